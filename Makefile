@@ -1,0 +1,83 @@
+# The one list of commands; CI calls the same. Needs make and a Python of 3.11 or later, and sets up the rest in .venv.
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+
+# PYTHON=/path/to/python decides; otherwise the first of these names that works, anywhere on PATH. Being there proves
+# nothing: version managers leave stubs that cannot run, and some systems split venv off. So each one is tried.
+PYTHON ?=
+PYTHON_NAMES := python3.13 python3.12 python3.11 python3
+PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+
+# More arguments for pytest: make test ARGS="-k torn"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint layers types format crash bench docs clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo.py
+	$(RUN) examples/demo.py
+
+test: $(VENV)/.dev-ready  ## run all tests
+	$(RUN) -m pytest $(ARGS)
+
+lint: $(VENV)/.dev-ready  ## check style and formatting
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+layers: $(VENV)/.dev-ready  ## check that imports point down only
+	$(VENV)/bin/lint-imports
+
+types: $(VENV)/.dev-ready  ## check types, strictly
+	$(RUN) -m mypy
+
+format: $(VENV)/.dev-ready  ## format, and fix what can be fixed
+	$(RUN) -m ruff check --fix-only .
+	$(RUN) -m ruff format .
+
+crash: $(VENV)/.dev-ready  ## run the crash tests only
+	$(RUN) -m pytest tests/crash $(ARGS)
+
+bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
+	$(RUN) -m pytest benchmarks --timeout=0 $(ARGS)
+
+docs: $(VENV)/.dev-ready  ## build the documentation into build/docs; warnings fail
+	$(RUN) -m sphinx -W --keep-going -b html docs build/docs
+
+clean:  ## remove everything the other commands made, .venv too
+	rm -rf $(VENV) build dist .benchmarks .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Stamps are touched last, so that an interrupted set-up is done again.
+
+$(VENV)/.created:
+	@set -f; found=; \
+	if [ -n "$(PYTHON)" ]; then \
+	    if "$(PYTHON)" -c '$(PYTHON_PROBE)' >/dev/null 2>&1; then found="$(PYTHON)"; fi; \
+	else \
+	    IFS=:; \
+	    for name in $(PYTHON_NAMES); do for folder in $$PATH; do \
+	        if [ -z "$$found" ] && "$$folder/$$name" -c '$(PYTHON_PROBE)' >/dev/null 2>&1; then \
+	            found="$$folder/$$name"; \
+	        fi; \
+	    done; done; \
+	fi; \
+	if [ -z "$$found" ]; then \
+	    echo "error: no Python 3.11 or later with a working venv module found; install one, or name it: make PYTHON=/path/to/python" >&2; \
+	    exit 1; \
+	fi; \
+	echo "$$found -m venv $(VENV)"; \
+	"$$found" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev-ready: pyproject.toml | $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.demo-ready $@

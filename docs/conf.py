@@ -1,0 +1,13 @@
+from importlib.metadata import version as installed_version
+
+project = "Holdfast"
+author = "Holdfast contributors"
+copyright = author  # Sphinx wants this name
+release = version = installed_version("holdfast")
+
+extensions = ["myst_parser"]
+myst_heading_anchors = 4  # so that pages can link to each other's headings
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"Holdfast {release}"

@@ -1,0 +1,78 @@
+"""Holdfast: a transactional, in-process work queue whose messages live in plain files.
+
+>>> from holdfast import PersistentQueue
+>>> with PersistentQueue("orders") as queue:  # doctest: +SKIP
+...     queue.put(b"order 42")
+...     with queue.receive() as delivery:
+...         print(delivery.payload)
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import (
+    ClosedError,
+    CommitUnknownError,
+    ConfigError,
+    CorruptionError,
+    DiskFullError,
+    Empty,
+    ForkedError,
+    Full,
+    GroupNotFoundError,
+    HoldfastError,
+    LeaseError,
+    LockTimeoutError,
+    NotFoundError,
+    PoisonedError,
+    QueueLockedError,
+    QueueNotFoundError,
+    RecordTooLargeError,
+    RetryableError,
+    ShutDown,
+    StaleReceiptError,
+    StorageError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from holdfast.messages import Message
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.stats import QueueStats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClosedError",
+    "CommitUnknownError",
+    "ConfigError",
+    "CorruptionError",
+    "Damage",
+    "Delivery",
+    "DeliveryBatch",
+    "DiskFullError",
+    "Empty",
+    "FlushPolicy",
+    "ForkedError",
+    "Full",
+    "GroupNotFoundError",
+    "HoldfastError",
+    "LeaseError",
+    "LockTimeoutError",
+    "Message",
+    "NotFoundError",
+    "PersistentQueue",
+    "PoisonedError",
+    "QueueLockedError",
+    "QueueNotFoundError",
+    "QueueStats",
+    "RecordTooLargeError",
+    "RecoveryReport",
+    "RetryableError",
+    "ShutDown",
+    "StaleReceiptError",
+    "StorageError",
+    "UnsupportedVersionError",
+    "UsageError",
+]

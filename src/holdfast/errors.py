@@ -1,0 +1,178 @@
+"""Every error Holdfast raises, ordered by what the caller should do about it.
+
+``UsageError``: fix your code. ``NotFoundError``: name something that exists. ``RetryableError``: wait and try again.
+``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError`` joins them with the
+serializers.
+
+Each error keeps its context as keyword attributes, survives pickling (it may cross process borders), has a stable
+``code`` for metrics and exit codes, and reads as one line: what happened, and what to do.
+"""
+
+from __future__ import annotations
+
+import queue as _standard
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+Empty = _standard.Empty
+Full = _standard.Full
+
+if hasattr(_standard, "ShutDown"):  # Python 3.13 and later
+    ShutDown: type[Exception] = _standard.ShutDown
+else:
+
+    class _ShutDown(Exception):
+        """Raised by put and get after ``shutdown()``; the standard library has its own from Python 3.13 on."""
+
+    _ShutDown.__name__ = _ShutDown.__qualname__ = "_ShutDown"
+    ShutDown = _ShutDown
+
+
+class HoldfastError(Exception):
+    """Base of all errors of this package.
+
+    Attributes
+    ----------
+    code : str
+        Stable identifier of the kind of error, for metrics and exit codes.
+    context : dict
+        What was passed as keywords; each is an attribute too.
+    """
+
+    code: ClassVar[str] = "holdfast"
+
+    def __init__(self, message: str, **context: Any) -> None:
+        super().__init__(message)
+        self.context = context
+
+    def __getattr__(self, name: str) -> Any:
+        context = self.__dict__.get("context", {})
+        if name in context:
+            return context[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args[0], self.context)
+
+
+def _rebuild(kind: type[HoldfastError], message: str, context: dict[str, Any]) -> HoldfastError:
+    return kind(message, **context)
+
+
+class UsageError(HoldfastError):
+    """The call is wrong; fix the code that made it."""
+
+    code = "usage"
+
+
+class ClosedError(UsageError):
+    """The queue was closed; open it again."""
+
+    code = "closed"
+
+
+class ForkedError(UsageError):
+    """The handle was inherited through ``fork``; open the queue in the child, or leave it to the parent."""
+
+    code = "forked"
+
+
+class ConfigError(UsageError):
+    """A name, a path or an option that cannot work."""
+
+    code = "config"
+
+
+class RecordTooLargeError(UsageError):
+    """A record or a batch larger than its bound; nothing was written. Attributes: ``size_bytes``, ``max_bytes``."""
+
+    code = "record_too_large"
+
+
+class NotFoundError(HoldfastError):
+    """Something that was named does not exist."""
+
+    code = "not_found"
+
+
+class QueueNotFoundError(NotFoundError):
+    """No queue at that path. Attribute: ``path``."""
+
+    code = "queue_not_found"
+
+
+class GroupNotFoundError(NotFoundError):
+    """No consumer group of that name. Attributes: ``group``, ``groups``."""
+
+    code = "group_not_found"
+
+
+class RetryableError(HoldfastError):
+    """Wait, then try again."""
+
+    code = "retryable"
+
+
+class QueueLockedError(RetryableError):
+    """Another handle owns this side of the queue. Attributes: ``path``, ``pid``, ``host`` (None while unknown)."""
+
+    code = "queue_locked"
+
+
+class LockTimeoutError(QueueLockedError):
+    """The owner did not let go within ``lock_timeout``. Attributes as in :class:`QueueLockedError`."""
+
+    code = "lock_timeout"
+
+
+class LeaseError(HoldfastError):
+    """The delivery is no longer yours; take the message again."""
+
+    code = "lease"
+
+
+class StaleReceiptError(LeaseError):
+    """The delivery was already acknowledged, given back, or belongs to somebody else. Attribute: ``offset``."""
+
+    code = "stale_receipt"
+
+
+class StorageError(HoldfastError):
+    """The disk or the files need an operator. Attribute: ``path``."""
+
+    code = "storage"
+
+
+class CorruptionError(StorageError):
+    """Acknowledged bytes are damaged. Attributes: ``path``, ``position``, ``offsets`` (what is lost, as ranges)."""
+
+    code = "corruption"
+
+    def __init__(
+        self, message: str, *, path: str = "", position: int = 0, offsets: Sequence[range] = (), **context: Any
+    ) -> None:
+        super().__init__(message, path=path, position=position, offsets=tuple(offsets), **context)
+
+
+class UnsupportedVersionError(StorageError):
+    """The files were written by a newer Holdfast; use that version. Attributes: ``path``, ``version``."""
+
+    code = "unsupported_version"
+
+
+class DiskFullError(StorageError):
+    """No room; nothing partial is visible. Drain or make room, then try again. Attribute: ``path``."""
+
+    code = "disk_full"
+
+
+class CommitUnknownError(StorageError):
+    """The sync failed: nobody knows whether this commit is on the disk. Reopen the queue and look."""
+
+    code = "commit_unknown"
+
+
+class PoisonedError(StorageError):
+    """An earlier failure left memory and disk possibly apart; nothing was written. Reopen the queue."""
+
+    code = "poisoned"

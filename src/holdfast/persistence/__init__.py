@@ -1,0 +1,1 @@
+"""The bytes on the disk: format, framing, files, recovery."""

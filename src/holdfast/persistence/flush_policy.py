@@ -1,0 +1,53 @@
+"""When written bytes are synced to the disk; docs/durability.md says what survives what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    """How many commits, and how much time, may pass before a sync. Make one with the three class methods.
+
+    Every policy survives the death of the process: no user-space buffer holds an acknowledged record. Only what is
+    synced survives the loss of power.
+
+    Attributes
+    ----------
+    commits : int or None
+        Sync when this many commits wait for one; None: never because of their number.
+    seconds : float or None
+        Sync when the oldest commit has waited this long; None: never because of time.
+    """
+
+    commits: int | None
+    seconds: float | None
+
+    @classmethod
+    def every_commit(cls) -> FlushPolicy:
+        """Sync before each put, commit and acknowledgement returns: survives power loss. The default."""
+        return cls(1, None)
+
+    @classmethod
+    def every(cls, *, commits: int = 1000, seconds: float = 0.05) -> FlushPolicy:
+        """Sync after ``commits`` commits or ``seconds``, whichever comes first: power loss costs at most those."""
+        if commits < 1 or not seconds > 0:
+            raise ConfigError(f"every() takes at least 1 commit and more than 0 seconds, not {commits} and {seconds}")
+        return cls(commits, seconds)
+
+    @classmethod
+    def never(cls) -> FlushPolicy:
+        """Leave it to the operating system: survives ``kill -9``, and power loss only up to the last sealed file."""
+        return cls(None, None)
+
+    @property
+    def syncs_every_commit(self) -> bool:
+        """Whether an acknowledgement waits for the disk."""
+        return self.commits == 1
+
+    def __str__(self) -> str:
+        if self.syncs_every_commit:
+            return "every_commit()"
+        return "never()" if self.commits is None else f"every(commits={self.commits}, seconds={self.seconds})"

@@ -1,0 +1,140 @@
+"""The bytes on the disk: sizes, struct formats and constants of format version 1. docs/format.md is this page in prose.
+
+All integers are little-endian. Positions and sizes are bytes. A reader that knows only ``<STX><record size><data>``
+can walk a data file from ``FRAMES_START``.
+"""
+
+from __future__ import annotations
+
+import struct
+
+FORMAT_VERSION = 1
+
+# -- Header blocks ---------------------------------------------------------------------------------------------------
+# Data files and position files start with the same block, written twice. One bad bit, sector or 4 KiB page loses one
+# copy at the most: the second stands in the next page (drives with 4 KiB sectors fail by the page).
+
+DATA_MAGIC = b"\x89HFDATA\n"  # the high bit and the line feed catch transfers that mangle binary files, as in PNG
+POSITION_MAGIC = b"\x89HFPOSN\n"
+HEADER_BLOCK_BYTES = 512
+HEADER_COPY_POSITIONS = (0, 4096)
+FRAMES_START = HEADER_COPY_POSITIONS[-1] + HEADER_BLOCK_BYTES
+
+HEADER_PREFIX = struct.Struct("<8sHHIII16s16sI")
+"""magic, version, block size, compatible, read-only compatible and incompatible features, queue id, file id, salt."""
+
+DATA_HEADER_REST = struct.Struct("<QQQQQII")
+"""sequence, first offset, base timestamp, previous sequence, previous accepted end, codec id, key id."""
+
+POSITION_HEADER_REST = struct.Struct("<16sQ")
+"""group id, generation."""
+
+HEADER_CRC = struct.Struct("<I")
+"""CRC-32C of the block's bytes before it; the last four bytes of the block."""
+
+INCOMPATIBLE_FEATURES_KNOWN = 0
+"""Bits of the incompatible features this version understands: none yet. An unknown one refuses the file."""
+
+# -- Frames ----------------------------------------------------------------------------------------------------------
+
+STX = 0x02
+FRAME_PREFIX = struct.Struct("<BII")
+"""STX, record size (the bytes after this field), CRC-32C of what follows, started from salt XOR record size."""
+
+FRAME_BODY = struct.Struct("<BHHHIIQ")
+"""kind, flags, size of the headers, record count, index, durable mark, timestamp in nanoseconds."""
+
+FRAME_HEADER = struct.Struct("<BIIBHHHIIQ")
+"""Both of the above in one go."""
+
+FRAME_SIZE_END = 5
+"""Where the record size starts to count: after STX and the size itself."""
+
+FRAME_BODY_START = FRAME_PREFIX.size
+FRAME_HEADER_BYTES = FRAME_HEADER.size
+RECORD_SIZE_MIN = FRAME_HEADER_BYTES - FRAME_SIZE_END
+
+KIND_MESSAGE = 0x01
+KIND_SEAL = 0x10
+KIND_MARK = 0x11
+KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK})
+"""0x12 to 0x1F are kept for decision, gap and carried state."""
+
+FLAG_FIRST = 0x0001
+FLAG_LAST = 0x0002
+FLAG_HEADERS = 0x0004
+FLAG_CLEAN_CLOSE = 0x0008
+FLAGS_SINGLE = FLAG_FIRST | FLAG_LAST
+"""A batch of one."""
+
+DATA_FILE_BYTES_LIMIT = 2**32 - 1
+"""Positions inside a data file are 32 bits wide."""
+
+# -- Headers inside a frame: type-length-value -----------------------------------------------------------------------
+
+TLV = struct.Struct("<HH")
+"""number, size of the value."""
+
+TLV_MUST_UNDERSTAND = 0x8000
+"""A reader that does not know a number with this bit must not hand the message out as if it had understood it."""
+
+TLV_USER_HEADER = 1
+"""One application header: size of the name (1 byte), name, value; both UTF-8."""
+
+HEADERS_BYTES_MAX = 2**16 - 1
+
+# -- Seal frame payload ----------------------------------------------------------------------------------------------
+
+SEAL = struct.Struct("<IQQI")
+"""message count, smallest and largest timestamp, number of index entries that follow."""
+
+SEAL_ENTRY = struct.Struct("<II")
+"""index of a message, position of its frame."""
+
+SEAL_TRAILER = struct.Struct("<I")
+"""Size of the whole seal frame; the last four bytes of a sealed file, so that the seal is found from the end."""
+
+INDEX_STRIDE_BYTES = 64 * 2**10
+"""One sparse-index entry about every 64 KiB: seeking then reads 64 KiB, and a 64 MiB file's seal stays near 8 KiB."""
+
+# -- Position file entries -------------------------------------------------------------------------------------------
+
+ENTRY = struct.Struct("<IBBHQQQQQQII")
+"""CRC-32C of what follows started from the salt, kind, flags, delivery count, entry number, sequence, first offset,
+count, timestamp, synced mark (entries known synced), end position in the data file, generation."""
+
+ENTRY_BODY = struct.Struct("<BBHQQQQQQII")
+ENTRY_CRC = struct.Struct("<I")
+
+ENTRY_FLOOR = 1
+"""Checkpoint: everything below ``first offset`` is done; ``count`` is how many were lost to damage so far."""
+ENTRY_DONE = 2
+ENTRY_DELIVERED = 3
+ENTRY_LOST = 4
+"""As done, but given up: the bytes are damaged, and it was reported."""
+ENTRY_KINDS = frozenset({ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST})
+
+ENTRY_FLAG_FIRST = 0x01
+ENTRY_FLAG_LAST = 0x02
+ENTRY_FLAG_CHECKPOINT = 0x04
+
+# -- write.mark ------------------------------------------------------------------------------------------------------
+
+WRITE_MARK = struct.Struct("<8sHH16s16sQIIIIQ")
+"""magic, version, flags, queue id, file id, sequence, written position, messages below it in this file, synced
+position, messages below it in this file, latest timestamp; then CRC-32C of all that."""
+WRITE_MARK_MAGIC = b"\x89HFMARK\n"
+WRITE_MARK_BYTES = WRITE_MARK.size + HEADER_CRC.size
+
+assert HEADER_PREFIX.size == 60
+assert DATA_HEADER_REST.size == 48
+assert (
+    HEADER_PREFIX.size + max(DATA_HEADER_REST.size, POSITION_HEADER_REST.size) <= HEADER_BLOCK_BYTES - HEADER_CRC.size
+)
+assert FRAME_PREFIX.size == 9 and FRAME_BODY.size == 23
+assert FRAME_HEADER.size == FRAME_PREFIX.size + FRAME_BODY.size == 32
+assert RECORD_SIZE_MIN == 27
+assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
+assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
+assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
+assert WRITE_MARK.size == 76 and WRITE_MARK_BYTES == 80

@@ -1,0 +1,109 @@
+"""Consumer groups on the disk: which there are, where each one started, how one is made and deleted.
+
+A group exists once its ``group.json`` does. The default group gets one when it is first used; until then it pins nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast.clock import Clock
+from holdfast.errors import GroupNotFoundError
+from holdfast.persistence import locks
+from holdfast.persistence.file_header import random_id
+from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.layout import QueueDirectory, is_missing, read_document, write_document
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.storage import Storage
+
+DEFAULT_GROUP = "default"
+_LOCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What ``group.json`` says: the name, the id of this life of the group, and the offset where it started."""
+
+    name: str
+    group_id: bytes
+    start_offset: int
+
+
+@contextmanager
+def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Iterator[None]:
+    """Hold the lock under which groups come and go and data files are retired."""
+    lock = locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
+    """Return what is known of a group, or None where it does not exist.
+
+    Raises
+    ------
+    CorruptionError
+        ``group.json`` is damaged.
+    """
+    try:
+        document = read_document(storage, directory.group(name) / "group.json")
+        return GroupInfo(name, bytes.fromhex(document["group_id"]), int(document["start_offset"]))
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def list_groups(storage: Storage, directory: QueueDirectory) -> list[GroupInfo]:
+    """Return the groups that exist, by name."""
+    names = (name for name in storage.list(directory.groups) if not name.startswith("."))
+    return [group for name in names if (group := find_group(storage, directory, name)) is not None]
+
+
+def require_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo:
+    """Return a group; raises GroupNotFoundError with the names of those that exist."""
+    group = find_group(storage, directory, name)
+    if group is None:
+        names = [known.name for known in list_groups(storage, directory)]
+        raise GroupNotFoundError(
+            f"no group {name!r} in {directory.root} (there are: {', '.join(names) or 'none'}); "
+            f"make it with queue.groups.create({name!r})",
+            group=name,
+            groups=names,
+        )
+    return group
+
+
+def write_group(storage: Storage, directory: QueueDirectory, name: str, start_offset: int) -> GroupInfo:
+    """Make a group, durably; the caller holds the groups lock."""
+    path = directory.group(name)
+    storage.make_directory(path)
+    storage.sync_directory(directory.groups)
+    group = GroupInfo(name, random_id(), start_offset)
+    write_document(
+        storage,
+        path / "group.json",
+        {"format": FORMAT_VERSION, "group_id": group.group_id.hex(), "start_offset": start_offset},
+    )
+    return group
+
+
+def remove_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
+    """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own."""
+    path = directory.group(name)
+    storage.remove(path / "group.json")
+    storage.sync_directory(path)
+    for entry in storage.list(path):
+        if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
+            storage.remove(path / entry)
+
+
+def progress_reader(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, group: GroupInfo
+) -> PositionFileReader:
+    """Return a reader of a group's progress."""
+    return PositionFileReader(storage, directory.group(group.name), queue_id, group.group_id, group.start_offset)

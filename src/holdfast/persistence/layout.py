@@ -1,0 +1,288 @@
+"""Where the files of one queue are, what they are called, and how a queue directory comes into being.
+
+::
+
+    orders/
+      queue.json    write.lock    write.mark
+      data/0000000001-00000000000000000000.data       sequence - first offset
+      groups/.lock                                    creating a group and retiring a file exclude each other
+      groups/default/group.json  read.lock  0000000007.position
+      spare/                                          emptied data files, and the next one while it is being made
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
+from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.storage import Storage, storage_error, write_whole
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
+_POSITION_FILE = re.compile(r"(\d{10,})\.position")
+_TOP_LEVEL = frozenset({"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataFileName:
+    """What the name of a data file says: its sequence and the offset of its first message."""
+
+    sequence: int
+    first_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.sequence:010d}-{self.first_offset:020d}.data"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDirectory:
+    """The paths of one queue."""
+
+    root: Path
+
+    @property
+    def identity(self) -> Path:
+        """``queue.json``."""
+        return self.root / "queue.json"
+
+    @property
+    def write_lock(self) -> Path:
+        """Held by the process that writes."""
+        return self.root / "write.lock"
+
+    @property
+    def write_mark(self) -> Path:
+        """Where the log ends now."""
+        return self.root / "write.mark"
+
+    @property
+    def data(self) -> Path:
+        """The data files."""
+        return self.root / "data"
+
+    @property
+    def spare(self) -> Path:
+        """Data files in waiting; whatever stands here at opening is deleted."""
+        return self.root / "spare"
+
+    @property
+    def groups(self) -> Path:
+        """One directory for each consumer group."""
+        return self.root / "groups"
+
+    @property
+    def groups_lock(self) -> Path:
+        """Held while a group is made or deleted and while a data file is retired."""
+        return self.groups / ".lock"
+
+    def data_file(self, name: DataFileName) -> Path:
+        """Return the path of a data file."""
+        return self.data / str(name)
+
+    def group(self, name: str) -> Path:
+        """Return the directory of a group."""
+        return self.groups / name
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it may name a queue or a group; raises ConfigError otherwise."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot name a {what}: use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
+        )
+    return name
+
+
+def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    """Return the data files in log order; names that are not ours are left alone."""
+    matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
+    return sorted(DataFileName(int(match[1]), int(match[2])) for match in matches if match)
+
+
+def list_generations(storage: Storage, group_directory: Path) -> list[int]:
+    """Return the generations of a group's position files, oldest first."""
+    matches = map(_POSITION_FILE.fullmatch, storage.list(group_directory))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def position_file(group_directory: Path, generation: int) -> Path:
+    """Return the path of one generation of a group's progress."""
+    return group_directory / f"{generation:010d}.position"
+
+
+def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
+    """Read the header of a data file; raises CorruptionError, UnsupportedVersionError or OSError."""
+    file = storage.open(path, writable=False)
+    try:
+        return DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+    finally:
+        file.close()
+
+
+# -- queue.json ------------------------------------------------------------------------------------------------------
+
+
+def open_directory(
+    storage: Storage, root: Path, *, create: bool, writable: bool = True
+) -> tuple[QueueDirectory, bytes, bool]:
+    """Return the directory of the queue at ``root``, its queue id, and whether it was made just now.
+
+    Raises
+    ------
+    QueueNotFoundError
+        There is none, and ``create`` is false.
+    ConfigError
+        ``root`` is a file, a symbolic link, somebody else's directory, or cannot be a queue's name.
+    UnsupportedVersionError, CorruptionError, StorageError
+        ``queue.json`` is of a newer version, unreadable with nothing to rebuild it from, or the disk refuses.
+    """
+    directory = QueueDirectory(root)
+    try:
+        names = _look_at_root(storage, root, writable=writable)
+        if names is None or "queue.json" not in names:
+            if not create:
+                raise QueueNotFoundError(f"no queue at {root}; open it with mode='both' to make one", path=str(root))
+            if names is not None:
+                _refuse_foreign_directory(storage, directory, names)
+            return directory, _create(storage, directory), True
+        return directory, _read_identity(storage, directory, repair=create), False
+    except OSError as error:
+        raise storage_error(error, "opening the queue", root) from error
+
+
+def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] | None:
+    """Return the names in ``root``, or None where it does not exist; refuses what cannot be our directory."""
+    if "\0" in str(root):
+        raise ConfigError(f"{str(root)!r} cannot be a path: it holds a NUL")
+    try:
+        owner = storage.directory_owner(root)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise ConfigError(f"{root} is a file; a queue is a directory") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ConfigError(f"{root} is a symbolic link; open the directory it points to") from None
+    if writable and owner != os.geteuid():
+        raise ConfigError(f"{root} belongs to user {owner}, this is user {os.geteuid()}; run as that user")
+    return storage.list(root)
+
+
+def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:
+    """A directory that we began to make and did not finish may be taken over; anybody else's may not."""
+    foreign = sorted(set(names) - _TOP_LEVEL)
+    if not foreign and "data" in names and list_data_files(storage, directory):
+        raise CorruptionError(
+            f"{directory.root} holds data files but no queue.json; restore that file", path=str(directory.identity)
+        )
+    if foreign:
+        raise ConfigError(
+            f"{directory.root} is not a queue: it holds {foreign[0]!r} and no queue.json; choose an empty directory"
+        )
+
+
+def _create(storage: Storage, directory: QueueDirectory) -> bytes:
+    """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there."""
+    check_name(directory.root.name, "queue")
+    storage.make_directory(directory.root)
+    for path in (directory.data, directory.groups, directory.spare):
+        storage.make_directory(path)
+    queue_id = random_id()
+    _write_identity(storage, directory, queue_id)
+    storage.sync_directory(directory.root.parent)
+    return queue_id
+
+
+def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    write_document(
+        storage, directory.identity, {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created}
+    )
+
+
+def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
+    try:
+        document = read_document(storage, directory.identity)
+        return bytes.fromhex(document["queue_id"])
+    except CorruptionError:
+        for name in reversed(list_data_files(storage, directory)):
+            try:
+                queue_id = read_data_file_header(storage, directory.data_file(name)).queue_id
+            except UnsupportedVersionError:
+                raise
+            except (StorageError, OSError):
+                continue
+            if repair:
+                _write_identity(storage, directory, queue_id)
+            return queue_id
+        raise
+
+
+# -- Small documents: JSON for people and tools, with a checksum ------------------------------------------------------
+
+
+def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
+    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable."""
+    text = json.dumps({**fields, "crc32c": _document_checksum(fields)}, indent=2) + "\n"
+    new = path.with_name(path.name + ".new")
+    file = storage.open(new, create=True)
+    try:
+        file.truncate(0)
+        write_whole(file, (text.encode(),), 0)
+        file.sync()
+    finally:
+        file.close()
+    storage.rename(new, path)
+    storage.sync_directory(path.parent)
+
+
+def read_document(storage: Storage, path: Path) -> dict[str, Any]:
+    """Return what :func:`write_document` wrote.
+
+    Raises
+    ------
+    CorruptionError
+        It is damaged.
+    UnsupportedVersionError
+        A newer Holdfast wrote it.
+    """
+    file = storage.open(path, writable=False)
+    try:
+        text = file.read_at(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        fields = json.loads(text)
+        checksum = fields.pop("crc32c")
+        version = int(fields["format"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
+    if checksum != _document_checksum(fields):
+        raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
+    if version > FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"{path} has format version {version}, this is version {FORMAT_VERSION}: open it with a newer Holdfast",
+            path=str(path),
+            version=version,
+        )
+    return dict(fields)
+
+
+def _document_checksum(fields: dict[str, Any]) -> str:
+    return f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+def is_missing(error: OSError) -> bool:
+    """Whether an operating system error says that a name does not exist."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR)

@@ -1,0 +1,154 @@
+"""The data files of one queue as this process knows them: what is there, how large it is, where each one ends.
+
+One instance is shared by the write side, which adds files, and the read side, which retires them.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.persistence.layout import DataFileName, QueueDirectory, is_missing, list_data_files
+from holdfast.persistence.storage import Storage
+
+SPARES_MAX = 2
+"""Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One data file: its name and its size on the disk in bytes."""
+
+    name: DataFileName
+    size_bytes: int
+
+
+class LogFiles:
+    """An ordered catalogue of data files. Threads may share it.
+
+    Parameters
+    ----------
+    storage, directory
+        Where the files are.
+    """
+
+    def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._files: dict[int, LogFile] = {}
+        self._total_bytes = 0
+        self.refresh()
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that the known data files take."""
+        return self._total_bytes
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the oldest message that is still there; 0 while there is no file."""
+        with self._lock:
+            return next((file.name.first_offset for file in self._files.values()), 0)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def names(self) -> list[DataFileName]:
+        """Return the known files in log order."""
+        with self._lock:
+            return [file.name for file in self._files.values()]
+
+    def path(self, name: DataFileName) -> Path:
+        """Return where a file is."""
+        return self._directory.data_file(name)
+
+    def named(self, sequence: int) -> DataFileName | None:
+        """Return the name of a file; looks at the directory again where it is not known yet."""
+        if sequence not in self._files:
+            self.refresh()
+        file = self._files.get(sequence)
+        return file.name if file else None
+
+    def next_after(self, sequence: int) -> DataFileName | None:
+        """Return the first known file behind ``sequence``: the one that says where that file's offsets end."""
+        with self._lock:
+            following = self._files.get(sequence + 1)
+            if following is not None:
+                return following.name
+            return min((file.name for number, file in self._files.items() if number > sequence), default=None)
+
+    def containing(self, offset: int) -> DataFileName | None:
+        """Return the last file that starts at or before ``offset``, or the oldest one."""
+        names = self.names()
+        return max((name for name in names if name.first_offset <= offset), default=names[0] if names else None)
+
+    def refresh(self) -> None:
+        """Look at the directory again; other processes add files and retire them."""
+        with self._lock:
+            known = self._files
+            self._files = {}
+            for name in list_data_files(self._storage, self._directory):
+                file = known.get(name.sequence)
+                if file is None or file.name != name:
+                    size = self._size_of(name)
+                    if size is None:
+                        continue
+                    file = LogFile(name, size)
+                self._files[name.sequence] = file
+            self._total_bytes = sum(file.size_bytes for file in self._files.values())
+
+    def add(self, name: DataFileName, size_bytes: int) -> None:
+        """Take up a file that the writer has just made."""
+        with self._lock:
+            self._files[name.sequence] = LogFile(name, size_bytes)
+            self._total_bytes += size_bytes
+
+    def resize(self, sequence: int, size_bytes: int) -> None:
+        """Note that a file's size has changed."""
+        with self._lock:
+            file = self._files.get(sequence)
+            if file is not None:
+                self._files[sequence] = replace(file, size_bytes=size_bytes)
+                self._total_bytes += size_bytes - file.size_bytes
+
+    def retire(self, name: DataFileName) -> None:
+        """Take a file out of the log: keep it as a spare where it can be used again, else remove it.
+
+        The caller has made sure, durably, that every group has finished it, and holds the groups lock.
+        """
+        path = self.path(name)
+        try:
+            if self._is_reusable(path):
+                self._storage.rename(path, self._directory.spare / f"{name.sequence:010d}.data")
+            else:
+                self._storage.remove(path)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+        self._storage.sync_directory(self._directory.data)
+        with self._lock:
+            file = self._files.pop(name.sequence, None)
+            self._total_bytes -= file.size_bytes if file else 0
+
+    def _is_reusable(self, path: Path) -> bool:
+        if len(self._storage.list(self._directory.spare)) >= SPARES_MAX:
+            return False
+        file = self._storage.open(path, writable=False)
+        try:
+            return file.link_count() == 1  # a second name is somebody's backup: never write into that
+        finally:
+            file.close()
+
+    def _size_of(self, name: DataFileName) -> int | None:
+        try:
+            file = self._storage.open(self.path(name), writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return None
+            raise
+        try:
+            return file.size()
+        finally:
+            file.close()

@@ -1,0 +1,129 @@
+"""One entry of a position file: 64 bytes that say what became of a run of messages. docs/format.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.format import (
+    ENTRY,
+    ENTRY_BODY,
+    ENTRY_CRC,
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLAG_CHECKPOINT,
+    ENTRY_FLAG_FIRST,
+    ENTRY_FLAG_LAST,
+    ENTRY_FLOOR,
+    ENTRY_KINDS,
+    ENTRY_LOST,
+)
+from holdfast.persistence.progress import GroupProgress, Hint
+
+_DELIVERY_COUNT_MAX = 2**16 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of a run of messages, before it is numbered and written.
+
+    Attributes
+    ----------
+    kind : int
+        ``ENTRY_*`` of ``format.py``.
+    first_offset, count : int
+        The run. For ENTRY_FLOOR, ``count`` is how many messages were lost to damage so far.
+    hint : Hint
+        Data file of the run, and the position behind its last record.
+    delivery_count : int
+        For ENTRY_DELIVERED.
+    """
+
+    kind: int
+    first_offset: int
+    count: int
+    hint: Hint
+    delivery_count: int = 0
+
+    def apply_to(self, progress: GroupProgress) -> None:
+        """Do to ``progress`` what this entry says."""
+        if self.kind in (ENTRY_DONE, ENTRY_LOST):
+            newly = progress.finish(self.first_offset, self.count, self.hint)
+            if self.kind == ENTRY_LOST:
+                progress.lost_count += newly
+        elif self.kind == ENTRY_DELIVERED:
+            progress.deliver(self.first_offset, self.count, self.delivery_count)
+        elif self.kind == ENTRY_FLOOR:
+            progress.finish(progress.floor, self.first_offset - progress.floor, self.hint)
+            progress.hint = self.hint if progress.floor == self.first_offset else progress.hint
+            progress.lost_count = max(progress.lost_count, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verified entry: its number, its flags, how many entries were known to be synced, and what it says."""
+
+    number: int
+    flags: int
+    synced_mark: int
+    change: Change
+
+
+def encode_entry(
+    salt: int, change: Change, *, number: int, flags: int, timestamp_ns: int, synced_mark: int, generation: int
+) -> bytes:
+    """Return the 64 bytes of an entry."""
+    sequence, end_position = change.hint
+    body = ENTRY_BODY.pack(
+        change.kind,
+        flags,
+        min(change.delivery_count, _DELIVERY_COUNT_MAX),
+        number,
+        sequence,
+        change.first_offset,
+        change.count,
+        timestamp_ns,
+        synced_mark,
+        end_position,
+        generation & 0xFFFFFFFF,
+    )
+    return ENTRY_CRC.pack(crc32c(salt, body)) + body
+
+
+def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
+    """Return the entry ``number`` that stands at ``data[at]``, or None where the bytes are not that."""
+    raw = data[at : at + ENTRY.size]
+    if len(raw) < ENTRY.size:
+        return None
+    crc, kind, flags, deliveries, found, sequence, first, count, _, synced_mark, end_position, _ = ENTRY.unpack(raw)
+    if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
+        return None
+    return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
+
+
+def checkpoint(progress: GroupProgress) -> list[Change]:
+    """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
+    floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
+    runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
+    return [floor, *runs, *_delivery_runs(progress), floor]
+
+
+def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
+    first = end = times = 0
+    for offset, count in sorted(progress.deliveries.items()):
+        if offset == end and count == times:
+            end += 1
+            continue
+        if end > first:
+            yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
+        first, end, times = offset, offset + 1, count
+    if end > first:
+        yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
+
+
+def run_flags(number: int, count: int, *, is_checkpoint: bool = False) -> int:
+    """Return the flags of entry ``number`` of an atomic run of ``count``."""
+    flags = ENTRY_FLAG_CHECKPOINT if is_checkpoint else 0
+    flags |= ENTRY_FLAG_FIRST if number == 0 else 0
+    return flags | (ENTRY_FLAG_LAST if number == count - 1 else 0)

@@ -1,0 +1,146 @@
+"""Reads a group's progress, from the start or from where it stopped last; takes no lock and changes nothing.
+
+A bad entry that is known to have been synced (a later entry says so) is passed over and reported; at any other bad
+entry reading stops: it is the torn end, or one that is being written just now.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.file_header import PositionFileHeader, block_copies
+from holdfast.persistence.format import (
+    ENTRY,
+    ENTRY_FLAG_CHECKPOINT,
+    ENTRY_FLAG_FIRST,
+    ENTRY_FLAG_LAST,
+    FRAMES_START,
+)
+from holdfast.persistence.layout import is_missing, list_generations, position_file
+from holdfast.persistence.position_entry import Entry, decode_entry
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.storage import Storage
+
+
+class PositionFileReader:
+    """Follows the progress of one group.
+
+    Parameters
+    ----------
+    storage, directory
+        Where the group's files are.
+    queue_id, group_id : bytes
+        Whose they must be.
+    start_offset : int
+        Where the group started: its progress while it has no position file.
+
+    Attributes
+    ----------
+    progress : GroupProgress
+        As of the last :meth:`refresh`.
+    generation : int
+        Of the position file it comes from; 0 while there is none.
+    damage : list of Damage
+        Entries and files that could not be read.
+    """
+
+    def __init__(self, storage: Storage, directory: Path, queue_id: bytes, group_id: bytes, start_offset: int) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._ids = (queue_id, group_id)
+        self._start_offset = start_offset
+        self.progress = GroupProgress(start_offset)
+        self.generation = 0
+        self.damage: list[Damage] = []
+        self._salt = 0
+        self._next = 0
+        self._run: list[Entry] = []
+
+    def refresh(self) -> GroupProgress:
+        """Take up what was written since the last time, and return the progress.
+
+        Raises
+        ------
+        UnsupportedVersionError
+            A newer Holdfast wrote the file.
+        OSError
+            The disk refuses.
+        """
+        for generation in reversed(list_generations(self._storage, self._directory)):
+            if generation < self.generation:
+                break
+            try:
+                if self._read(generation):
+                    break
+            except OSError as error:
+                if not is_missing(error):  # replaced by the next generation just now
+                    raise
+        return self.progress
+
+    def sync(self) -> None:
+        """Make what was read durable: another process may have written it without a sync."""
+        if self.generation:
+            file = self._storage.open(position_file(self._directory, self.generation))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def _read(self, generation: int) -> bool:
+        """Read one generation on from where it was left; False where it is not to be used."""
+        path = position_file(self._directory, generation)
+        file = self._storage.open(path, writable=False)
+        try:
+            if generation != self.generation and not self._begin(path, generation, file.read_at(FRAMES_START, 0)):
+                return False
+            start = FRAMES_START + self._next * ENTRY.size
+            self._take(path, file.read_at(max(0, file.size() - start), start))
+        finally:
+            file.close()
+        return True
+
+    def _begin(self, path: Path, generation: int, start: bytes) -> bool:
+        try:
+            header = PositionFileHeader.decode(block_copies(start), str(path))
+        except CorruptionError as error:
+            self.damage.append(Damage(path, 0, len(start), range(0), DAMAGED, str(error)))
+            return False
+        if (header.queue_id, header.group_id) != self._ids or header.generation != generation:
+            return False
+        self.progress = GroupProgress(self._start_offset)
+        self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []
+        return True
+
+    def _take(self, path: Path, data: bytes) -> None:
+        """Apply the entries in ``data``, whole runs at a time."""
+        base = self._next
+        while (at := (self._next - base) * ENTRY.size) + ENTRY.size <= len(data):
+            entry = decode_entry(data, at, self._salt, self._next)
+            if entry is None:
+                if not self._was_synced(data, at):
+                    return
+                position = FRAMES_START + self._next * ENTRY.size
+                reason = f"entry {self._next} does not verify; what it said may be done again"
+                self.damage.append(Damage(path, position, ENTRY.size, range(0), DAMAGED, reason))
+                self._next += 1
+                continue
+            self._next += 1
+            if entry.flags & ENTRY_FLAG_FIRST:
+                self._run = []
+            self._run.append(entry)
+            if entry.flags & (ENTRY_FLAG_LAST | ENTRY_FLAG_CHECKPOINT):
+                for member in self._run:
+                    member.change.apply_to(self.progress)
+                self._run = []
+
+    def _was_synced(self, data: bytes, at: int) -> bool:
+        """Whether a good entry behind a bad one says that the bad one was on the disk once."""
+        if not data[at:].strip(b"\0"):
+            return False
+        for ahead in range(1, (len(data) - at) // ENTRY.size):
+            entry = decode_entry(data, at + ahead * ENTRY.size, self._salt, self._next + ahead)
+            if entry is not None and (entry.synced_mark > self._next or entry.flags & ENTRY_FLAG_CHECKPOINT):
+                return True
+        return False

@@ -1,0 +1,253 @@
+"""The read side's file: append-only progress of one group, in generations.
+
+A generation starts with a checkpoint of everything and is filled with 64-byte entries; then the next one is made from
+the space of the one before it, so acknowledging needs no new room and works on a full disk. A failed append leaves its
+slots to the next one. The caller holds the take lock around :meth:`PositionFileWriter.append`; :meth:`sync` runs beside.
+
+What is *not* promised here: an entry is durable only once :meth:`PositionFileWriter.sync` has covered it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import CommitUnknownError, PoisonedError
+from holdfast.persistence.file_header import PositionFileHeader, block_buffers
+from holdfast.persistence.format import ENTRY, FRAMES_START
+from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.position_entry import Change, checkpoint, encode_entry, run_flags
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.storage import File, Storage, storage_error, write_whole
+
+logger = logging.getLogger("holdfast")
+
+_NEXT = "next.position"
+
+
+class PositionFileWriter:
+    """Appends to the position file of one group.
+
+    Parameters
+    ----------
+    storage, directory, clock
+        Where the group's files are, and where timestamps come from.
+    queue_id, group_id : bytes
+        Whose they are.
+    progress : GroupProgress
+        What is known; the first checkpoint says it, and later ones what has become of it.
+    file_bytes : int
+        Size of a position file.
+
+    Attributes
+    ----------
+    end : int
+        Entries appended since this object was made: the ticket that :meth:`sync` covers.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        clock: Clock,
+        queue_id: bytes,
+        group_id: bytes,
+        progress: GroupProgress,
+        *,
+        file_bytes: int,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._time_ns = clock.time_ns
+        self._ids = (queue_id, group_id)
+        self._progress = progress
+        self._file_bytes = file_bytes
+        self._sync_lock = threading.Lock()
+        self._poison: BaseException | None = None
+        self._generation = max(list_generations(storage, directory), default=0)
+        self._file: File | None = None
+        self.end = 0
+        self._synced_end = 0
+        self._begin_generation(checkpoint(progress))
+        self._reserve_next()
+
+    # -- Appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, changes: Sequence[Change]) -> int:
+        """Append entries that count together or not at all; return the ticket to sync up to.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            They could not be written, and do not count.
+        PoisonedError
+            An earlier failure left memory and disk possibly apart.
+        """
+        self._check_poison()
+        if self._slot + len(changes) > self._slots:
+            self._next_generation(len(changes))
+        timestamp = self._time_ns()
+        slot = self._slot
+        entries = [
+            encode_entry(
+                self._salt,
+                change,
+                number=slot + number,
+                flags=run_flags(number, len(changes)),
+                timestamp_ns=timestamp,
+                synced_mark=self._synced_slot,
+                generation=self._generation,
+            )
+            for number, change in enumerate(changes)
+        ]
+        assert self._file is not None
+        try:
+            write_whole(self._file, entries, FRAMES_START + slot * ENTRY.size)
+        except OSError as error:
+            raise storage_error(error, "noting progress", self._path) from error
+        self._slot = slot + len(changes)
+        self.end += len(changes)
+        return self.end
+
+    # -- Syncing -----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> int:
+        """Put on the disk what was appended before the call; return the ticket that this covers.
+
+        Raises
+        ------
+        CommitUnknownError
+            The sync failed or was interrupted; the read side is poisoned.
+        PoisonedError
+            It had been poisoned before.
+        """
+        with self._sync_lock:
+            self._check_poison()
+            assert self._file is not None
+            end, slot = self.end, self._slot
+            if end > self._synced_end:
+                try:
+                    self._file.sync()
+                    self._synced_end, self._synced_slot = end, slot
+                except BaseException as error:
+                    self.poison(error)
+                    if isinstance(error, OSError):
+                        raise self._unknown("a sync", error) from error
+                    raise
+            return end
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether entries wait for a sync."""
+        return self.end > self._synced_end
+
+    def poison(self, cause: BaseException) -> None:
+        """Refuse every later append: memory and disk may be apart until the queue is opened anew."""
+        if self._poison is None:
+            self._poison = cause
+            logger.error("the read side of %s is poisoned: %s", self._directory, cause)
+
+    def _check_poison(self) -> None:
+        if self._poison is not None:
+            raise PoisonedError(
+                f"{self._directory} takes no more progress since: {self._poison}; reopen the queue",
+                path=str(self._directory),
+            ) from self._poison
+
+    def _unknown(self, what: str, error: BaseException) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"{what} failed on {self._path} ({error}); nobody knows what is on the disk: reopen the queue and look",
+            path=str(self._path),
+        )
+
+    # -- Generations -------------------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> Path:
+        return position_file(self._directory, self._generation)
+
+    def _next_generation(self, needed: int) -> None:
+        """Go on in a new file; the entries of the old one are in its checkpoint, so nothing depends on it any more."""
+        changes = checkpoint(self._progress)
+        with self._sync_lock:
+            self._check_poison()
+            old = self._file
+            self._begin_generation(changes, needed)
+            self._synced_end = self.end
+            if old is not None:
+                old.close()
+
+    def _begin_generation(self, changes: list[Change], needed: int = 0) -> None:
+        """Write the checkpoint into the next file, sync it, and give it its name."""
+        generation = self._generation + 1
+        header = PositionFileHeader(*self._ids, generation)
+        size = max(self._file_bytes, FRAMES_START + 4 * (len(changes) + needed) * ENTRY.size)
+        timestamp = self._time_ns()
+        entries = [
+            encode_entry(
+                header.salt,
+                change,
+                number=number,
+                flags=run_flags(number, len(changes), is_checkpoint=True),
+                timestamp_ns=timestamp,
+                synced_mark=0,
+                generation=generation,
+            )
+            for number, change in enumerate(changes)
+        ]
+        target = position_file(self._directory, generation)
+        older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
+        try:
+            if older:
+                self._storage.rename(position_file(self._directory, older.pop()), self._directory / _NEXT)
+            file = self._storage.open(self._directory / _NEXT, create=True)
+        except OSError as error:
+            raise storage_error(error, "beginning a position file", target) from error
+        try:
+            file.allocate(size)
+            write_whole(file, (block_buffers(header.encode()), b"".join(entries)), 0)
+            file.sync()
+            self._storage.rename(self._directory / _NEXT, target)
+            self._storage.sync_directory(self._directory)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError):
+                raise storage_error(error, "beginning a position file", target) from error
+            raise
+        self._file, self._generation, self._salt = file, generation, header.salt
+        self._slot = self._synced_slot = len(entries)
+        self._slots = (file.size() - FRAMES_START) // ENTRY.size
+        for number in older:
+            self._storage.remove(position_file(self._directory, number))
+
+    def _reserve_next(self) -> None:
+        """Keep the space of one more generation: the one before this, or a file in waiting."""
+        if len(list_generations(self._storage, self._directory)) > 1:
+            return
+        try:
+            file = self._storage.open(self._directory / _NEXT, create=True)
+            try:
+                file.allocate(self._file_bytes)
+                file.sync()
+            finally:
+                file.close()
+        except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
+            logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
+
+    # -- Closing -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync and let go of the file."""
+        try:
+            if self._poison is None:
+                self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the handle and write nothing: after a fork, in the child."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,108 @@
+"""What one consumer group has done with a queue: a floor, runs of finished messages above it, delivery counts. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+Hint = tuple[int, int]
+"""Sequence of a data file and the position in it behind a record: where reading goes on."""
+
+NO_HINT: Hint = (0, 0)
+
+
+class GroupProgress:
+    """Which messages of a queue are finished, which were delivered, and how often.
+
+    Parameters
+    ----------
+    floor : int
+        Offset below which everything is finished, or was never this group's business.
+
+    Attributes
+    ----------
+    floor, hint
+        As above, and where the record at ``floor`` starts, as far as known.
+    finished_count : int
+        Messages finished so far, those below the first floor included: ``next offset - finished_count`` is the depth.
+    lost_count : int
+        Messages given up because their bytes are damaged.
+    deliveries : dict of int to int
+        Delivery count of each unfinished message that was ever handed out.
+    """
+
+    __slots__ = ("_ends", "_hints", "_starts", "deliveries", "finished_count", "floor", "hint", "lost_count")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self.hint = NO_HINT
+        self.finished_count = floor
+        self.lost_count = 0
+        self.deliveries: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._hints: list[Hint] = []
+
+    @property
+    def finished_end(self) -> int:
+        """Offset behind the last finished message."""
+        return self._ends[-1] if self._ends else self.floor
+
+    def runs(self) -> Iterator[tuple[int, int, Hint]]:
+        """Yield first offset, end offset and hint of each run of finished messages above the floor, in order."""
+        return zip(self._starts, self._ends, self._hints, strict=True)
+
+    def is_finished(self, offset: int) -> bool:
+        """Whether a message is finished."""
+        if offset < self.floor:
+            return True
+        at = bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
+
+    def unfinished_in(self, first: int, end: int) -> int:
+        """Return how many messages of ``first`` to ``end`` are not finished."""
+        first = max(first, self.floor)
+        if first >= end:
+            return 0
+        count = end - first
+        at = bisect_right(self._ends, first)
+        while at < len(self._starts) and self._starts[at] < end:
+            count -= min(end, self._ends[at]) - max(first, self._starts[at])
+            at += 1
+        return count
+
+    def deliver(self, first: int, count: int, delivery_count: int) -> None:
+        """Note that messages were handed out, and how often that makes."""
+        for offset in range(first, first + count):
+            self.deliveries[offset] = delivery_count
+
+    def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
+        """Note that messages are done; return how many of them were not before."""
+        end = first + count
+        if self.deliveries:
+            for offset in range(first, end):
+                self.deliveries.pop(offset, None)
+        if first <= self.floor and not self._starts:
+            newly = max(0, end - self.floor)
+            if newly:
+                self.floor, self.hint = end, hint
+        else:
+            newly = self.unfinished_in(first, end)
+            if newly:
+                self._insert(max(first, self.floor), end, hint)
+        self.finished_count += newly
+        return newly
+
+    def _insert(self, first: int, end: int, hint: Hint) -> None:
+        """Merge a run into the others, and into the floor where it touches it."""
+        low = bisect_left(self._ends, first)
+        high = bisect_right(self._starts, end)
+        if low < high:
+            first = min(first, self._starts[low])
+            if self._ends[high - 1] >= end:
+                end, hint = self._ends[high - 1], self._hints[high - 1]
+        if first <= self.floor:
+            self.floor, self.hint = end, hint
+            del self._starts[low:high], self._ends[low:high], self._hints[low:high]
+        else:
+            self._starts[low:high], self._ends[low:high], self._hints[low:high] = [first], [end], [hint]

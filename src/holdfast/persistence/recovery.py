@@ -1,0 +1,178 @@
+"""Opens the log after whatever happened to it: finds its end, makes it durable, and says what was found.
+
+Idempotent: crashing anywhere in here and starting again shows the same. docs/format.md, "Recovery".
+
+After an unclean close the accepted bytes above the witness are written again in place and synced, because a failed sync
+or a kill can leave clean pages in memory that are not on the disk. Then the file is cut behind them, and it is never
+appended to again: the next append makes a new file, whose header names this one's accepted end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence import next_data_file
+from holdfast.persistence.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format import (
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    FRAME_SIZE_END,
+    FRAMES_START,
+    KIND_MESSAGE,
+    RECORD_SIZE_MIN,
+    STX,
+)
+from holdfast.persistence.layout import DataFileName, QueueDirectory
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.log_tail import LogTail
+from holdfast.persistence.report import UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
+from holdfast.persistence.storage import File, Storage, write_whole
+from holdfast.persistence.tail_scan import TailScan, scan_tail
+from holdfast.persistence.write_mark import WriteMark, read_write_mark
+
+_COPY_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """The log, ready to be written: its end, the handle of ``write.mark``, and what happened."""
+
+    tail: LogTail
+    mark: File
+    report: RecoveryReport
+
+
+def recover_log(
+    storage: Storage, directory: QueueDirectory, files: LogFiles, queue_id: bytes, *, finished_offset: int
+) -> RecoveredLog:
+    """Find the end of the log and make it durable. The caller holds the write lock.
+
+    Parameters
+    ----------
+    storage, directory, files, queue_id
+        The queue.
+    finished_offset : int
+        Behind the last message that any group has finished: offsets below it were seen, so they are never given to
+        another message, whatever became of the bytes.
+
+    Raises
+    ------
+    UnsupportedVersionError
+        A newer Holdfast wrote the last file.
+    OSError
+        The disk refuses.
+    """
+    next_data_file.delete_spares(storage, directory)
+    mark_file = storage.open(directory.write_mark, create=True)
+    try:
+        mark = read_write_mark(mark_file, queue_id)
+        names = files.names()
+        if names:
+            name = names[-1]
+            tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
+            files.resize(name.sequence, tail.position)
+        else:
+            tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
+        tail, report = _keep_offsets(
+            tail, report, directory.data, finished_offset, "finished by a group, and not in the log"
+        )
+    except BaseException:
+        mark_file.close()
+        raise
+    return RecoveredLog(tail, mark_file, report)
+
+
+def _recover_tail(
+    storage: Storage, path: Path, name: DataFileName, mark: WriteMark | None, queue_id: bytes
+) -> tuple[LogTail, RecoveryReport]:
+    file = storage.open(path)
+    try:
+        header = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+    except CorruptionError as error:
+        header = DataFileHeader(queue_id, name.sequence, name.first_offset, 0)
+        try:
+            return _give_up_file(file, header, mark, path, str(error))
+        finally:
+            file.close()
+    except BaseException:
+        file.close()
+        raise
+    tail = None
+    try:
+        if header.queue_id != queue_id:
+            raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
+        if mark is not None and mark.file_id != header.file_id:
+            mark = None
+        scan = scan_tail(file, header, path, mark)
+        if not scan.clean:
+            _make_durable(file, scan)
+        tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, file if scan.clean else None)
+        report = RecoveryReport(
+            clean=scan.clean,
+            recovered_count=scan.recovered_count,
+            rewritten_bytes=max(0, scan.end - scan.witness),
+            torn_bytes=scan.torn_bytes,
+            damage=tuple(scan.damage),
+        )
+        if mark is not None and not mark.synced_only:
+            tail, report = _keep_offsets(
+                tail, report, path, header.first_offset + mark.written_count, "written, and not on the disk"
+            )
+        return tail, report
+    finally:
+        if tail is None or tail.file is None:
+            file.close()
+
+
+def _make_durable(file: File, scan: TailScan) -> None:
+    """Write what counts above the witness again, cut what does not count, and sync both."""
+    at = scan.witness
+    while at < scan.end:
+        data = file.read_at(min(_COPY_BYTES, scan.end - at), at)
+        write_whole(file, (data,), at)
+        at += len(data)
+    if file.size() > scan.end:
+        file.truncate(scan.end)
+    file.sync()
+
+
+def _keep_offsets(
+    tail: LogTail, report: RecoveryReport, path: Path, next_offset: int, reason: str
+) -> tuple[LogTail, RecoveryReport]:
+    """Never give an offset again that somebody may have seen: go on behind it, and report what is missing."""
+    missing = range(tail.next_offset, next_offset)
+    if not missing:
+        return tail, report
+    if tail.file is not None:
+        tail.file.close()
+    damage = Damage(path, tail.position, 0, missing, UNSYNCED_OR_DAMAGED, reason)
+    tail = replace(tail, message_count=next_offset - tail.header.first_offset, file=None)
+    return tail, replace(report, clean=False, damage=(*report.damage, damage))
+
+
+def _give_up_file(
+    file: File, header: DataFileHeader, mark: WriteMark | None, path: Path, reason: str
+) -> tuple[LogTail, RecoveryReport]:
+    """The last file has lost both copies of its header: without the salt no frame verifies, so all of it is lost.
+
+    How many messages that were is what ``write.mark`` says, or else what walking STX and record sizes counts.
+    """
+    count = mark.written_count if mark is not None and mark.sequence == header.sequence else _count_unverified(file)
+    size = file.size()
+    lost = range(header.first_offset, header.first_offset + count)
+    damage = Damage(path, 0, size, lost, UNSYNCED_OR_DAMAGED, reason)
+    timestamp = mark.timestamp_ns if mark is not None else 0
+    return LogTail(header, size, count, timestamp, None), RecoveryReport(clean=False, damage=(damage,))
+
+
+def _count_unverified(file: File) -> int:
+    count, position, size = 0, FRAMES_START, file.size()
+    while position + FRAME_HEADER_BYTES <= size:
+        stx, record_size, _, kind, *_ = FRAME_HEADER.unpack(file.read_at(FRAME_HEADER_BYTES, position))
+        if stx != STX or record_size < RECORD_SIZE_MIN or position + FRAME_SIZE_END + record_size > size:
+            break
+        count += kind == KIND_MESSAGE
+        position += FRAME_SIZE_END + record_size
+    return count

@@ -1,0 +1,84 @@
+"""What recovery and ``verify`` have to say: damage with its place and its price, torn tails, lost progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DAMAGED = "damaged"
+UNSYNCED_OR_DAMAGED = "unsynced or damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One run of bytes that does not verify.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    position, size_bytes : int
+        Where the run starts, and how long it is.
+    offsets : range
+        The messages that are lost with it; empty where none are.
+    verdict : str
+        ``"damaged"``: the bytes were durable once. ``"unsynced or damaged"``: nobody can know.
+    reason : str
+        What does not verify.
+    """
+
+    path: Path
+    position: int
+    size_bytes: int
+    offsets: range
+    verdict: str
+    reason: str
+
+    def __str__(self) -> str:
+        lost = f"offsets {self.offsets.start}..{self.offsets.stop - 1} lost" if self.offsets else "no message lost"
+        return f"{self.path}: {self.size_bytes} bytes at {self.position} {self.verdict} ({self.reason}); {lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a queue found and did.
+
+    Attributes
+    ----------
+    clean : bool
+        The queue was closed in order, and nothing had to be done.
+    seconds : float
+        How long opening took.
+    recovered_count : int
+        Messages above the last known synced position that were kept, written again and synced.
+    rewritten_bytes : int
+        Their bytes.
+    torn_bytes : int
+        Bytes of a torn tail that were dropped: they were never acknowledged as durable.
+    damage : tuple of Damage
+        Bad bytes in acknowledged data, found at opening or since then.
+    progress_damage : tuple of Damage
+        The same in position files: what stood there may be delivered again.
+    """
+
+    clean: bool = True
+    seconds: float = 0.0
+    recovered_count: int = 0
+    rewritten_bytes: int = 0
+    torn_bytes: int = 0
+    damage: tuple[Damage, ...] = ()
+    progress_damage: tuple[Damage, ...] = ()
+
+    @property
+    def lost_count(self) -> int:
+        """Messages lost to damage."""
+        return sum(len(damage.offsets) for damage in self.damage)
+
+    def __str__(self) -> str:
+        if self.clean and not self.damage and not self.progress_damage:
+            return "clean"
+        lines = [
+            f"recovered {self.recovered_count} messages ({self.rewritten_bytes} bytes written again), "
+            f"dropped a torn tail of {self.torn_bytes} bytes, lost {self.lost_count} messages to damage"
+        ]
+        return "\n".join(lines + [str(damage) for damage in self.damage + self.progress_damage])

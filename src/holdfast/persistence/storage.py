@@ -1,0 +1,229 @@
+"""The storage port: the only module that touches the operating system's files.
+
+Everything above speaks to the :class:`Storage` and :class:`File` protocols, about a dozen verbs. That is what makes
+crashes testable: tests put a recording or a failing storage in this place (``tests/support/``). The verbs raise plain
+``OSError``; what it means for the caller is decided where the verb is used (:func:`storage_error`).
+
+What is *not* promised: ``write_at`` makes nothing durable, and ``sync`` does not persist the file's name. A name lasts
+once ``sync_directory`` of its directory has returned.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import portalocker
+
+from holdfast.errors import DiskFullError, StorageError
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+BUFFERS_MAX = 1000
+"""Buffers of one ``write_at``: Linux and macOS take 1,024 (IOV_MAX)."""
+
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class File(Protocol):
+    """An open file; positions and sizes in bytes."""
+
+    def write_at(self, buffers: Sequence[bytes], position: int) -> int:
+        """Write ``buffers`` one after the other from ``position``; return how many bytes went in (may be fewer)."""
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size``; what is new reads as zeros."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve space so that the file has at least ``size`` bytes and writing them cannot run out of room."""
+
+    def sync(self) -> None:
+        """Return once data and size are on the disk. After a failure nobody knows what is: never try again."""
+
+    def size(self) -> int:
+        """Return the size of the file."""
+
+    def link_count(self) -> int:
+        """Return how many names the file has."""
+
+    def try_lock(self) -> bool:
+        """Take the exclusive advisory lock if it is free; it goes when the last copy of the handle is closed."""
+
+    def close(self) -> None:
+        """Let go of the handle. Closing twice does nothing."""
+
+
+class Storage(Protocol):
+    """The file system, as far as a queue needs it."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        """Open a regular file without following a link; ``create`` makes it where it is missing, mode 0600."""
+
+    def directory_owner(self, path: Path) -> int:
+        """Return the id of the user who owns a directory; a file is ENOTDIR, a symbolic link ELOOP."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory, mode 0700; nothing happens where it exists."""
+
+    def list(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, replacing what stood there."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file's name."""
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the names in a directory are on the disk."""
+
+
+class OsFile:
+    """An open file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, buffers: Sequence[bytes], position: int) -> int:
+        return os.pwritev(self._fd, buffers, position)
+
+    def read_at(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # a short read that is not the end of the file: rare, but allowed
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, size - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        if size <= self.size():
+            return
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, size)
+        else:  # macOS: no reservation, only the size
+            os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        self._check_open()
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(self._fd)
+        else:  # macOS
+            os.fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def link_count(self) -> int:
+        return os.fstat(self._fd).st_nlink
+
+    def try_lock(self) -> bool:
+        self._check_open()
+        try:
+            portalocker.lock(self._fd, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+        except portalocker.AlreadyLocked:
+            return False
+        except portalocker.LockException as error:
+            raise OSError(errno.ENOLCK, f"the file system cannot lock: {error}") from error
+        return True
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _check_open(self) -> None:
+        """Python turns a handle of -1 into a ValueError in some calls; everywhere it is EBADF."""
+        if self._fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+class OsStorage:
+    """The file system of the operating system."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> OsFile:
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        fd = os.open(path, flags | os.O_NONBLOCK, FILE_MODE)  # non-blocking: a FIFO in our place must not hang us
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return OsFile(fd)
+
+    def directory_owner(self, path: Path) -> int:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        return status.st_uid
+
+    def make_directory(self, path: Path) -> None:
+        try:
+            path.mkdir(mode=DIRECTORY_MODE)
+        except FileExistsError:
+            if path.is_symlink() or not path.is_dir():
+                raise
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def storage_error(error: OSError, what: str, path: Path) -> StorageError:
+    """Return the error a caller sees for a failed verb: full disks are told apart from broken ones."""
+    reason = error.strerror or str(error)
+    if error.errno in DISK_FULL_ERRNOS:
+        return DiskFullError(
+            f"disk full while {what}: {path} ({reason}); nothing was kept of it. "
+            "Drain the queue or make room, then try again",
+            path=str(path),
+        )
+    return StorageError(f"{what} failed: {path} ({reason}); check the disk and its permissions", path=str(path))
+
+
+def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:
+    """Write all of ``buffers`` at ``position``, going on after short writes; raises the ``OSError`` that stops it."""
+    if len(buffers) > BUFFERS_MAX:
+        buffers = (b"".join(buffers),)
+    size = sum(map(len, buffers))
+    done = file.write_at(buffers, position)
+    if done == size:
+        return
+    rest = memoryview(b"".join(buffers))
+    while done < size:
+        step = file.write_at((bytes(rest[done:]),), position + done)
+        if step <= 0:
+            raise OSError(errno.EIO, "the file system took no bytes")
+        done += step

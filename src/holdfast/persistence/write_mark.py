@@ -1,0 +1,97 @@
+"""``write.mark``: where the written and the synced end of the log are now. docs/format.md, "write.mark".
+
+The writer overwrites it in place; it is never synced for its own sake. Other processes read no further than it says,
+and recovery starts at its synced end. A mark that does not verify says nothing: recovery then scans from the last seal.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES, WRITE_MARK_MAGIC
+from holdfast.persistence.storage import File
+
+_FLAG_SYNCED_ONLY = 0x0001
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMark:
+    """Where the log ends.
+
+    Attributes
+    ----------
+    queue_id, file_id : bytes
+        The queue, and this life of the active file.
+    sequence : int
+        The active file.
+    written, written_count : int
+        Position behind its last whole commit, and the messages below it in this file.
+    synced, synced_count : int
+        The same for what is on the disk.
+    timestamp_ns : int
+        Latest timestamp given to a message.
+    synced_only : bool
+        Whether a record may be shown only once it is synced (``FlushPolicy.every_commit``).
+    """
+
+    queue_id: bytes
+    file_id: bytes
+    sequence: int
+    written: int
+    written_count: int
+    synced: int
+    synced_count: int
+    timestamp_ns: int
+    synced_only: bool
+
+    def encode(self) -> bytes:
+        """Return the mark's ``WRITE_MARK_BYTES``."""
+        body = WRITE_MARK.pack(
+            WRITE_MARK_MAGIC,
+            FORMAT_VERSION,
+            _FLAG_SYNCED_ONLY if self.synced_only else 0,
+            self.queue_id,
+            self.file_id,
+            self.sequence,
+            self.written,
+            self.written_count,
+            self.synced,
+            self.synced_count,
+            self.timestamp_ns,
+        )
+        return body + HEADER_CRC.pack(crc32c(0, body))
+
+    @property
+    def visible(self) -> tuple[int, int]:
+        """Position and message count that consumers may read up to."""
+        return (self.synced, self.synced_count) if self.synced_only else (self.written, self.written_count)
+
+
+def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
+    """Return the mark, or None where it does not verify or belongs to another queue."""
+    data = file.read_at(WRITE_MARK_BYTES, 0)
+    try:
+        magic, version, flags, owner, file_id, sequence, written, written_count, synced, synced_count, timestamp = (
+            WRITE_MARK.unpack_from(data)
+        )
+    except struct.error:
+        return None
+    if magic != WRITE_MARK_MAGIC or version != FORMAT_VERSION or owner != queue_id:
+        return None
+    if len(data) < WRITE_MARK_BYTES or HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(
+        0, data[: WRITE_MARK.size]
+    ):
+        return None
+    return WriteMark(
+        queue_id,
+        file_id,
+        sequence,
+        written,
+        written_count,
+        synced,
+        synced_count,
+        timestamp,
+        bool(flags & _FLAG_SYNCED_ONLY),
+    )

@@ -1,0 +1,1 @@
+"""Coordination: the two sides of a queue, leases, groups. Bytes only."""

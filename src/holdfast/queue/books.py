@@ -1,0 +1,196 @@
+"""The books of one consumer group: its progress in memory and in its position file, kept equal, and what that frees.
+
+The caller holds the take lock around everything but :meth:`GroupBooks.commit` and :meth:`GroupBooks.flush`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.format import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
+from holdfast.persistence.layout import DataFileName
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.queue.flusher import Flusher
+from holdfast.queue.group_commit import GroupCommit
+
+logger = logging.getLogger("holdfast")
+
+Reclaim = Callable[[GroupProgress, Callable[[], object]], object]
+"""Retires finished files: takes the group's progress, and what makes that durable."""
+
+
+class GroupBooks:
+    """Notes what becomes of messages, durably as the flush policy says, and retires data files that are finished.
+
+    Parameters
+    ----------
+    positions : PositionFileWriter
+        Where it is noted.
+    progress : GroupProgress
+        What ``positions`` checkpoints.
+    files : LogFiles
+        The data files of the log.
+    policy, clock
+        When an acknowledgement is synced, and for the background thread.
+    reclaim : callable
+        Retires finished files.
+    """
+
+    def __init__(
+        self,
+        positions: PositionFileWriter,
+        progress: GroupProgress,
+        files: LogFiles,
+        policy: FlushPolicy,
+        clock: Clock,
+        reclaim: Reclaim,
+    ) -> None:
+        self.progress = progress
+        self._positions = positions
+        self._files = files
+        self._policy = policy
+        self._commits = GroupCommit(positions.sync)
+        self._reclaim = reclaim
+        self._reclaim_due = True
+        self._unfinished: dict[int, int] = {}
+        self._passed = 0
+        self._unsynced_commits = 0
+        self._unsynced_since: float | None = None
+        interval = policy.seconds / 2 if policy.seconds is not None else 1.0
+        self._flusher = Flusher(self._tick, interval, clock) if policy.seconds is not None else None
+
+    # -- Noting ------------------------------------------------------------------------------------------------------
+
+    def deliver(self, records: Sequence[Record]) -> list[int]:
+        """Note that records are about to be handed out; return the delivery count of each."""
+        deliveries = self.progress.deliveries
+        counts = [deliveries.get(record[0], 0) + 1 for record in records]
+        changes: list[Change] = []
+        start = 0
+        for at in range(1, len(records) + 1):
+            if at == len(records) or counts[at] != counts[start]:
+                changes += _runs(ENTRY_DELIVERED, records[start:at], counts[start])
+                start = at
+        self._positions.append(changes)
+        for change in changes:
+            change.apply_to(self.progress)
+        return counts
+
+    def finish(self, records: Sequence[Record]) -> int:
+        """Note that records are done, all together; return the ticket to :meth:`commit`."""
+        changes = _runs(ENTRY_DONE, records)
+        ticket = self._positions.append(changes)
+        for change in changes:
+            newly = self.progress.finish(change.first_offset, change.count, change.hint)
+            self._count_down(change.hint[0], newly)
+        self._reclaim_if_due()
+        return ticket
+
+    def lose(self, offsets: range) -> int:
+        """Note that damaged messages are given up; return how many of them were not finished before."""
+        lost = self.progress.unfinished_in(offsets.start, offsets.stop)
+        if lost:
+            change = Change(ENTRY_LOST, offsets.start, len(offsets), NO_HINT)
+            self._positions.append([change])
+            change.apply_to(self.progress)
+            self._passed = 0  # whose they were is not known: count anew
+            self._unfinished.clear()
+        return lost
+
+    # -- Making it durable -------------------------------------------------------------------------------------------
+
+    def commit(self, ticket: int) -> None:
+        """Make what was noted as durable as the policy says."""
+        if self._policy.syncs_every_commit:
+            self._commits.wait(ticket)
+        elif self._policy.commits is not None:
+            self._unsynced_commits += 1
+            if self._unsynced_commits >= self._policy.commits:
+                self._unsynced_commits = 0
+                self._commits.wait(ticket)
+        if self._flusher is not None and self._flusher.idle:
+            self._flusher.kick()
+
+    def flush(self) -> None:
+        """Sync everything noted so far."""
+        self._commits.wait(self._positions.end)
+
+    def _tick(self) -> bool:
+        if not self._positions.has_unsynced:
+            self._unsynced_since = None
+            return False
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        elif self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2:
+            self._unsynced_since = None
+            self._positions.sync()
+        return True
+
+    # -- Retiring ----------------------------------------------------------------------------------------------------
+
+    def pass_files(self, current: DataFileName) -> None:
+        """Take note that reading has come to file ``current``: the files before it can be finished now."""
+        if current.sequence == self._passed:
+            return
+        names = self._files.names()
+        for name, following in zip(names, names[1:], strict=False):
+            if self._passed <= name.sequence < current.sequence:
+                unfinished = self.progress.unfinished_in(name.first_offset, following.first_offset)
+                self._unfinished[name.sequence] = unfinished
+                self._reclaim_due |= unfinished == 0
+        self._passed = current.sequence
+        self._reclaim_if_due()
+
+    def _count_down(self, sequence: int, count: int) -> None:
+        left = self._unfinished.get(sequence)
+        if left is not None:
+            self._unfinished[sequence] = left - count
+            self._reclaim_due |= left <= count
+
+    def _reclaim_if_due(self) -> None:
+        """Retire what is finished. Failing costs only time: an acknowledgement that has been noted stands."""
+        if not self._reclaim_due:
+            return
+        self._reclaim_due = False
+        self._unfinished = {sequence: left for sequence, left in self._unfinished.items() if left > 0}
+        try:
+            self._reclaim(self.progress, self._positions.sync)
+        except (OSError, HoldfastError) as error:
+            logger.warning("finished data files could not be retired, and stay until the next one is: %s", error)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync and let go of the position file."""
+        if self._flusher is not None:
+            self._flusher.stop()
+        self._positions.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self._positions.abandon()
+
+
+def _runs(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
+    """Return what to note: one change for each run of offsets inside one data file."""
+    first, last = records[0], records[-1]
+    if last[0] - first[0] == len(records) - 1 and first[5] == last[5]:
+        return [Change(kind, first[0], len(records), (last[5], last[4]), delivery_count)]
+    changes = []
+    start = 0
+    for at in range(1, len(records) + 1):
+        before = records[at - 1]
+        if at == len(records) or records[at][0] != before[0] + 1 or records[at][5] != before[5]:
+            changes.append(Change(kind, records[start][0], at - start, (before[5], before[4]), delivery_count))
+            start = at
+    return changes

@@ -1,0 +1,126 @@
+"""``queue.groups``: consumer groups, each with its own progress through the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import ConfigError, UsageError
+from holdfast.persistence import locks
+from holdfast.persistence.group_files import (
+    find_group,
+    groups_locked,
+    list_groups,
+    remove_group,
+    require_group,
+    write_group,
+)
+from holdfast.persistence.layout import QueueDirectory, check_name
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.storage import Storage, storage_error
+
+
+class Groups:
+    """Makes, lists and deletes the consumer groups of one queue. Reached as ``queue.groups``.
+
+    A group keeps every message that it has not finished on the disk, also while nobody reads for it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: QueueDirectory,
+        files: LogFiles,
+        clock: Clock,
+        next_offset: Callable[[], int],
+        reclaim: Callable[[], object],
+        *,
+        may_change: bool,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._files = files
+        self._clock = clock
+        self._next_offset = next_offset
+        self._reclaim = reclaim
+        self._may_change = may_change
+
+    def create(self, name: str, start: str | int = "earliest") -> int:
+        """Make a group; return the offset where it starts. Nothing happens where it exists.
+
+        Parameters
+        ----------
+        name : str
+            1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot.
+        start : "earliest", "latest" or int
+            The oldest message that is still there, the next one to be put, or an offset; an offset that is not there
+            any more means the oldest one behind it.
+
+        Raises
+        ------
+        ConfigError
+            The name or the start cannot be.
+        UsageError
+            The queue was opened with ``mode="look"``.
+        """
+        check_name(name, "group")
+        self._check_may_change()
+        try:
+            with groups_locked(self._storage, self._directory, self._clock):
+                group = find_group(self._storage, self._directory, name)
+                if group is None:
+                    group = write_group(self._storage, self._directory, name, self._start_offset(start))
+                return group.start_offset
+        except OSError as error:
+            raise storage_error(error, "making a group", self._path(name)) from error
+
+    def list(self) -> list[str]:
+        """Return the names of the groups, sorted; the default group is among them once it was used."""
+        return [group.name for group in list_groups(self._storage, self._directory)]
+
+    def delete(self, name: str) -> None:
+        """Delete a group and its progress; messages that only it had not finished go with it.
+
+        Raises
+        ------
+        GroupNotFoundError
+            There is none of that name.
+        QueueLockedError
+            Somebody reads for it: close that handle first.
+        """
+        check_name(name, "group")
+        self._check_may_change()
+        require_group(self._storage, self._directory, name)
+        lock = locks.acquire(
+            self._storage, self._path(name) / "read.lock", self._clock, timeout=0, what=f"group {name!r}"
+        )
+        try:
+            with groups_locked(self._storage, self._directory, self._clock):
+                require_group(self._storage, self._directory, name)
+                remove_group(self._storage, self._directory, name)
+            self._reclaim()
+        except OSError as error:
+            raise storage_error(error, "deleting a group", self._path(name)) from error
+        finally:
+            lock.release()
+
+    def _path(self, name: str) -> Path:
+        return self._directory.group(name)
+
+    def _check_may_change(self) -> None:
+        if not self._may_change:
+            raise UsageError("a queue opened with mode='look' changes nothing; open it with another mode")
+
+    def _start_offset(self, start: str | int) -> int:
+        self._files.refresh()
+        names = self._files.names()
+        earliest = names[0].first_offset if names else 0
+        if start == "earliest":
+            return earliest
+        latest = self._next_offset()
+        if start == "latest":
+            return latest
+        if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:
+            raise ConfigError(f"a group starts at 'earliest', 'latest' or an offset from 0 to {latest}, not {start!r}")
+        return max(start, earliest)

@@ -1,0 +1,86 @@
+"""Looking at a queue that others own: takes no lock, changes nothing, pins nothing."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.messages import Message
+from holdfast.persistence.data_file_reader import QueueFileReader
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import Storage
+from holdfast.queue.sources import Source
+
+_READ_COUNT = 64
+
+
+class LookSide:
+    """Shows what a consumer group would be given next.
+
+    Parameters
+    ----------
+    storage, files, source
+        The queue, and how far it may be read.
+    positions : PositionFileReader
+        The group's progress.
+    """
+
+    def __init__(self, storage: Storage, files: LogFiles, source: Source, positions: PositionFileReader) -> None:
+        self._storage = storage
+        self._files = files
+        self._source = source
+        self._positions = positions
+        self._lock = threading.Lock()
+        self.damage: list[Damage] = []
+
+    def peek(self, count_max: int) -> list[Message]:
+        """Return up to ``count_max`` messages that the group has not finished, in offset order.
+
+        Those that a consumer holds just now are among them. Messages consumed while this looks are left out.
+        """
+        with self._lock:
+            progress = self._positions.refresh()
+            end = self._source.end
+            found: list[Message] = []
+            reader = QueueFileReader(self._storage, self._files, self._note, recheck=True)
+            try:
+                reader.seek(progress.floor, progress.hint)
+                while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
+                    for offset, timestamp, headers, payload, _, _ in records:
+                        if not progress.is_finished(offset) and len(found) < count_max:
+                            count = progress.deliveries.get(offset, 0)
+                            found.append(Message(payload, offset, timestamp, decode_headers(headers), count))
+            finally:
+                reader.close()
+            return found
+
+    @property
+    def depth(self) -> int:
+        """Messages the group has not finished."""
+        with self._lock:
+            return max(0, self._source.end[2] - self._positions.refresh().finished_count)
+
+    @property
+    def lost_count(self) -> int:
+        """Messages the group has given up because of damage."""
+        return self._positions.progress.lost_count
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last message that consumers may see."""
+        return self._source.end[2]
+
+    def oldest_timestamp_ns(self) -> int | None:
+        """Return when the oldest unfinished message was put; None where there is none."""
+        oldest = self.peek(1)
+        return oldest[0].timestamp_ns if oldest else None
+
+    def close(self) -> None:
+        """Let go of ``write.mark``."""
+        self._source.close()
+
+    def _note(self, damage: Damage) -> None:
+        if damage not in self.damage:
+            self.damage.append(damage)

@@ -1,0 +1,273 @@
+"""Opening a queue: who may, what has to be recovered first, and which sides come up.
+
+Whoever reads a log reads a recovered log: a consumer that finds no writer takes the free write lock for as long as
+recovery takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import ConfigError
+from holdfast.persistence import locks
+from holdfast.persistence.data_file_reader import QueueFileReader
+from holdfast.persistence.data_file_writer import QueueFileWriter
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    groups_locked,
+    list_groups,
+    progress_reader,
+    require_group,
+    write_group,
+)
+from holdfast.persistence.layout import QueueDirectory, open_directory
+from holdfast.persistence.locks import SideLock
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reclaim import retire_finished_files
+from holdfast.persistence.recovery import RecoveredLog, recover_log
+from holdfast.persistence.report import RecoveryReport
+from holdfast.persistence.storage import Storage, storage_error
+from holdfast.queue.books import GroupBooks
+from holdfast.queue.look_side import LookSide
+from holdfast.queue.read_side import ReadSide
+from holdfast.queue.sources import LocalSource, RemoteSource, Source
+from holdfast.queue.write_side import WriteSide
+
+logger = logging.getLogger("holdfast")
+
+MODES = ("both", "produce", "consume", "look")
+
+POSITION_FILE_BYTES_MAX = 2**20
+"""16,000 acknowledgements between two checkpoints; each group keeps two such files."""
+
+POSITION_FILE_BYTES_MIN = 16 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a queue is opened: see :class:`PersistentQueue`."""
+
+    mode: str
+    group: str
+    flush: FlushPolicy
+    data_file_bytes: int
+    lock_timeout: float
+
+    @property
+    def writes(self) -> bool:
+        """Whether this handle owns the write side."""
+        return self.mode in ("both", "produce")
+
+    @property
+    def reads(self) -> bool:
+        """Whether this handle owns the read side of its group."""
+        return self.mode in ("both", "consume")
+
+
+class Opening:
+    """Brings the sides of one queue up, in order; :attr:`write_side` and the others hold what came of it."""
+
+    def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._options = options
+        self.directory, self.queue_id, self._is_new = open_directory(
+            storage, root, create=options.writes, writable=options.mode != "look"
+        )
+        self.report = RecoveryReport()
+        self.write_side: WriteSide | None = None
+        self.read_side: ReadSide | None = None
+        self.look_side: LookSide | None = None
+        try:
+            self._open_sides()
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, OSError):
+                raise storage_error(error, "opening the queue", root) from error
+            raise
+        for line in str(self.report).splitlines() if not self.report.clean else ():
+            logger.warning("opening %s: %s", root, line)
+
+    def _open_sides(self) -> None:
+        options = self._options
+        write_lock = self._lock_writes() if options.writes else self._lock_for_recovery()
+        try:
+            self.files = LogFiles(self._storage, self.directory)
+            if write_lock is not None:
+                log = self._recover()
+                self._open_writer(log, write_lock)
+        finally:
+            if write_lock is not None and self.write_side is None:
+                write_lock.release()
+        if options.reads:
+            self._open_read_side()
+        elif options.mode == "look":
+            self._open_look_side()
+
+    def _undo(self) -> None:
+        if self.write_side is not None:
+            self.write_side.close()
+
+    # -- The write side ----------------------------------------------------------------------------------------------
+
+    def _lock_writes(self) -> SideLock:
+        return locks.acquire(
+            self._storage,
+            self.directory.write_lock,
+            self._clock,
+            timeout=self._options.lock_timeout,
+            what="the write side",
+        )
+
+    def _lock_for_recovery(self) -> SideLock | None:
+        if self._options.mode == "look":
+            return None
+        return locks.try_acquire_for_recovery(self._storage, self.directory.write_lock)
+
+    def _recover(self) -> RecoveredLog:
+        started = self._clock.monotonic()
+        finished = 0
+        for group in list_groups(self._storage, self.directory):
+            finished = max(finished, self._reader_of(group).refresh().finished_end)
+        log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=finished)
+        self.report = replace(log.report, seconds=self._clock.monotonic() - started)
+        return log
+
+    def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
+        """Make the writer; a consumer lets it publish where the log ends, and no more."""
+        options = self._options
+        writer = QueueFileWriter(
+            self._storage,
+            self.directory,
+            self.files,
+            self._clock,
+            log.tail,
+            log.mark,
+            file_bytes=options.data_file_bytes,
+            synced_only=options.flush.syncs_every_commit,
+        )
+        if options.writes:
+            self.write_side = WriteSide(writer, lock, options.flush, self._clock)
+        else:
+            writer.abandon()
+
+    # -- The read side -----------------------------------------------------------------------------------------------
+
+    def _reader_of(self, group: GroupInfo) -> PositionFileReader:
+        return progress_reader(self._storage, self.directory, self.queue_id, group)
+
+    def _open_read_side(self) -> None:
+        options = self._options
+        group = self._find_own_group()
+        path = self.directory.group(options.group)
+        self._storage.make_directory(path)
+        lock = locks.acquire(
+            self._storage,
+            path / "read.lock",
+            self._clock,
+            timeout=options.lock_timeout,
+            what=f"group {options.group!r}",
+        )
+        source: Source | None = None
+        try:
+            source = self._source()
+            books = self._open_books(group) if group is not None else None
+            progress = books.progress if books is not None else GroupProgress(self.files.first_offset)
+            self.read_side = ReadSide(
+                source,
+                lambda on_loss: QueueFileReader(self._storage, self.files, on_loss),
+                progress,
+                lambda: books if books is not None else self._open_books(self._begin_default_group()),
+                lock,
+            )
+        except BaseException:
+            if source is not None:
+                source.close()
+            lock.release()
+            raise
+
+    def _find_own_group(self) -> GroupInfo | None:
+        """Return the group to read for; None for a default group that nobody has used yet."""
+        name = self._options.group
+        if name != DEFAULT_GROUP and self._is_new:
+            with groups_locked(self._storage, self.directory, self._clock):
+                return write_group(self._storage, self.directory, name, 0)
+        if name != DEFAULT_GROUP:
+            return require_group(self._storage, self.directory, name)
+        return find_group(self._storage, self.directory, name)
+
+    def _begin_default_group(self) -> GroupInfo:
+        """Make the default group at its first use: it starts at the oldest message that is still there."""
+        with groups_locked(self._storage, self.directory, self._clock):
+            self.files.refresh()
+            return write_group(self._storage, self.directory, DEFAULT_GROUP, self.files.first_offset)
+
+    def _open_books(self, group: GroupInfo) -> GroupBooks:
+        options = self._options
+        reader = self._reader_of(group)
+        progress = reader.refresh()
+        self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *reader.damage))
+        positions = PositionFileWriter(
+            self._storage,
+            self.directory.group(group.name),
+            self._clock,
+            self.queue_id,
+            group.group_id,
+            progress,
+            file_bytes=min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)),
+        )
+        return GroupBooks(
+            positions,
+            progress,
+            self.files,
+            options.flush,
+            self._clock,
+            lambda own, sync: self.reclaim(group.name, own, sync),
+        )
+
+    def reclaim(self, own_group: str | None = None, own: GroupProgress | None = None, sync: object = None) -> object:
+        """Retire the data files that every group has finished."""
+        assert sync is None or callable(sync)
+        return retire_finished_files(
+            self._storage,
+            self.directory,
+            self.files,
+            self.queue_id,
+            self._clock,
+            own_group=own_group,
+            own_progress=own,
+            sync_own=sync,
+        )
+
+    def _source(self) -> Source:
+        if self.write_side is not None:
+            side = self.write_side
+            return LocalSource(lambda: side.end, side.arrivals)
+        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.files)
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def _open_look_side(self) -> None:
+        name = self._options.group
+        group = find_group(self._storage, self.directory, name)
+        if group is None and name != DEFAULT_GROUP:
+            group = require_group(self._storage, self.directory, name)
+        positions = self._reader_of(group or GroupInfo(name, bytes(16), self.files.first_offset))
+        self.look_side = LookSide(self._storage, self.files, self._source(), positions)
+
+
+def check_options(options: Options) -> None:
+    """Refuse what cannot work; raises ConfigError."""
+    if options.mode not in MODES:
+        raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
+    if not isinstance(options.flush, FlushPolicy):
+        raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")

@@ -1,0 +1,445 @@
+"""``PersistentQueue``: the durable queue that applications open. Bytes in, bytes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ClosedError, ShutDown, UsageError
+from holdfast.messages import Message
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.layout import check_name
+from holdfast.persistence.message_headers import encode_headers
+from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.persistence.storage import OsStorage, Storage
+from holdfast.queue import fork
+from holdfast.queue.arguments import as_bytes, check_count, check_sizes, too_large, wait_for
+from holdfast.queue.bounds import Bounds
+from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.groups import Groups
+from holdfast.queue.opening import Opening, Options, check_options
+from holdfast.queue.read_side import ReadSide
+from holdfast.queue.slowest_group import SlowestGroup
+from holdfast.queue.stats import QueueStats
+from holdfast.queue.task_count import TaskCount
+from holdfast.queue.write_side import WriteSide
+
+
+class PersistentQueue:
+    """A durable first-in, first-out queue of byte strings in one directory.
+
+    Threads of a process share one object. One process at a time owns the write side, and one the read side of each
+    consumer group; others look without a lock.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The queue's directory; made where it does not exist and the mode writes. Its last part is the queue's name.
+    mode : "both", "produce", "consume" or "look"
+        Which sides to own.
+    group : str
+        The consumer group to read for. The default group starts when it is first used; others are made with
+        ``groups.create``, or together with a new queue.
+    flush : FlushPolicy
+        When puts and acknowledgements are synced to the disk.
+    data_file_bytes : int, bytes
+        Size at which a data file is sealed and the next one begun.
+    record_bytes_max : int, bytes
+        Largest payload.
+    maxsize : int, messages
+        Put waits while the slowest group has this many unfinished; 0: no bound.
+    max_bytes : int or None, bytes
+        Put waits while data files take this much; None: no bound.
+    lock_timeout : float, seconds
+        How long to wait for the present owner to let go; 0: not at all.
+    storage, clock
+        The ports to the operating system; tests put others in their place.
+
+    Raises
+    ------
+    QueueLockedError, LockTimeoutError
+        Another handle owns a side; names its process and host.
+    QueueNotFoundError, GroupNotFoundError
+        There is none, and the mode does not make one.
+    ConfigError
+        A path, a name or an option that cannot work; nothing was made.
+    UnsupportedVersionError, CorruptionError, StorageError
+        Files of a newer version, not of this queue, or a disk that refuses.
+
+    Notes
+    -----
+    Promises: docs/durability.md. Format: docs/format.md.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        mode: str = "both",
+        group: str = "default",
+        flush: FlushPolicy = FlushPolicy.every_commit(),  # noqa: B008  # immutable
+        data_file_bytes: int = 64 * 2**20,
+        record_bytes_max: int = 16 * 2**20,
+        maxsize: int = 0,
+        max_bytes: int | None = None,
+        lock_timeout: float = 0,
+        storage: Storage | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._opening: Opening | None = None
+        self.path = Path(os.path.abspath(path))
+        self.mode = mode
+        self.group = check_name(group, "group")
+        options = Options(mode, group, flush, data_file_bytes, lock_timeout)
+        check_options(options)
+        check_sizes(
+            data_file_bytes=data_file_bytes,
+            record_bytes_max=record_bytes_max,
+            maxsize=maxsize,
+            max_bytes=max_bytes,
+            lock_timeout=lock_timeout,
+        )
+        self._record_bytes_max = record_bytes_max
+        self._storage = storage or OsStorage()
+        self._clock = clock or SystemClock()
+        self._opening = opening = Opening(self._storage, self._clock, self.path, options)
+        self._write_side: WriteSide | None = opening.write_side
+        self._read_side: ReadSide | None = opening.read_side
+        self._look_side = opening.look_side
+        self._state: str = "open"
+        if self._write_side is not None and (maxsize or max_bytes is not None):
+            self._bound(self._write_side, maxsize, max_bytes, data_file_bytes)
+        opened_depth, opened_end = self._depth(), self._next_offset()
+        self._tasks = TaskCount(lambda: opened_depth + self._next_offset() - opened_end)
+        self.groups = Groups(
+            self._storage,
+            opening.directory,
+            opening.files,
+            self._clock,
+            self._next_offset,
+            opening.reclaim,
+            may_change=mode != "look",
+        )
+        fork.watch(self)
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        payload: bytes,
+        block: bool = True,
+        timeout: float | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append one message.
+
+        Parameters
+        ----------
+        payload : bytes-like, at most ``record_bytes_max`` bytes
+            Opaque; may be empty.
+        block : bool
+            Whether to wait for room where the queue is bounded.
+        timeout : float or None, seconds
+            How long to wait; None waits for ever.
+        headers : mapping of str to str, at most 65,535 bytes encoded
+            Stands beside the payload.
+
+        Returns
+        -------
+        int
+            The message's offset.
+
+        Raises
+        ------
+        queue.Full
+            No room within ``timeout``; nothing was written.
+        TypeError
+            ``payload`` is not bytes-like; ``QueueService`` takes objects.
+        RecordTooLargeError, DiskFullError, PoisonedError
+            Nothing was written.
+        CommitUnknownError
+            The sync failed: nobody knows; reopen the queue and look.
+
+        Notes
+        -----
+        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync.
+        """
+        if type(payload) is not bytes:
+            payload = as_bytes(payload)
+        if len(payload) > self._record_bytes_max:
+            raise too_large(payload, self._record_bytes_max)
+        side = self._write_side or self._require_write_side()
+        return side.put(payload, b"" if headers is None else encode_headers(headers), wait_for(block, timeout))
+
+    def put_many(self, payloads: Iterable[bytes], *, timeout: float | None = None) -> range:
+        """Append one batch atomically: after any crash all of it is there, or none.
+
+        Parameters
+        ----------
+        payloads : iterable of bytes-like
+            Each at most ``record_bytes_max`` bytes, less than 4 GiB in all. An empty batch writes nothing.
+        timeout : float or None, seconds
+            How long to wait for room; None waits for ever.
+
+        Returns
+        -------
+        range
+            Offsets of the batch, in the order given.
+
+        Raises
+        ------
+        queue.Full, TypeError, RecordTooLargeError, DiskFullError, PoisonedError, CommitUnknownError
+            As :meth:`put`, for the whole batch.
+
+        Notes
+        -----
+        Durability: what the flush policy says, for the whole batch. Cost: one write, at most one sync; O(bytes).
+
+        References
+        ----------
+        docs/format.md, "Batches".
+        """
+        side = self._write_side or self._require_write_side()
+        if isinstance(payloads, bytes | bytearray | memoryview | str):
+            raise TypeError("put_many takes several payloads; put takes one")
+        batch = [payload if type(payload) is bytes else as_bytes(payload) for payload in payloads]
+        if not batch:
+            return range(side.next_offset, side.next_offset)
+        largest = max(batch, key=len)
+        if len(largest) > self._record_bytes_max:
+            raise too_large(largest, self._record_bytes_max)
+        return side.put_many(batch, wait_for(True, timeout))
+
+    def put_nowait(self, payload: bytes) -> int:
+        """Append one message without waiting for room: ``put(payload, block=False)``."""
+        return self.put(payload, block=False)
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def get(self, block: bool = True, timeout: float | None = None) -> bytes:
+        """Take one message and acknowledge it in the same step; return its payload.
+
+        A crash behind this call loses what was taken and not yet worked on: use :meth:`receive` where that matters.
+
+        Raises
+        ------
+        queue.Empty
+            Nothing came within ``timeout`` seconds, or at once with ``block=False``.
+        queue.ShutDown, ClosedError
+            The queue was shut down and is empty, or was closed.
+        CommitUnknownError
+            The sync failed: nobody knows whether the message will come again; reopen the queue and look.
+        """
+        side = self._read_side or self._require_read_side()
+        return side.get(wait_for(block, timeout))
+
+    def get_many(self, max_messages: int, *, timeout: float | None = None) -> list[bytes]:
+        """Take from 1 to ``max_messages`` messages as soon as there is one, with one entry and at most one sync.
+
+        Raises as :meth:`get`.
+        """
+        side = self._read_side or self._require_read_side()
+        return side.get_many(check_count(max_messages), wait_for(True, timeout))
+
+    def get_nowait(self) -> bytes:
+        """Take one message without waiting: ``get(block=False)``."""
+        return self.get(block=False)
+
+    def receive(self, *, timeout: float | None = None) -> Delivery:
+        """Take one message, to be acknowledged or given back: a context manager does either.
+
+        Raises as :meth:`get`. The delivery is counted before it is handed out, so that a message that kills its
+        consumer is counted too.
+        """
+        side = self._read_side or self._require_read_side()
+        return side.receive(1, wait_for(True, timeout))[0]
+
+    def receive_many(self, max_messages: int, *, timeout: float | None = None) -> DeliveryBatch:
+        """Take from 1 to ``max_messages`` messages as soon as there is one. Raises as :meth:`get`."""
+        side = self._read_side or self._require_read_side()
+        return DeliveryBatch(side, side.receive(check_count(max_messages), wait_for(True, timeout)))
+
+    def peek(self, max_messages: int = 1) -> list[Message]:
+        """Return up to ``max_messages`` messages that would come next, and take nothing; empty where there are none."""
+        check_count(max_messages)
+        if self._look_side is not None:
+            self._check_open()
+            return self._look_side.peek(max_messages)
+        return (self._read_side or self._require_read_side()).peek(max_messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield payloads, each already acknowledged, until the queue is shut down and empty."""
+        while True:
+            try:
+                payload = self.get()
+            except ShutDown:
+                return
+            yield payload
+
+    # -- As queue.Queue ----------------------------------------------------------------------------------------------
+
+    def qsize(self) -> int:
+        """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
+        self._check_open()
+        return self._read_side.ready_count if self._read_side is not None else self._depth()
+
+    def empty(self) -> bool:
+        """Whether nothing can be taken now."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether a bounded queue has no room now."""
+        self._check_open()
+        bounds = self._write_side.bounds if self._write_side is not None else None
+        return bounds is not None and not bounds.has_room(1, 0)
+
+    def task_done(self) -> None:
+        """Report a message as done, for :meth:`join`; in memory only, it acknowledges nothing."""
+        self._tasks.task_done()
+
+    def join(self) -> None:
+        """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since."""
+        self._tasks.join()
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """Refuse puts, and takes once the queue is empty, with queue.ShutDown.
+
+        With ``immediate``, takes are refused at once and deliveries in hand are given back. Messages always stay.
+        """
+        if self._write_side is not None:
+            self._write_side.shut_down()
+        if self._read_side is not None:
+            self._read_side.shut_down(immediate=immediate)
+        if immediate:
+            self._tasks.release()
+
+    # -- The queue itself --------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Sync everything put and acknowledged so far, whatever the flush policy."""
+        self._check_open()
+        if self._write_side is not None:
+            self._write_side.flush()
+        if self._read_side is not None:
+            self._read_side.flush()
+
+    def stats(self) -> QueueStats:
+        """Return figures about the queue, in constant time."""
+        self._check_open()
+        assert self._opening is not None
+        files = self._opening.files
+        if self._write_side is None:
+            files.refresh()
+        reader = self._read_side or self._look_side
+        oldest = reader.oldest_timestamp_ns() if reader is not None else None
+        age = None if oldest is None else max(0.0, (self._clock.time_ns() - oldest) / 1e9)
+        names = files.names()
+        recovery = self.recovery
+        lost = self._read_side.progress.lost_count if self._read_side is not None else 0
+        return QueueStats(
+            depth=self._depth(),
+            in_flight=self._read_side.in_flight_count if self._read_side is not None else 0,
+            oldest_age_seconds=age,
+            bytes_on_disk=files.total_bytes,
+            file_count=len(names),
+            first_offset=names[0].first_offset if names else 0,
+            next_offset=self._next_offset(),
+            recovered=recovery.recovered_count,
+            lost=max(lost, recovery.lost_count),
+        )
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening found and did, and the damage that reading has met since."""
+        assert self._opening is not None
+        report = self._opening.report
+        side = self._read_side or self._look_side
+        known = {(damage.path, damage.position, damage.offsets.stop) for damage in report.damage}
+        met: list[Damage] = [] if side is None else list(side.damage)
+        new = [damage for damage in met if (damage.path, damage.position, damage.offsets.stop) not in known]
+        return replace(report, damage=(*report.damage, *new))
+
+    def close(self) -> None:
+        """Give deliveries back, sync, leave the files clean, and let the next owner in. Closing twice does nothing."""
+        if self._state != "open":
+            return
+        self._state = "closed"
+        self._tasks.release()
+        try:
+            if self._read_side is not None:
+                self._read_side.close()
+        finally:
+            if self._write_side is not None:
+                self._write_side.close()
+            if self._look_side is not None:
+                self._look_side.close()
+
+    def __enter__(self) -> PersistentQueue:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PersistentQueue {self.path} mode={self.mode} group={self.group} {self._state}>"
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: close the copies of the handles; every later call raises ForkedError."""
+        self._state = "forked"
+        for side in (self._write_side, self._read_side):
+            if side is not None:
+                side.forget()
+
+    def _bound(self, side: WriteSide, maxsize: int, max_bytes: int | None, data_file_bytes: int) -> None:
+        """Make producers wait where there is no room."""
+        opening = self._opening
+        assert opening is not None
+        slowest = SlowestGroup(self._storage, opening.directory, opening.queue_id, self.group, self._read_side)
+        side.bounds = Bounds(
+            maxsize,
+            max_bytes,
+            lambda: slowest.depth(side.next_offset, opening.files.first_offset),
+            lambda size: side.disk_bytes_with(size, opening.files, data_file_bytes),
+        )
+        if self._read_side is not None:
+            self._read_side.room = side.bounds.room
+
+    def _depth(self) -> int:
+        """Return how many messages the group has not finished; without a group, how many the log holds."""
+        reader = self._read_side or self._look_side
+        if reader is not None:
+            return reader.depth
+        assert self._opening is not None
+        return self._next_offset() - self._opening.files.first_offset
+
+    def _next_offset(self) -> int:
+        if self._write_side is not None:
+            return self._write_side.next_offset
+        reader = self._read_side or self._look_side
+        assert reader is not None
+        return reader.end
+
+    def _check_open(self) -> None:
+        if self._state == "closed":
+            raise ClosedError(f"{self.path} is closed; open it again")
+        if self._state == "forked":
+            raise fork.forked_error()
+
+    def _require_write_side(self) -> WriteSide:
+        self._check_open()
+        raise UsageError(f"{self.path} was opened with mode={self.mode!r}, which does not put; use 'both' or 'produce'")
+
+    def _require_read_side(self) -> ReadSide:
+        self._check_open()
+        raise UsageError(
+            f"{self.path} was opened with mode={self.mode!r}, which does not take; use 'both' or 'consume'"
+        )

@@ -1,0 +1,93 @@
+"""Where a read side learns how far it may read, and how it waits for more: from a writer in this process, or by looking
+at ``write.mark`` where the writer is another one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.log_tail import LogEnd
+from holdfast.persistence.storage import Storage
+from holdfast.persistence.write_mark import read_write_mark
+from holdfast.queue.doorbell import Doorbell
+
+_POLL_SECONDS_MIN = 0.001
+_POLL_SECONDS_MAX = 0.02
+
+
+class Source(Protocol):
+    """The write side as the read side sees it."""
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends for consumers, now."""
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Sleep until there may be more, or ``wake`` was called; at most ``seconds``. May wake early."""
+
+    def wake(self) -> None:
+        """Wake everybody who waits here."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class LocalSource:
+    """The writer is in this process: it says where its end is, and rings when it moves."""
+
+    def __init__(self, end: Callable[[], LogEnd], arrivals: Doorbell) -> None:
+        self._end = end
+        self._arrivals = arrivals
+
+    @property
+    def end(self) -> LogEnd:
+        return self._end()
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        self._arrivals.wait(ready, seconds)
+
+    def wake(self) -> None:
+        self._arrivals.ring()
+
+    def close(self) -> None:
+        pass
+
+
+class RemoteSource:
+    """The writer is another process, or nobody just now: its end stands in ``write.mark``."""
+
+    def __init__(self, storage: Storage, path: Path, queue_id: bytes, files: LogFiles) -> None:
+        self._mark = storage.open(path, create=True)
+        self._queue_id = queue_id
+        self._files = files
+        self._bell = Doorbell()
+        self._last: LogEnd = (0, 0, 0)
+        self._delay = _POLL_SECONDS_MIN
+
+    @property
+    def end(self) -> LogEnd:
+        mark = read_write_mark(self._mark, self._queue_id)
+        if mark is not None and mark.sequence:
+            name = self._files.named(mark.sequence)
+            if name is not None:
+                position, count = mark.visible
+                self._last = max(self._last, (mark.sequence, position, name.first_offset + count))
+        return self._last
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Poll with back-off: from 1 ms after the last arrival up to 20 ms."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._delay = min(self._delay * 2, _POLL_SECONDS_MAX)
+        pause = self._delay if deadline is None else min(self._delay, max(0.0, deadline - time.monotonic()))
+        self._bell.wait(ready, pause)
+        if ready():
+            self._delay = _POLL_SECONDS_MIN
+
+    def wake(self) -> None:
+        self._bell.ring()
+
+    def close(self) -> None:
+        self._mark.close()

@@ -1,0 +1,231 @@
+"""The write side of a queue in the process that owns it: producers' threads, one append lock, shared syncs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Clock
+from holdfast.errors import ClosedError, Full, ShutDown
+from holdfast.persistence.data_file_writer import QueueFileWriter
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.format import FRAME_HEADER_BYTES
+from holdfast.persistence.locks import SideLock
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.log_tail import LogEnd
+from holdfast.queue.bounds import Bounds
+from holdfast.queue.doorbell import Doorbell
+from holdfast.queue.flusher import Flusher
+from holdfast.queue.fork import forked_error
+from holdfast.queue.group_commit import GroupCommit
+
+EARLY_SYNC_BYTES = 8 * 2**20
+"""Policies that do not sync every commit still start writing this often, so that sealing a file, which always syncs,
+waits for little, and so that recovery after a power cut has little to read."""
+
+_PUBLISH_SECONDS = 0.005
+"""How far other processes lag behind a policy that does not sync every commit."""
+
+_IDLE_SECONDS = 1.0
+"""A queue that is idle for this long writes a mark frame as the witness of its last commit."""
+
+
+class WriteSide:
+    """Appends for all threads of a process.
+
+    Parameters
+    ----------
+    writer : QueueFileWriter
+        Where records go.
+    lock : SideLock
+        Held until :meth:`close`.
+    policy : FlushPolicy
+        When a commit is synced.
+    clock : Clock
+        For the background thread.
+    """
+
+    def __init__(self, writer: QueueFileWriter, lock: SideLock, policy: FlushPolicy, clock: Clock) -> None:
+        self._writer = writer
+        self._lock = lock
+        self._policy = policy
+        self._append_lock = threading.Lock()
+        self._commits = GroupCommit(writer.sync)
+        self._synced_only = policy.syncs_every_commit
+        self._unsynced_commits = 0
+        self._unsynced_since: float | None = None
+        self._marked_end = writer.end
+        self._seen_end = writer.end
+        self._refusal: Callable[[], Exception] | None = None
+        self.arrivals = Doorbell()
+        self.bounds: Bounds | None = None
+        interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
+        if policy.seconds is not None:
+            interval = min(interval, policy.seconds / 2)
+        self._flusher = Flusher(self._tick, interval, clock)
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends for consumers: behind the last synced commit, or the last written one, by policy."""
+        return self._writer.synced if self._synced_only else self._writer.end
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the message that comes next."""
+        return self._writer.end[2]
+
+    def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
+        """Return what data files would take with ``size`` bytes of frames more."""
+        if self._writer.has_room(size):
+            return files.total_bytes
+        files.refresh()  # a consumer in another process may have retired some
+        return files.total_bytes + max(size, file_bytes)
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """Append one message and return its offset once it is as durable as the policy says."""
+        if self.bounds is not None:
+            return self._put_bounded(
+                1, FRAME_HEADER_BYTES + len(headers) + len(payload), timeout, lambda: self._append(payload, headers)
+            )
+        with self._append_lock:
+            offset = self._append(payload, headers)
+        self._commit(offset + 1)
+        return offset
+
+    def put_many(self, payloads: Sequence[bytes], timeout: float | None) -> range:
+        """Append a batch as one commit; return its offsets."""
+        if self.bounds is not None:
+            size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
+            first = self._put_bounded(len(payloads), size, timeout, lambda: self._append_batch(payloads).start)
+            return range(first, first + len(payloads))
+        with self._append_lock:
+            offsets = self._append_batch(payloads)
+        self._commit(offsets.stop)
+        return offsets
+
+    def _append(self, payload: bytes, headers: bytes) -> int:
+        if self._refusal is not None:
+            raise self._refusal()
+        return self._writer.append(payload, headers)
+
+    def _append_batch(self, payloads: Sequence[bytes]) -> range:
+        if self._refusal is not None:
+            raise self._refusal()
+        return self._writer.append_batch(payloads)
+
+    def _put_bounded(self, count: int, size: int, timeout: float | None, append: Callable[[], int]) -> int:
+        assert self.bounds is not None
+        self.bounds.check_fits(count)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._append_lock:
+                if self._refusal is not None or self.bounds.has_room(count, size):
+                    offset = append()
+                    break
+            if timeout is not None and timeout <= 0:
+                raise Full
+            self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+        self._commit(offset + count)
+        return offset
+
+    def _commit(self, ticket: int) -> None:
+        """Make everything below offset ``ticket`` as durable as the policy says, and let consumers see it."""
+        if self._synced_only:
+            self._commits.wait(ticket)
+        elif self._policy.commits is not None:
+            self._count_commit(ticket, self._policy.commits)
+        if self._flusher.idle:
+            self._flusher.kick()
+        if self.arrivals.waiting:
+            self.arrivals.ring()
+
+    def _count_commit(self, ticket: int, commits_max: int) -> None:
+        with self._append_lock:
+            self._unsynced_commits += 1
+            due = self._unsynced_commits >= commits_max
+            if due:
+                self._unsynced_commits = 0
+        if due:
+            self._commits.wait(ticket)
+
+    def flush(self) -> None:
+        """Sync everything put so far, whatever the policy."""
+        with self._append_lock:
+            if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
+                raise self._refusal()
+            ticket = self._writer.end[2]
+        self._commits.wait(ticket)
+        self._writer.publish()
+
+    # -- In the background -------------------------------------------------------------------------------------------
+
+    def _tick(self) -> bool:
+        """Do what is due; return whether there will be more to do without another commit."""
+        writer = self._writer
+        end = writer.end
+        moved = end != self._seen_end
+        self._seen_end = end
+        if not self._synced_only:
+            writer.publish()
+            if self._is_sync_due():
+                writer.sync()
+        if moved or (self._policy.seconds is not None and writer.end != writer.synced):
+            return True
+        if self._policy.commits is not None and end != self._marked_end:
+            self._leave_mark()
+        return False
+
+    def _is_sync_due(self) -> bool:
+        writer = self._writer
+        if writer.end == writer.synced:
+            self._unsynced_since = None
+            return False
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        overdue = self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2
+        if overdue or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
+            self._unsynced_since = None
+            return True
+        return False
+
+    def _leave_mark(self) -> None:
+        with self._append_lock:
+            if self._refusal is None and self._writer.end == self._seen_end:
+                self._writer.append_mark()
+                self._marked_end = self._seen_end = self._writer.end
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Refuse further puts with queue.ShutDown."""
+        with self._append_lock:
+            self._refusal = self._refusal or ShutDown
+        self._wake()
+
+    def close(self) -> None:
+        """Refuse further puts, leave the files clean, and let the next owner in."""
+        with self._append_lock:
+            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+        self._wake()
+        self._flusher.stop()
+        try:
+            with self._append_lock:
+                self._writer.close()
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        self._append_lock = threading.Lock()
+        self._refusal = forked_error
+        self._writer.abandon()
+        self._lock.release()
+
+    def _wake(self) -> None:
+        self.arrivals.ring()
+        if self.bounds is not None:
+            self.bounds.room.ring()

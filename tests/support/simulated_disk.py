@@ -1,0 +1,298 @@
+"""The state behind a simulated storage: files, names, and what of both a power loss could take.
+
+Names are a flat table from (directory, name) to inode, once as a process sees it and once as the disk surely has it,
+with the changes between the two in order. A change is settled by a sync of its *home* directory: the one that holds
+the name, for a rename the one that holds the target. The model follows POSIX, not one file system: ext4 would often
+keep more than is kept here, none keeps less.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.crash_choices import CrashChoice
+from support.disk_operations import (
+    Allocate,
+    Create,
+    FailedSync,
+    FailedSyncDirectory,
+    MakeDirectory,
+    NameOperation,
+    Operation,
+    Remove,
+    RemoveDirectory,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Write,
+)
+from support.simulated_file_image import Fate, FileImage
+
+ROOT = 0  # the inode of "/", which is always there
+Key = tuple[int, str]  # the inode of a directory and a name in it
+
+
+class Names:
+    """A table of names in which every inode has at most one."""
+
+    __slots__ = ("entries", "homes")
+
+    def __init__(self, entries: dict[Key, int], homes: dict[int, Key]) -> None:
+        self.entries = entries
+        self.homes = homes
+
+    def copy(self) -> Names:
+        """Return an independent table."""
+        return Names(self.entries.copy(), self.homes.copy())
+
+    def bind(self, key: Key, inode: int | None) -> None:
+        """Give a name to an inode, which loses the one it had; None frees the name."""
+        replaced = self.entries.pop(key, None)
+        if replaced is not None:
+            del self.homes[replaced]
+        if inode is not None:
+            moved_from = self.homes.pop(inode, None)
+            if moved_from is not None:
+                del self.entries[moved_from]
+            self.entries[key] = inode
+            self.homes[inode] = key
+
+    def children(self, directory: int) -> list[str]:
+        """Return the names in a directory."""
+        return [name for parent, name in self.entries if parent == directory]
+
+
+class NameChange:
+    """A change of directory entries that happens wholly or not at all."""
+
+    __slots__ = ("bindings", "directory", "fate", "operation")
+
+    def __init__(
+        self, operation: NameOperation, directory: int, bindings: tuple[tuple[Key, int | None], ...], fate: Fate
+    ) -> None:
+        self.operation = operation
+        self.directory = directory
+        self.bindings = bindings
+        self.fate = fate
+
+    def copy(self) -> NameChange:
+        """Return a twin whose fate can differ."""
+        return NameChange(self.operation, self.directory, self.bindings, self.fate)
+
+    def apply(self, names: Names) -> None:
+        """Make the change in a table."""
+        for key, inode in self.bindings:
+            names.bind(key, inode)
+
+    def touches(self) -> set[Key | int | None]:
+        """Return the names and inodes whose order against other changes matters."""
+        return {part for binding in self.bindings for part in binding if part is not None}
+
+
+class Disk:
+    """Files and names, changed by operations; every check is made before anything changes."""
+
+    def __init__(self) -> None:
+        self.names = Names({}, {})
+        self.next_inode = ROOT + 1
+        self._durable_names = Names({}, {})
+        self._name_changes: list[NameChange] = []
+        self._files: dict[int, FileImage] = {}
+        self._directories: set[int] = {ROOT}
+        self._dispatch: dict[type, Callable[[Any], None]] = {
+            Write: lambda o: self._files[o.inode].write(o.data, o.position),
+            Truncate: lambda o: self._files[o.inode].resize(o.size),
+            Allocate: lambda o: self._files[o.inode].resize(o.size),
+            Sync: lambda o: self._files[o.inode].sync(),
+            FailedSync: lambda o: self._files[o.inode].fail_sync(),
+            Create: self._create,
+            MakeDirectory: self._make_directory,
+            Rename: self._rename,
+            Remove: self._remove,
+            RemoveDirectory: self._remove_directory,
+            SyncDirectory: self._sync_directory,
+            FailedSyncDirectory: self._fail_sync_directory,
+        }
+
+    def apply(self, operation: Operation) -> None:
+        """Do one operation or raise the ``OSError`` a kernel would."""
+        self._dispatch[type(operation)](operation)
+
+    def image(self, inode: int) -> FileImage:
+        """Return the contents of a file, named or not."""
+        return self._files[inode]
+
+    def find(self, path: Path) -> int | None:
+        """Return the inode at a path, None where the last name is missing."""
+        parts = path.parts[1:] if path.is_absolute() else path.parts
+        inode: int | None = ROOT
+        for name in parts:
+            if inode is None:
+                raise os_error(errno.ENOENT, path)
+            if inode not in self._directories:
+                raise os_error(errno.ENOTDIR, path)
+            inode = self.names.entries.get((inode, name))
+        return inode
+
+    def find_existing(self, path: Path) -> int:
+        """Return the inode at a path that has to be there."""
+        inode = self.find(path)
+        if inode is None:
+            raise os_error(errno.ENOENT, path)
+        return inode
+
+    def find_directory(self, path: Path) -> int:
+        """Return the inode of a directory that has to be there."""
+        inode = self.find_existing(path)
+        if inode not in self._directories:
+            raise os_error(errno.ENOTDIR, path)
+        return inode
+
+    def is_directory(self, inode: int) -> bool:
+        """Return whether an inode is a directory."""
+        return inode in self._directories
+
+    def tree(self) -> dict[Path, bytes | None]:
+        """Return everything a process sees by absolute path; None stands for a directory."""
+        found: dict[Path, bytes | None] = {}
+        for inode in self.names.homes:
+            parts: list[str] = []
+            at = inode
+            while at != ROOT:
+                at, name = self.names.homes[at]
+                parts.append(name)
+            image = self._files.get(inode)
+            found[Path("/", *reversed(parts))] = None if image is None else image.read(len(image), 0)
+        return dict(sorted(found.items()))
+
+    def after_power_loss(self, choice: CrashChoice) -> Disk:
+        """Return what the disk could hold; all of it is durable, since nobody has touched it yet."""
+        names = self._durable_names
+        if self._name_changes:
+            names = names.copy()
+            for change in self._name_changes:
+                if change.fate is Fate.SYNCED or choice.keep_name(change.operation):
+                    change.apply(names)
+        after = Disk()
+        after.next_inode = self.next_inode
+        for inode in sorted(self._reachable(names)):
+            after.names.bind(names.homes[inode], inode)
+            if inode in self._directories:
+                after._directories.add(inode)
+            else:
+                after._files[inode] = self._files[inode].after_power_loss(inode, choice)
+        after._durable_names = after.names.copy()
+        return after
+
+    def copy(self) -> Disk:
+        """Return a twin with the same undecided changes; files without any name are left out."""
+        twin = Disk()
+        twin.names = self.names.copy()
+        twin.next_inode = self.next_inode
+        twin._durable_names = self._durable_names.copy()
+        twin._name_changes = [change.copy() for change in self._name_changes]
+        alive = {ROOT, *self.names.homes, *self._durable_names.homes}
+        alive.update(inode for change in self._name_changes for _, inode in change.bindings if inode is not None)
+        twin._directories = self._directories & alive
+        twin._files = {inode: image.copy() for inode, image in self._files.items() if inode in alive}
+        return twin
+
+    def _reachable(self, names: Names) -> set[int]:
+        """Return the inodes under the root: a directory that lost its name takes along what was in it."""
+        by_directory: dict[int, list[int]] = {}
+        for (directory, _), inode in names.entries.items():
+            by_directory.setdefault(directory, []).append(inode)
+        found: set[int] = set()
+        to_visit = [ROOT]
+        while to_visit:
+            for inode in by_directory.get(to_visit.pop(), ()):
+                found.add(inode)
+                to_visit.append(inode)
+        return found
+
+    def _key(self, path: Path) -> Key:
+        if not path.name:
+            raise os_error(errno.EBUSY, path)
+        return self.find_directory(path.parent), path.name
+
+    def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
+        change = NameChange(operation, home[0], bindings, Fate.UNSYNCED)
+        change.apply(self.names)
+        self._name_changes.append(change)
+
+    def _create(self, operation: Create) -> None:
+        key = self._key(operation.path)
+        self._files[operation.inode] = FileImage()
+        self.next_inode = operation.inode + 1
+        self._change_names(operation, key, (key, operation.inode))
+
+    def _make_directory(self, operation: MakeDirectory) -> None:
+        key = self._key(operation.path)
+        self._directories.add(operation.inode)
+        self.next_inode = operation.inode + 1
+        self._change_names(operation, key, (key, operation.inode))
+
+    def _rename(self, operation: Rename) -> None:
+        source, target = self._key(operation.source), self._key(operation.target)
+        moved = self.find_existing(operation.source)
+        replaced = self.names.entries.get(target)
+        if replaced is not None and self._is_inside(source[0], replaced):
+            raise os_error(errno.ENOTEMPTY, operation.target)
+        if moved in self._directories:
+            if self._is_inside(target[0], moved):
+                raise os_error(errno.EINVAL, operation.target)
+            if replaced is not None and replaced not in self._directories:
+                raise os_error(errno.ENOTDIR, operation.target)
+            if replaced is not None and self.names.children(replaced):
+                raise os_error(errno.ENOTEMPTY, operation.target)
+        elif replaced in self._directories:
+            raise os_error(errno.EISDIR, operation.target)
+        self._change_names(operation, target, (source, None), (target, moved))
+
+    def _is_inside(self, inode: int, directory: int) -> bool:
+        while inode not in (directory, ROOT):
+            inode = self.names.homes[inode][0]
+        return inode == directory
+
+    def _remove(self, operation: Remove) -> None:
+        key = self._key(operation.path)
+        if self.find_existing(operation.path) in self._directories:
+            raise os_error(errno.EISDIR, operation.path)
+        self._change_names(operation, key, (key, None))
+
+    def _remove_directory(self, operation: RemoveDirectory) -> None:
+        key = self._key(operation.path)
+        if self.names.children(self.find_directory(operation.path)):
+            raise os_error(errno.ENOTEMPTY, operation.path)
+        self._change_names(operation, key, (key, None))
+
+    def _sync_directory(self, operation: SyncDirectory) -> None:
+        directory = self.find_directory(operation.path)
+        waiting: list[NameChange] = []
+        blocked: set[Key | int | None] = set()
+        for change in self._name_changes:
+            if change.directory == directory and change.fate is Fate.UNSYNCED:
+                change.fate = Fate.SYNCED
+            touched = change.touches()
+            if change.fate is Fate.SYNCED and blocked.isdisjoint(touched):
+                change.apply(self._durable_names)
+            else:
+                blocked |= touched
+                waiting.append(change)
+        self._name_changes = waiting
+
+    def _fail_sync_directory(self, operation: FailedSyncDirectory) -> None:
+        directory = self.find_directory(operation.path)
+        for change in self._name_changes:
+            if change.directory == directory and change.fate is Fate.UNSYNCED:
+                change.fate = Fate.ABANDONED
+
+
+def os_error(number: int, path: Path) -> OSError:
+    """Return the error a kernel would raise, in the subclass that Python makes of it."""
+    return OSError(number, os.strerror(number), str(path))

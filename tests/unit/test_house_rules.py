@@ -1,0 +1,97 @@
+"""The rules of the house that no linter knows: sizes, docstrings, and no module that hides the standard library's."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "holdfast"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+FILE_LINES_MAX = 400  # what a newcomer can hold in mind at one sitting
+FUNCTION_LINES_MAX = 70  # one screen
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def place(path: Path, node: ast.AST | None = None) -> str:
+    """Return where something stands, as an editor understands it."""
+    return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+
+
+def tree(path: Path) -> ast.Module:
+    """Parse one source file."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def is_public(path: Path) -> bool:
+    """Tell whether a module can be imported without a leading underscore."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return all(part in {"__init__", "__main__"} or not part.startswith("_") for part in parts)
+
+
+def is_overload(node: ast.AST) -> bool:
+    """Tell whether a function only declares one signature of several."""
+    decorators = node.decorator_list if isinstance(node, Function) else []
+    return any(ast.unparse(decorator) in {"overload", "typing.overload"} for decorator in decorators)
+
+
+def undocumented(path: Path) -> Iterator[str]:
+    """Yield the module and its public top-level classes and functions, those that have no docstring."""
+    module = tree(path)
+    if not (ast.get_docstring(module) or "").strip():
+        yield f"{place(path)} module"
+    for node in module.body:
+        if not isinstance(node, ast.ClassDef | Function) or node.name.startswith("_") or is_overload(node):
+            continue
+        if not (ast.get_docstring(node) or "").strip():
+            yield f"{place(path, node)} {node.name}"
+
+
+def test_the_rules_look_at_the_real_source() -> None:
+    """The other rules would pass over an empty folder, so the package has to be where they look."""
+    assert PACKAGE / "__init__.py" in SOURCES
+    assert PACKAGE / "persistence" / "format.py" in SOURCES
+
+
+def test_no_source_file_is_longer_than_400_lines() -> None:
+    """A file that outgrows the limit holds more than one concept."""
+    too_long = [
+        f"{place(path)}: {lines} lines"
+        for path in SOURCES
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_no_function_is_longer_than_70_lines() -> None:
+    """A function fits on a screen, its docstring included."""
+    too_long = [
+        f"{place(path, node)} {node.name}: {lines} lines"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, Function) and node.end_lineno is not None
+        if (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_every_public_module_class_and_function_has_a_docstring() -> None:
+    """What can be imported says what it is for."""
+    missing = [name for path in SOURCES if is_public(path) for name in undocumented(path)]
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("folder", [".", "src", "tests", "tests/unit", "benchmarks", "examples"])
+def test_no_folder_on_the_import_path_offers_a_top_level_queue(folder: str) -> None:
+    """A module or folder of that name would hide the standard library's ``queue``."""
+    assert PathFinder.find_spec("queue", [str(ROOT / folder)]) is None
+
+
+def test_the_package_folder_itself_is_not_on_the_import_path() -> None:
+    """With it there, ``import queue`` would find ``holdfast.queue``."""
+    assert PACKAGE not in [Path(entry).resolve() for entry in sys.path]
