@@ -26,6 +26,7 @@ from holdfast.persistence.format import (
     FLAG_HEADERS,
     FLAGS_SINGLE,
     FRAME_BODY,
+    FRAME_BODY_START,
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
@@ -34,18 +35,20 @@ from holdfast.persistence.format import (
     KIND_MARK,
     KIND_MESSAGE,
     KIND_SEAL,
-    RECORD_SIZE_MIN,
     STX,
 )
 from holdfast.persistence.framing import encode_batch, encode_frame
 from holdfast.persistence.layout import DataFileName, QueueDirectory
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd, LogTail
-from holdfast.persistence.seal import Seal, seal_room
+from holdfast.persistence.seal import Seal, capacity_for, seal_room
 from holdfast.persistence.storage import File, Storage, storage_error, write_whole
 from holdfast.persistence.write_mark import WriteMark
 
 logger = logging.getLogger("holdfast")
+
+_pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
+_CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 
 class QueueFileWriter:
@@ -101,8 +104,9 @@ class QueueFileWriter:
         """Make ``file`` the one to append to; without a file, the next append makes one."""
         capacity = min(max(self._file_bytes, file.size()), DATA_FILE_BYTES_LIMIT) if file else 0
         self._file = file
-        self._write_at = file.write_at if file else None
         self._header = header
+        self._sequence = header.sequence
+        self._first_offset = header.first_offset
         self._salt = header.salt
         self._position = position
         self._index = index
@@ -126,25 +130,34 @@ class QueueFileWriter:
         PoisonedError
             An earlier failure left memory and disk possibly apart; nothing was written.
         """
-        size = RECORD_SIZE_MIN + len(headers) + len(payload)
-        if self._position + FRAME_SIZE_END + size > self._limit or self._poison is not None:
-            self._make_room(FRAME_SIZE_END + size)
-        position, index = self._position, self._index
         timestamp = self._time_ns()
         if timestamp < self._timestamp_ns:
             timestamp = self._timestamp_ns
-        flags = FLAGS_SINGLE | FLAG_HEADERS if headers else FLAGS_SINGLE
-        body = (
-            FRAME_BODY.pack(KIND_MESSAGE, flags, len(headers), 1, index, self._synced_position, timestamp)
-            + headers
-            + payload
-        )
-        prefix = FRAME_PREFIX.pack(STX, size, crc32c(self._salt ^ size, body))
+        position, index, mark = self._position, self._index, self._synced_position
+        if headers:
+            flags = FLAGS_SINGLE | FLAG_HEADERS
+            body = _pack_body(KIND_MESSAGE, flags, len(headers), 1, index, mark, timestamp) + headers + payload
+        else:
+            body = _pack_body(KIND_MESSAGE, FLAGS_SINGLE, 0, 1, index, mark, timestamp) + payload
+        size = len(body) + _CRC_BYTES
+        end = position + FRAME_SIZE_END + size
+        if end > self._limit:
+            self._make_room(FRAME_SIZE_END + size)
+            return self.append(payload, headers)
+        prefix = _pack_prefix(STX, size, crc32c(self._salt ^ size, body))
         try:
-            done = self._write_at((prefix, body), position)  # type: ignore[misc]  # _make_room has made the file
-            if done != FRAME_SIZE_END + size:
+            done = self._file.write_at((prefix, body), position)  # type: ignore[union-attr]  # _make_room has made it
+            if done != end - position:
                 self._finish_write(prefix + body, done, position)
-            return self._advance(position, FRAME_SIZE_END + size, index, 1, timestamp)
+            # What _advance does, unrolled: every message runs through here.
+            if position >= self._next_entry_position:
+                self._note_entry(index, position, timestamp)
+            offset = self._first_offset + index
+            self._timestamp_ns = timestamp
+            self._index = index + 1
+            self._position = end
+            self.end = (self._sequence, end, offset + 1)
+            return offset
         except BaseException as error:
             self._undo(position, index, error)
 
@@ -155,7 +168,7 @@ class QueueFileWriter:
         """
         count = len(payloads)
         size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * count
-        if self._position + size > self._limit or self._poison is not None:
+        if self._position + size > self._limit:
             self._make_room(size)
         assert self._file is not None
         position, index = self._position, self._index
@@ -196,18 +209,21 @@ class QueueFileWriter:
 
     def _advance(self, position: int, size: int, index: int, count: int, timestamp: int) -> int:
         """Note in memory what has just been written; return the offset of its first message."""
-        if position >= self._next_entry_position and count:
-            if not index:
-                self._timestamp_min_ns = timestamp
-            self._seal_entries.append((index, position))
-            self._next_entry_position = position + INDEX_STRIDE_BYTES
-        header = self._header
-        offset = header.first_offset + index
+        if count and position >= self._next_entry_position:
+            self._note_entry(index, position, timestamp)
+        offset = self._first_offset + index
         self._timestamp_ns = timestamp
         self._index = index + count
         self._position = position + size
-        self.end = (header.sequence, position + size, offset + count)
+        self.end = (self._sequence, position + size, offset + count)
         return offset
+
+    def _note_entry(self, index: int, position: int, timestamp: int) -> None:
+        """Remember a message for the sparse index in the seal."""
+        if not index:
+            self._timestamp_min_ns = timestamp
+        self._seal_entries.append((index, position))
+        self._next_entry_position = position + INDEX_STRIDE_BYTES
 
     # -- Failing -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +236,7 @@ class QueueFileWriter:
         """Refuse every later write: memory and disk may be apart."""
         if self._poison is None:
             self._poison = cause
+            self._limit = -1  # sends every append to _make_room, which refuses it
             logger.error("the write side of %s is poisoned: %s", self._directory.root, cause)
 
     def _check_poison(self) -> None:
@@ -339,7 +356,7 @@ class QueueFileWriter:
         self._check_poison()
         if self._position + size <= self._limit:
             return
-        wanted = max(self._file_bytes, FRAMES_START + size + seal_room(FRAMES_START + size))
+        wanted = max(self._file_bytes, capacity_for(FRAMES_START + size))
         if wanted > DATA_FILE_BYTES_LIMIT:
             raise RecordTooLargeError(
                 f"{size} bytes cannot commit together: a data file holds less than 4 GiB; put them in several batches",

@@ -155,7 +155,10 @@ def open_directory(
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
             return directory, _create(storage, directory), True
-        return directory, _read_identity(storage, directory, repair=create), False
+        queue_id = _read_identity(storage, directory, repair=create)
+        if create:
+            storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
+        return directory, queue_id, False
     except OSError as error:
         raise storage_error(error, "opening the queue", root) from error
 
@@ -193,14 +196,15 @@ def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names
 
 
 def _create(storage: Storage, directory: QueueDirectory) -> bytes:
-    """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there."""
+    """Make the directories, durably, then ``queue.json`` as the last step: a queue exists once it is there."""
     check_name(directory.root.name, "queue")
     storage.make_directory(directory.root)
     for path in (directory.data, directory.groups, directory.spare):
         storage.make_directory(path)
+    storage.sync_directory(directory.root)
+    storage.sync_directory(directory.root.parent)
     queue_id = random_id()
     _write_identity(storage, directory, queue_id)
-    storage.sync_directory(directory.root.parent)
     return queue_id
 
 

@@ -69,6 +69,7 @@ class PositionFileWriter:
         self._poison: BaseException | None = None
         self._generation = max(list_generations(storage, directory), default=0)
         self._file: File | None = None
+        self._salt = self._slot = self._synced_slot = self._slots = 0
         self.end = 0
         self._synced_end = 0
         self._begin_generation(checkpoint(progress))

@@ -70,6 +70,7 @@ def recover_log(
         mark = read_write_mark(mark_file, queue_id)
         names = files.names()
         if names:
+            storage.sync_directory(directory.data)  # a writer killed while rolling leaves a name that may go again
             name = names[-1]
             tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
             files.resize(name.sequence, tail.position)

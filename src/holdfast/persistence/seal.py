@@ -13,6 +13,12 @@ def seal_room(capacity_bytes: int) -> int:
     return FRAME_HEADER_BYTES + SEAL.size + SEAL_ENTRY.size * entries + SEAL_TRAILER.size
 
 
+def capacity_for(size_bytes: int) -> int:
+    """Return the size of a data file in which ``size_bytes`` of header and frames leave room for its seal."""
+    capacity = size_bytes + seal_room(size_bytes)
+    return capacity + seal_room(capacity) - seal_room(size_bytes) + SEAL_ENTRY.size
+
+
 @dataclass(frozen=True, slots=True)
 class Seal:
     """What a seal frame says.

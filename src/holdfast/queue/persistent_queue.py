@@ -174,7 +174,11 @@ class PersistentQueue:
         if len(payload) > self._record_bytes_max:
             raise too_large(payload, self._record_bytes_max)
         side = self._write_side or self._require_write_side()
-        return side.put(payload, b"" if headers is None else encode_headers(headers), wait_for(block, timeout))
+        return side.put(
+            payload,
+            b"" if headers is None else encode_headers(headers),
+            None if block and timeout is None else wait_for(block, timeout),
+        )
 
     def put_many(self, payloads: Iterable[bytes], *, timeout: float | None = None) -> range:
         """Append one batch atomically: after any crash all of it is there, or none.

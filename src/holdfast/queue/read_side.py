@@ -155,7 +155,7 @@ class ReadSide:
             if self._books is not None:
                 self._note_losses(self._books)
                 self._books.pass_files(reader.name)
-            if records and (records[0][0] < progress.floor or records[-1][0] < progress.finished_end):
+            if records and records[0][0] < progress.finished_end:
                 records = [record for record in records if not progress.is_finished(record[0])]
             if records or reader.next_offset == before:
                 return records

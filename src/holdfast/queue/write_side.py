@@ -53,6 +53,7 @@ class WriteSide:
         self._append_lock = threading.Lock()
         self._commits = GroupCommit(writer.sync)
         self._synced_only = policy.syncs_every_commit
+        self._policy_commits = policy.commits
         self._unsynced_commits = 0
         self._unsynced_since: float | None = None
         self._marked_end = writer.end
@@ -87,34 +88,33 @@ class WriteSide:
     def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
         """Append one message and return its offset once it is as durable as the policy says."""
         if self.bounds is not None:
-            return self._put_bounded(
-                1, FRAME_HEADER_BYTES + len(headers) + len(payload), timeout, lambda: self._append(payload, headers)
-            )
+            size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+            return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
         with self._append_lock:
-            offset = self._append(payload, headers)
-        self._commit(offset + 1)
+            if self._refusal is not None:
+                raise self._refusal()
+            offset = self._writer.append(payload, headers)
+        if self._policy_commits is not None:
+            self._commit(offset + 1)
+        if self._flusher.idle or self.arrivals.waiting:
+            self._announce()
         return offset
 
     def put_many(self, payloads: Sequence[bytes], timeout: float | None) -> range:
         """Append a batch as one commit; return its offsets."""
         if self.bounds is not None:
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
-            first = self._put_bounded(len(payloads), size, timeout, lambda: self._append_batch(payloads).start)
+            first = self._put_bounded(
+                len(payloads), size, timeout, lambda: self._writer.append_batch(payloads).start
+            )
             return range(first, first + len(payloads))
         with self._append_lock:
-            offsets = self._append_batch(payloads)
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.append_batch(payloads)
         self._commit(offsets.stop)
+        self._announce()
         return offsets
-
-    def _append(self, payload: bytes, headers: bytes) -> int:
-        if self._refusal is not None:
-            raise self._refusal()
-        return self._writer.append(payload, headers)
-
-    def _append_batch(self, payloads: Sequence[bytes]) -> range:
-        if self._refusal is not None:
-            raise self._refusal()
-        return self._writer.append_batch(payloads)
 
     def _put_bounded(self, count: int, size: int, timeout: float | None, append: Callable[[], int]) -> int:
         assert self.bounds is not None
@@ -122,21 +122,27 @@ class WriteSide:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
-                if self._refusal is not None or self.bounds.has_room(count, size):
+                if self._refusal is not None:
+                    raise self._refusal()
+                if self.bounds.has_room(count, size):
                     offset = append()
                     break
             if timeout is not None and timeout <= 0:
                 raise Full
             self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
         self._commit(offset + count)
+        self._announce()
         return offset
 
     def _commit(self, ticket: int) -> None:
-        """Make everything below offset ``ticket`` as durable as the policy says, and let consumers see it."""
+        """Make everything below offset ``ticket`` as durable as the policy says."""
         if self._synced_only:
             self._commits.wait(ticket)
-        elif self._policy.commits is not None:
-            self._count_commit(ticket, self._policy.commits)
+        elif self._policy_commits is not None:
+            self._count_commit(ticket, self._policy_commits)
+
+    def _announce(self) -> None:
+        """Let consumers see what was put, and the background thread do its part."""
         if self._flusher.idle:
             self._flusher.kick()
         if self.arrivals.waiting:

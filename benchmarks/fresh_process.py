@@ -1,0 +1,101 @@
+"""What has to happen in a process of its own: opening a full queue with nothing in memory, dying, taking from afar.
+
+``python -m benchmarks.fresh_process fill|open|relay …``; each prints what it measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+STAMP_BYTES = 8
+STOP = bytes(STAMP_BYTES)
+"""A message that ends a relay."""
+
+
+def command(*arguments: object) -> list[str]:
+    """Return the command line that runs this module; its working directory has to be ``ROOT``."""
+    return [sys.executable, "-m", "benchmarks.fresh_process", *map(str, arguments)]
+
+
+def run(*arguments: object, dies: bool = False) -> str:
+    """Run this module to its end, which is SIGKILL where it ``dies``, and return what it printed."""
+    done = subprocess.run(command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    expected = -signal.SIGKILL if dies else 0
+    assert done.returncode == expected, f"{arguments[0]} ended with {done.returncode}"
+    return done.stdout
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory this process has had resident so far.
+
+    On Linux from ``VmHWM``: what ``getrusage`` says there also counts the parent, from before the program was loaded.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def fill(folder: Path, count: int, size: int, ending: str) -> None:
+    """Fill a queue, and close it or die by SIGKILL with it open."""
+    from benchmarks.load import BATCH, Load
+    from benchmarks.queue_cases import NEVER, open_queue
+
+    load = Load(count, size)
+    queue = open_queue(folder, NEVER)
+    for _ in range(load.batches):
+        queue.put_many([load.payload] * BATCH)
+    if ending == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    queue.close()
+
+
+def open_and_get(folder: Path, size: int) -> None:
+    """Print the seconds of opening and the first get, and the memory before and after."""
+    from holdfast import FlushPolicy, PersistentQueue
+
+    flush = FlushPolicy.never()
+    before_bytes = peak_resident_bytes()
+    started = time.perf_counter()
+    queue = PersistentQueue(folder / "queue", flush=flush)
+    payload = queue.get()
+    seconds = time.perf_counter() - started
+    after_bytes = peak_resident_bytes()
+    assert len(payload) == size
+    print(json.dumps({"seconds": seconds, "before_bytes": before_bytes, "after_bytes": after_bytes}))
+    queue.close()
+
+
+def relay(folder: Path, policy: str) -> None:
+    """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
+    from holdfast import FlushPolicy, PersistentQueue
+
+    flush = FlushPolicy.never() if policy == "never" else FlushPolicy.every_commit()
+    with PersistentQueue(folder / "queue", mode="consume", flush=flush) as queue:
+        print("ready", flush=True)
+        while (stamp := queue.get()[:STAMP_BYTES]) != STOP:
+            print(time.monotonic_ns() - int.from_bytes(stamp, "little"), flush=True)
+
+
+def main(action: str, folder: str, *rest: str) -> None:
+    """Do what the command line says."""
+    if action == "fill":
+        fill(Path(folder), int(rest[0]), int(rest[1]), rest[2])
+    elif action == "open":
+        open_and_get(Path(folder), int(rest[0]))
+    else:
+        relay(Path(folder), rest[0])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,20 @@
+"""What goes through the queue: a week of earthquakes, each as the bytes of one JSON document."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+EARTHQUAKES = Path(__file__).parent / "data" / "earthquakes.json"
+
+
+def read_events(count_max: int | None = None) -> list[bytes]:
+    """Return the first ``count_max`` events, or all of them."""
+    features = json.loads(EARTHQUAKES.read_bytes())["features"]
+    return [json.dumps(feature).encode() for feature in features[:count_max]]
+
+
+def digest(payload: bytes) -> str:
+    """Return what tells whether a payload came out as it went in."""
+    return hashlib.sha256(payload).hexdigest()

@@ -1,0 +1,125 @@
+"""Judges what the two processes have noted against what went in, and shows it as a table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+
+class Evidence:
+    """What is known of each event.
+
+    Parameters
+    ----------
+    digests : sequence of str
+        Of the events that were to go through the queue; the event at index *n* gets offset *n*.
+
+    Attributes
+    ----------
+    put, received, acked : set of int
+        Offsets whose put returned, that came out, and whose acknowledgement returned.
+    forgotten : set of int
+        Offsets whose put had returned, and that were not in the queue when the producer went on.
+    altered : set of int
+        Offsets that came out with other bytes than went in, or with an offset that no event has.
+    received_after_ack : set of int
+        Offsets that came out again behind their acknowledgement.
+    redelivered_count : int
+        How often an event came out again because its acknowledgement had not returned: at least once, as promised.
+    left_count : int
+        Messages still in the queue at the end.
+    opening_seconds : list of float
+        How long each opening took that followed a kill.
+    torn_tail_count : int
+        Half-written puts, never acknowledged, that opening dropped.
+    """
+
+    def __init__(self, digests: Sequence[str]) -> None:
+        self._digests = digests
+        self.put: set[int] = set()
+        self.received: set[int] = set()
+        self.acked: set[int] = set()
+        self.forgotten: set[int] = set()
+        self.altered: set[int] = set()
+        self.received_after_ack: set[int] = set()
+        self.redelivered_count = 0
+        self.left_count = 0
+        self.opening_seconds: list[float] = []
+        self.torn_tail_count = 0
+
+    def take(self, words: list[str]) -> None:
+        """Take in one line of a journal; lines of one process come in their order."""
+        match words:
+            case ["resumed", offset]:
+                self.forgotten |= {put for put in self.put if put >= int(offset)}
+            case ["put", offset]:
+                self.put.add(int(offset))
+            case ["received", offset, digest]:
+                self._take_received(int(offset), digest)
+            case ["acked", offset]:
+                self.acked.add(int(offset))
+            case ["opened", seconds, torn_bytes]:
+                self.opening_seconds.append(float(seconds))
+                self.torn_tail_count += int(torn_bytes) > 0
+
+    @property
+    def lost(self) -> set[int]:
+        """Offsets of events that never came out, or that an acknowledged put did not keep."""
+        return set(range(len(self._digests))) - self.received | self.forgotten
+
+    @property
+    def violations(self) -> list[str]:
+        """Every promise that was broken, one clause each; empty where all were kept."""
+        broken = [
+            _clause("lost", self.lost),
+            _clause("altered", self.altered),
+            _clause("received after a durable acknowledgement", self.received_after_ack),
+            f"{self.left_count} left in the queue" if self.left_count else "",
+        ]
+        return [clause for clause in broken if clause]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return the table: name, figure, remark."""
+        unanswered = len(self._digests) - len(self.put)
+        return [
+            ("events", f"{len(self._digests):,}", ""),
+            ("put, acknowledged", f"{len(self.put):,}", f"{unanswered} more were in, but the kill beat the answer"),
+            ("received", f"{len(self.received):,}", "distinct"),
+            ("lost", f"{len(self.lost):,}", "must be 0"),
+            ("altered", f"{len(self.altered):,}", "must be 0"),
+            ("received after durable ack", f"{len(self.received_after_ack):,}", "must be 0"),
+            ("left in the queue", f"{self.left_count:,}", "must be 0"),
+            ("redelivered", f"{self.redelivered_count:,}", "killed before the acknowledgement"),
+            ("torn tails dropped", f"{self.torn_tail_count:,}", "killed in the middle of a write"),
+            ("recovery, median / max", self._recovery(), f"{len(self.opening_seconds)} openings after a kill"),
+        ]
+
+    def _take_received(self, offset: int, digest: str) -> None:
+        if offset >= len(self._digests) or digest != self._digests[offset]:
+            self.altered.add(offset)
+        if offset in self.acked:
+            self.received_after_ack.add(offset)
+        elif offset in self.received:
+            self.redelivered_count += 1
+        self.received.add(offset)
+
+    def _recovery(self) -> str:
+        milliseconds = [seconds * 1000 for seconds in self.opening_seconds] or [0.0]
+        return f"{statistics.median(milliseconds):.1f} / {max(milliseconds):.1f} ms"
+
+
+def _clause(what: str, offsets: set[int]) -> str:
+    """Return how many events that befell, and the first of them; nothing where it befell none."""
+    if not offsets:
+        return ""
+    first = ", ".join(map(str, sorted(offsets)[:5]))
+    return f"{len(offsets)} {what} (offsets {first}{', …' if len(offsets) > 5 else ''})"
+
+
+def table(rows: Sequence[tuple[str, str, str]]) -> str:
+    """Align names to the left, figures to the right, remarks behind them."""
+    name_width = max(len(name) for name, _, _ in rows)
+    figure_width = max(len(figure) for _, figure, _ in rows)
+    return "\n".join(
+        f"  {name:<{name_width}}  {figure:>{figure_width}}  {remark}".rstrip() for name, figure, remark in rows
+    )

@@ -1,0 +1,411 @@
+"""``verify``: a read-only walk over everything a queue has on the disk. It takes no lock and changes nothing.
+
+It reads the log as recovery and the readers do (one scanner, one rule for where the log ends), but all of it, and says
+what does not hold: damaged frames with the offsets lost, files that are missing, documents and marks that do not verify.
+
+A queue that is written and drained meanwhile looks as it did at some moment of the walk. What looks damaged is looked at
+twice: a write that was under way has ended by then, and a file that has begun another life was finished by all groups.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.file_header import DataFileHeader, block_copies, damaged_copies
+from holdfast.persistence.file_walk import FileWalk
+from holdfast.persistence.format import (
+    DATA_MAGIC,
+    FRAMES_START,
+    HEADER_BLOCK_BYTES,
+    POSITION_MAGIC,
+    WRITE_MARK_BYTES,
+)
+from holdfast.persistence.group_files import list_groups, progress_reader
+from holdfast.persistence.layout import (
+    DataFileName,
+    QueueDirectory,
+    check_header,
+    is_missing,
+    list_data_files,
+    open_directory,
+    position_file,
+    read_data_file_header,
+    read_document,
+)
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.recovery import count_unreadable
+from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.storage import File, OsStorage, Storage, storage_error
+from holdfast.persistence.tail_scan import scan_tail
+from holdfast.persistence.write_mark import WriteMark, read_write_mark
+
+_LOOKS = 3
+"""How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a walk over a queue found.
+
+    Attributes
+    ----------
+    file_count, frame_count, message_count : int
+        Data files that were read, and what verified in them.
+    damage : tuple of Damage
+        Everything that does not verify or is missing, in the order of the log.
+    lost : tuple of range
+        Offsets of the messages that are lost with it, merged and ascending, whether a group had finished them or not.
+    torn_bytes : int
+        Bytes behind the end of the log that an unfinished write left, or that one is writing now: never acknowledged.
+    notes : tuple of str
+        What is worth knowing and no damage.
+    """
+
+    file_count: int = 0
+    frame_count: int = 0
+    message_count: int = 0
+    damage: tuple[Damage, ...] = ()
+    lost: tuple[range, ...] = ()
+    torn_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damage
+
+    @property
+    def lost_count(self) -> int:
+        """Messages that are lost."""
+        return sum(map(len, self.lost))
+
+    def __str__(self) -> str:
+        lost = ", ".join(f"{run.start}..{run.stop - 1}" for run in self.lost) or "none"
+        lines = [
+            f"{'ok' if self.ok else 'DAMAGED'}: {self.file_count} data files, {self.frame_count} frames, "
+            f"{self.message_count} messages; {len(self.damage)} damaged places, {self.lost_count} messages lost ({lost})"
+        ]
+        lines += [f"damage: {damage}" for damage in self.damage]
+        lines += [f"torn tail: {self.torn_bytes} bytes, never acknowledged"] if self.torn_bytes else []
+        return "\n".join(lines + [f"note: {note}" for note in self.notes])
+
+
+def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> VerifyReport:
+    """Read all of a queue and report every damaged frame and every lost offset.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The queue's directory; it may be in use.
+    storage : Storage or None
+        The port to the operating system; None is the real one.
+
+    Returns
+    -------
+    VerifyReport
+        ``.ok`` where nothing is damaged; reads well when printed.
+
+    Raises
+    ------
+    QueueNotFoundError, ConfigError
+        There is no queue, or the path cannot be one.
+    UnsupportedVersionError
+        A newer Holdfast wrote some of it.
+    CorruptionError, StorageError
+        Not even the queue's identity can be read, or the disk refuses.
+
+    Notes
+    -----
+    Cost: reads every byte of the data files once, and keeps at most one frame and 8 bytes per message of one file.
+    """
+    root = Path(os.path.abspath(path))
+    storage = storage or OsStorage()
+    directory, queue_id, _ = open_directory(storage, root, create=False, writable=False)
+    try:
+        return _Verification(storage, directory, queue_id).run()
+    except OSError as error:
+        raise storage_error(error, "verifying the queue", root) from error
+
+
+def merged(ranges: Iterable[range]) -> tuple[range, ...]:
+    """Return the same numbers in as few ascending ranges as possible."""
+    runs: list[range] = []
+    for run in sorted((run for run in ranges if run), key=lambda run: run.start):
+        if runs and run.start <= runs[-1].stop:
+            runs[-1] = range(runs[-1].start, max(runs[-1].stop, run.stop))
+        else:
+            runs.append(run)
+    return tuple(runs)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What reading one data file gave; ``end_offset`` is behind its last message, those that are lost included."""
+
+    end_offset: int = 0
+    end_position: int = 0
+    frame_count: int = 0
+    message_count: int = 0
+    torn_bytes: int = 0
+    recovered_count: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+class _Verification:
+    """One walk."""
+
+    def __init__(self, storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._queue_id = queue_id
+        self._damage: list[Damage] = []
+        self._notes: list[str] = []
+        self._mark: WriteMark | None = None
+
+    def run(self) -> VerifyReport:
+        self._check_identity()
+        self._mark = self._read_mark()
+        finished_end = max((reader.refresh().finished_end for reader in self._group_readers()), default=0)
+        names = self._list_files()
+        files: list[tuple[DataFileName, _Findings]] = []
+        for name, following in zip(names, [*names[1:], None], strict=True):
+            found = self._confirmed(lambda name=name, following=following: self._look_at(name, following))  # type: ignore[misc]
+            if found is not None:
+                files.append((name, found))
+                self._damage += found.damage
+        self._check_end(files, finished_end)
+        self._check_groups(files)
+        findings = [found for _, found in files]
+        recovered_count = sum(found.recovered_count for found in findings)
+        if recovered_count:
+            self._notes.append(f"{recovered_count} messages wait for the next opening to make them durable")
+        return VerifyReport(
+            file_count=len(files),
+            frame_count=sum(found.frame_count for found in findings),
+            message_count=sum(found.message_count for found in findings),
+            damage=tuple(self._damage),
+            lost=merged(damage.offsets for damage in self._damage),
+            torn_bytes=sum(found.torn_bytes for found in findings),
+            notes=tuple(self._notes),
+        )
+
+    def _report(self, path: Path, size: int, reason: str, offsets: range = range(0), verdict: str = DAMAGED) -> None:
+        self._damage.append(Damage(path, 0, size, offsets, verdict, reason))
+
+    # -- queue.json and write.mark -----------------------------------------------------------------------------------
+
+    def _check_identity(self) -> None:
+        path = self._directory.identity
+        try:
+            read_document(self._storage, path)
+        except CorruptionError as error:
+            self._report(path, self._size_of(path), str(error))
+
+    def _read_mark(self) -> WriteMark | None:
+        path = self._directory.write_mark
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+            self._notes.append(f"{path} is missing; where the log ends is found by reading it")
+            return None
+        try:
+            for _ in range(_LOOKS):
+                mark = read_write_mark(file, self._queue_id)
+                if mark is not None:
+                    return mark
+            data = file.read_at(WRITE_MARK_BYTES, 0)
+        finally:
+            file.close()
+        if data.strip(b"\0"):
+            self._report(path, len(data), "write.mark does not verify", verdict=UNSYNCED_OR_DAMAGED)
+        else:
+            self._notes.append(f"{path} is empty; where the log ends is found by reading it")
+        return None
+
+    def _size_of(self, path: Path) -> int:
+        file = self._storage.open(path, writable=False)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    # -- Data files --------------------------------------------------------------------------------------------------
+
+    def _list_files(self) -> list[DataFileName]:
+        names = list_data_files(self._storage, self._directory)
+        foreign = set(self._storage.list(self._directory.data)) - set(map(str, names))
+        listed_again = set(map(str, list_data_files(self._storage, self._directory)))
+        self._notes += [f"{self._directory.data / name} is no data file" for name in sorted(foreign - listed_again)]
+        return names
+
+    def _confirmed(self, look: Callable[[], _Findings | None]) -> _Findings | None:
+        """Look, and where there is damage look again: what is gone the second time was a write under way."""
+        found = look()
+        if found is None or not found.damage:
+            return found
+        again = look()
+        if again is not None:
+            places = {(damage.path, damage.position) for damage in found.damage}
+            again.damage = [damage for damage in again.damage if (damage.path, damage.position) in places]
+        return again
+
+    def _look_at(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
+        """Read one data file; None where it was retired meanwhile."""
+        path = self._directory.data_file(name)
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return None
+            raise
+        try:
+            start = file.read_at(FRAMES_START, 0)
+            try:
+                header = DataFileHeader.decode(block_copies(start), str(path))
+                check_header(header, name, self._queue_id, path)
+            except CorruptionError as error:
+                return self._give_up(file, path, name, following, str(error))
+            found = _Findings()
+            found.damage += _header_damage(path, start, DATA_MAGIC)
+            if following is None:
+                self._walk_tail(file, path, header, found)
+            else:
+                self._walk_sealed(file, path, header, following, found)
+            if DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).file_id != header.file_id:
+                return None
+            return found
+        finally:
+            file.close()
+
+    def _give_up(
+        self, file: File, path: Path, name: DataFileName, following: DataFileName | None, reason: str
+    ) -> _Findings:
+        """Without a header of ours no frame verifies: all of the file is lost."""
+        if following is not None:
+            end_offset, verdict = following.first_offset, DAMAGED
+        else:
+            end_offset = name.first_offset + count_unreadable(file, name.sequence, self._mark)
+            verdict = UNSYNCED_OR_DAMAGED
+        size = file.size()
+        damage = Damage(path, 0, size, range(name.first_offset, end_offset), verdict, reason)
+        return _Findings(end_offset, size, damage=[damage])
+
+    def _walk_sealed(
+        self, file: File, path: Path, header: DataFileHeader, following: DataFileName, found: _Findings
+    ) -> None:
+        """Read a file that another one follows: that one says where this one ends."""
+        end, count = file.size(), None
+        if following.sequence == header.sequence + 1:
+            count = following.first_offset - header.first_offset
+            try:
+                next_header = read_data_file_header(self._storage, self._directory.data_file(following))
+                check_header(next_header, following, self._queue_id, path)
+                end = next_header.previous_end
+            except (CorruptionError, OSError):  # reported when its turn comes; retired files say nothing any more
+                pass
+        self._walk(FileWalk(file, header, path, end, count), found)
+
+    def _walk_tail(self, file: File, path: Path, header: DataFileHeader, found: _Findings) -> None:
+        """Read the last file as far as recovery would keep it."""
+        mark = self._mark if self._mark is not None and self._mark.file_id == header.file_id else None
+        scan = scan_tail(file, header, path, mark)
+        verdicts = {damage.position: damage.verdict for damage in scan.damage}
+        walk = FileWalk(file, header, path, scan.end, scan.message_count)
+        self._walk(walk, found)
+        found.damage = [
+            replace(damage, verdict=verdicts.get(damage.position, damage.verdict)) for damage in found.damage
+        ]
+        found.torn_bytes, found.recovered_count = scan.torn_bytes, scan.recovered_count
+        if mark is not None and not mark.synced_only and mark.written_count > scan.message_count:
+            missing = range(found.end_offset, header.first_offset + mark.written_count)
+            reason = "written, and not on the disk"
+            found.damage.append(Damage(path, scan.end, 0, missing, UNSYNCED_OR_DAMAGED, reason))
+            found.end_offset = missing.stop
+
+    def _walk(self, walk: FileWalk, found: _Findings) -> None:
+        walk.run()
+        found.end_offset, found.end_position = walk.end_offset, walk.end_position
+        found.frame_count, found.message_count = walk.frame_count, walk.message_count
+        found.damage += walk.damage
+
+    def _check_end(self, files: list[tuple[DataFileName, _Findings]], finished_end: int) -> None:
+        """Hold the end of the log against what ``write.mark`` and the groups say of it."""
+        name, last = files[-1] if files else (DataFileName(0, 0), _Findings())
+        mark, data = self._mark, self._directory.data
+        end_offset = last.end_offset
+        if mark is not None and mark.sequence > name.sequence:
+            missing = range(end_offset, end_offset + mark.visible[1])
+            self._report(data, 0, f"data file {mark.sequence}, the last one, is missing", missing)
+            end_offset = missing.stop
+        elif mark is not None and mark.sequence < name.sequence:
+            self._notes.append(f"write.mark speaks of data file {mark.sequence}, the last one is {name.sequence}")
+        if finished_end > end_offset:
+            missing = range(end_offset, finished_end)
+            self._damage.append(
+                Damage(
+                    data,
+                    last.end_position,
+                    0,
+                    missing,
+                    UNSYNCED_OR_DAMAGED,
+                    "finished by a group, and not in the log",
+                )
+            )
+
+    # -- Groups ------------------------------------------------------------------------------------------------------
+
+    def _group_readers(self) -> list[PositionFileReader]:
+        groups = list_groups(self._storage, self._directory)
+        return [progress_reader(self._storage, self._directory, self._queue_id, group) for group in groups]
+
+    def _check_groups(self, files: list[tuple[DataFileName, _Findings]]) -> None:
+        """Check what every group wrote, and that files are missing only where all groups have finished them."""
+        groups = list_groups(self._storage, self._directory)
+        progress = []
+        for group in groups:
+            self._damage += group.damage
+            reader = progress_reader(self._storage, self._directory, self._queue_id, group)
+            progress.append(reader.refresh())
+            if reader.damage:
+                again = progress_reader(self._storage, self._directory, self._queue_id, group)
+                progress[-1] = again.refresh()
+                self._damage += [damage for damage in again.damage if damage in reader.damage]
+            self._check_position_header(self._directory.group(group.name), reader.generation)
+        places = [(0, 0), *((name.first_offset, found.end_offset) for name, found in files)]
+        for (_, end), (first, _) in pairwise(places):
+            needed = merged(run for each in progress for run in each.unfinished_runs(end, first))
+            if not groups and first > end and end:
+                needed = (range(end, first),)
+            for run in needed:
+                self._report(self._directory.data, 0, "a data file is missing", run)
+
+    def _check_position_header(self, directory: Path, generation: int) -> None:
+        if not generation:
+            return
+        path = position_file(directory, generation)
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if is_missing(error):  # the next generation has replaced it
+                return
+            raise
+        try:
+            self._damage += _header_damage(path, file.read_at(FRAMES_START, 0), POSITION_MAGIC)
+        finally:
+            file.close()
+
+
+def _header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:
+    """Return what is wrong with the copies of a header one of which is good."""
+    reason = "one of the two copies of the header does not verify"
+    return [
+        Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, reason)
+        for at in damaged_copies(start, magic, str(path))
+    ]

@@ -1,0 +1,225 @@
+"""Short runs, cut off after every single change of the disk, in every flavour of crash: each one recovers.
+
+The crash model and the oracle: docs/durability.md; tests/support/crash_oracle.py.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast import FlushPolicy
+from support.crash_oracle import Seen, fingerprint, judge, recover_and_look, work_on
+from support.recorded_run import Moment, RecordedRun, Segment
+from support.simulated_storage import SimulatedStorage
+
+POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolicy.never())
+RANDOM_CRASHES = 4  # for each prefix, half of them with a coin that keeps nearly all
+NEARLY_ALL = 0.9
+LARGE = 4000  # two of them fill a data file
+
+Workload = Callable[[RecordedRun], None]
+
+
+def puts_and_batches(run: RecordedRun) -> None:
+    """Single messages and batches, an empty one among them."""
+    run.open()
+    run.put(100)
+    run.put(0)
+    run.put(600, 10, 1200)
+    run.put(30)
+    run.close()
+
+
+def takes_of_every_kind(run: RecordedRun) -> None:
+    """Get, get_many, receive with ack and nack, out of order."""
+    run.open()
+    run.put(40, 50, 60, 70, 80)
+    run.get()
+    run.receive(2)
+    run.put(700)
+    run.ack(2)
+    run.nack(1)
+    run.receive()
+    run.get(2)
+    run.ack(1)
+    run.close()
+
+
+def rolling_and_reclaiming(run: RecordedRun) -> None:
+    """Data files fill up, are finished, become spares, and are used again."""
+    run.open()
+    for _ in range(5):
+        run.put(LARGE)
+    run.get(4)
+    run.get(4)
+    run.put(LARGE, LARGE // 2)
+    run.put(LARGE)
+    run.get(4)
+    run.get(4)
+    run.put(LARGE)
+    run.close()
+
+
+def closing_and_opening(run: RecordedRun) -> None:
+    """A clean close in the middle: the same data file goes on."""
+    run.open()
+    run.put(300)
+    run.put(20)
+    run.get()
+    run.close()
+    run.open()
+    run.put(10, 500)
+    run.receive()
+    run.close()
+    run.open()
+    run.get()
+    run.close()
+
+
+def killed_and_opened_again(run: RecordedRun) -> None:
+    """A process dies, the next one recovers and goes on, and dies too."""
+    run.open()
+    run.put(300)
+    run.put(20, 30)
+    run.get()
+    run.receive()
+    run.kill()
+    run.open()
+    run.receive()
+    run.put(50)
+    run.kill()
+    run.open()
+    run.get(3)
+    run.put(60)
+    run.close()
+
+
+def two_groups(run: RecordedRun) -> None:
+    """Two groups at different places; the slower one is deleted, which frees files."""
+    run.open("a")
+    run.put(LARGE)
+    run.create("b")
+    run.put(LARGE, 100)
+    run.put(LARGE)
+    run.get(2)
+    run.get(2)
+    run.close()
+    run.open("b")
+    run.get()
+    run.close()
+    run.open("a")
+    run.delete("b")
+    run.put(LARGE)
+    run.close()
+
+
+def a_batch_larger_than_a_data_file(run: RecordedRun) -> None:
+    """It gets a file of its own, wholly or not at all."""
+    run.open()
+    run.put(100)
+    run.put(*[LARGE] * 5)
+    run.put(100)
+    run.get(10)
+    run.flush()
+    run.put(50)
+    run.close()
+
+
+def a_second_generation_of_progress(run: RecordedRun) -> None:
+    """So many acknowledgements that the position file is full; only the end is of interest."""
+    run.open()
+    run.put(*[1] * 200)
+    for _ in range(180):
+        run.get()
+    del run.segments[0].moments[:-1]
+    for _ in range(10):
+        run.receive()
+        run.get()
+
+
+WORKLOADS = (
+    puts_and_batches,
+    takes_of_every_kind,
+    rolling_and_reclaiming,
+    closing_and_opening,
+    killed_and_opened_again,
+    two_groups,
+    a_batch_larger_than_a_data_file,
+    a_second_generation_of_progress,
+)
+
+
+def record(workload: Workload, policy: FlushPolicy) -> RecordedRun:
+    """Run a workload without a crash; what it did and what it promised is in the result."""
+    run = RecordedRun(policy)
+    workload(run)
+    if run.queue is not None:
+        run.kill()
+        run.segments.pop()
+    return run
+
+
+def crash_points(segment: Segment) -> Iterator[tuple[SimulatedStorage, Moment, Moment, str]]:
+    """Yield the disk after each length of the log, with the moments around it and a name for the trace of a failure."""
+    begin = segment.moments[0].operation_count
+    for count, storage in enumerate(segment.storage.replay()):
+        if count >= begin:
+            before, under_way = segment.around(count)
+            last = segment.storage.log[count - 1] if count else None
+            yield storage, before, under_way, f"after {before.call}, at operation {count} ({last!r:.120})"
+
+
+class Explorer:
+    """Recovers disks and judges what they show; disks that are equal are recovered once."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self.judged_count = 0
+        self._seen: dict[bytes, Seen] = {}
+
+    @property
+    def distinct_count(self) -> int:
+        """How many different disks were recovered."""
+        return len(self._seen)
+
+    def check(self, crashed: SimulatedStorage, before: Moment, under_way: Moment, *, killed: bool = False) -> Seen:
+        """Recover one crashed disk and apply the oracle."""
+        key = fingerprint(crashed)
+        if key not in self._seen:
+            queue, seen = recover_and_look(crashed, self.run.policy)
+            try:
+                work_on(queue, crashed, self.run.policy, seen)
+            finally:
+                queue.close()
+            self._seen[key] = seen
+        judge(self.run, self._seen[key], before, under_way, killed=killed)
+        self.judged_count += 1
+        return self._seen[key]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_recovery_shows_a_prefix_of_what_was_done_after_a_crash_at_any_point(
+    workload: Workload, policy: FlushPolicy, record_property: Callable[[str, object], None]
+) -> None:
+    """A kill, a power loss that takes all it can, and random ones: no message lost, doubled, torn or moved."""
+    run = record(workload, policy)
+    explorer = Explorer(run)
+    rng = random.Random(f"{workload.__name__} {policy}")
+    for segment in run.segments:
+        for storage, before, under_way, where in crash_points(segment):
+            flavour = "kill"
+            try:
+                explorer.check(storage.crash_keeping_all(), before, under_way, killed=True)
+                flavour = "unsynced dropped"
+                explorer.check(storage.crash_dropping_unsynced(), before, under_way)
+                for number in range(RANDOM_CRASHES):
+                    flavour = f"random crash {number}"
+                    keep = NEARLY_ALL if number % 2 else 0.5
+                    explorer.check(storage.random_crash(rng, keep=keep), before, under_way)
+            except BaseException as error:
+                error.add_note(f"{workload.__name__}, {policy}: {flavour} {where}")
+                raise
+    record_property("distinct states", explorer.distinct_count)
+    print(f"{workload.__name__} {policy}: {explorer.judged_count} crashes, {explorer.distinct_count} distinct states")

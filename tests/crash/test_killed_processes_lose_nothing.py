@@ -1,0 +1,90 @@
+"""SIGKILL at random moments of put, roll, get, ack and file removal: promises 1 to 3 hold.
+
+``HOLDFAST_KILL_ROUNDS`` makes the run longer, ``HOLDFAST_SEED`` makes it another one.
+"""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.kill_oracle import Violation, judge
+from support.kill_work import Journal, drain, name_of, open_queue, work
+from support.processes import Child
+
+from holdfast import FlushPolicy
+
+ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "25"))
+SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
+POLICIES = {
+    "every_commit": FlushPolicy.every_commit(),
+    "every_10": FlushPolicy.every(commits=10),
+    "never": FlushPolicy.never(),
+}
+
+
+def a_moment(choice: random.Random) -> float:
+    """Return seconds to live: often too few to have opened the queue, mostly enough to work on it for a while."""
+    return choice.uniform(0, 0.012) if choice.random() < 0.3 else choice.uniform(0.005, 0.06)
+
+
+def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: int) -> tuple[int, int, int]:
+    """Kill processes of ``modes`` again and again, then judge; return counts of puts, deliveries and files made."""
+    choice = random.Random(seed)
+    puts, takes = Journal(path.with_suffix(".puts")), Journal(path.with_suffix(".takes"))
+    open_queue(path, "both", policy).close()
+    for number in range(1, ROUNDS + 1):
+        for journal in (puts, takes):
+            journal.note("R", number)
+        seeds = {mode: choice.randrange(2**32) for mode in modes}
+        lives = sorted((a_moment(choice), mode) for mode in modes)
+        started = time.monotonic()
+        children = {
+            mode: Child(lambda mode=mode: work(path, mode, policy, (puts, takes), seeds[mode], number)) for mode in modes
+        }
+        for seconds, mode in lives:
+            time.sleep(max(0.0, started + seconds - time.monotonic()))
+            children[mode].kill()
+        statuses = [process.wait() for process in children.values()]
+        if statuses != [-signal.SIGKILL] * len(modes):
+            break  # the journal says what happened
+        if choice.random() < 0.2:
+            look_in_between(path, policy)
+    takes.note("R", "end")
+    with open_queue(path, "both", policy) as queue:
+        assert not queue.recovery.damage, queue.recovery
+        file_count = int(max(os.listdir(path / "data")).split("-")[0])
+        end = drain(queue, takes)
+        assert queue.stats().depth == 0
+        assert not queue.recovery.damage, queue.recovery
+    log, model = judge(puts.lines(), takes.lines(), end)
+    return len(log.acknowledged), model.delivered_count, file_count
+
+
+def look_in_between(path: Path, policy: FlushPolicy) -> None:
+    """Open the queue in order, look at all that is there, and close it again."""
+    with open_queue(path, "both", policy) as queue:
+        assert not queue.recovery.damage, queue.recovery
+        messages = queue.peek(10**6)
+        assert len(messages) == queue.qsize()
+        assert [message.offset for message in messages] == sorted({message.offset for message in messages})
+        for message in messages:
+            name_of(message.payload)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("modes", [("both",), ("produce", "consume")], ids=["one process", "two processes"])
+def test_what_was_acknowledged_survives_kill_9_at_any_moment(
+    tmp_path: Path, modes: tuple[str, ...], policy: str
+) -> None:
+    """Every acknowledged put is there once, batches are whole, order is kept, and nothing acknowledged comes again."""
+    seed = SEED + 1000 * len(modes) + list(POLICIES).index(policy)
+    try:
+        put_count, delivered_count, file_count = run_rounds(tmp_path / "queue", modes, POLICIES[policy], seed)
+    except Violation as violation:
+        pytest.fail(f"HOLDFAST_SEED={SEED}, policy {policy}, {ROUNDS} rounds: {violation}", pytrace=False)
+    assert put_count >= ROUNDS, "the processes were killed before they did anything"
+    assert delivered_count >= ROUNDS
+    assert file_count >= ROUNDS, "no file was rolled"

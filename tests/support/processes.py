@@ -1,0 +1,113 @@
+"""Real processes for tests: forked children that can be killed, and scripts that run on their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class Child:
+    """A forked process that runs one function and never returns into the test.
+
+    Parameters
+    ----------
+    work : callable
+        What it does. The process ends with 0 behind it, with 1 where it raises.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                work()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float = 30) -> int:
+        """Return how it ended: the exit status, or minus the number of the signal; killed when it takes too long."""
+        deadline = time.monotonic() + seconds
+        while self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline:
+                self.kill()
+                os.waitpid(self.pid, 0)
+                raise TimeoutError(f"process {self.pid} did not end within {seconds} s")
+            else:
+                time.sleep(0.001)
+        return self._status
+
+
+@contextlib.contextmanager
+def child(work: Callable[[], object]) -> Iterator[Child]:
+    """Run ``work`` in a forked process, which is dead at the latest when the block ends."""
+    process = Child(work)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_script(source: str, *arguments: object, seconds: float = 60) -> str:
+    """Run a Python script in a process of its own and return what it printed; raises AssertionError where it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", source, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+    assert done.returncode == 0, f"the script ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class Signal:
+    """A pipe on which one process tells another that something has happened."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+
+    def send(self, text: str = "x") -> None:
+        """Say it, as one line."""
+        os.write(self._writer, text.encode() + b"\n")
+
+    def wait(self) -> str:
+        """Return the next line, once there is one."""
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = os.read(self._reader, 1)
+            if not byte:
+                raise EOFError("the other process has ended")
+            line += byte
+        return line.decode().rstrip("\n")
+
+    def close(self) -> None:
+        """Let go of both ends."""
+        os.close(self._reader)
+        os.close(self._writer)
