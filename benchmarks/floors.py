@@ -138,14 +138,14 @@ def slice_reads(load: Load) -> Contestant:
             def body() -> None:
                 nonlocal sliced
                 for fd, count in files:
-                    position = FRAMES_START
-                    while count:
+                    position, left = FRAMES_START, count
+                    while left:
                         data = os.pread(fd, READ_BYTES, position)
-                        here = min(count, per_read)
+                        here = min(left, per_read)
                         starts = range(FRAME_HEADER_BYTES, here * stride, stride)
                         sliced += len([data[at : at + load.size] for at in starts])
                         position += here * stride
-                        count -= here
+                        left -= here
 
             yield body
         assert sliced == load.count

@@ -14,7 +14,7 @@ def facts(place: Path) -> list[str]:
     crc = "google-crc32c, compiled" if compiled_crc32c() is not None else "crcmod"
     return [
         f"machine: {os.cpu_count()} CPUs{_virtual()}, {platform.machine()}",
-        f"kernel: {platform.system()} {platform.release()}",
+        f"kernel: {platform.system()} {platform.release().partition('-')[0]}",
         f"file system: {file_system(place)}",
         f"python: {platform.python_implementation()} {platform.python_version()}",
         f"CRC-32C: {crc}",

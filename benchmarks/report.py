@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.rows import Row
+from benchmarks.rows import DASH, Row
 
-HEADINGS = ("case", "holdfast", "floor", "ratio: median (min–max)", "target", "met?")
+HEADINGS = ("case", "holdfast", "floor", f"ratio: median (min{DASH}max)", "target", "met?")
 
 
 class Report:

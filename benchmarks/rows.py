@@ -8,7 +8,8 @@ from statistics import median
 
 from benchmarks.load import Load
 
-NOTHING = "–"
+DASH = "\N{EN DASH}"
+NOTHING = DASH
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,10 @@ class Comparison:
         return f"{significant(per_second)}/s, {significant(per_second * self.load.size / 1e6)} MB/s"
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], decimals: int = 2, unit: str = "") -> str:
     """Return the median with the smallest and the largest of several."""
-    return f"{median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+    middle, least, most = (f"{value:.{decimals}f}" for value in (median(values), min(values), max(values)))
+    return f"{middle}{unit} ({least}{DASH}{most})"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -38,6 +38,7 @@ def main() -> int:
     try:
         failure = show(directory, options)
     except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
     finally:
         if options.keep or failure:  # a failure is worth a look

@@ -81,17 +81,17 @@ class Evidence:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the table: name, figure, remark."""
         unanswered = len(self._digests) - len(self.put)
+        torn = f"; {self.torn_tail_count} half-written puts dropped" if self.torn_tail_count else ""
         return [
             ("events", f"{len(self._digests):,}", ""),
-            ("put, acknowledged", f"{len(self.put):,}", f"{unanswered} more were in, but the kill beat the answer"),
+            ("put, acknowledged", f"{len(self.put):,}", f"{unanswered} more were in when the kill came"),
             ("received", f"{len(self.received):,}", "distinct"),
             ("lost", f"{len(self.lost):,}", "must be 0"),
             ("altered", f"{len(self.altered):,}", "must be 0"),
             ("received after durable ack", f"{len(self.received_after_ack):,}", "must be 0"),
             ("left in the queue", f"{self.left_count:,}", "must be 0"),
-            ("redelivered", f"{self.redelivered_count:,}", "killed before the acknowledgement"),
-            ("torn tails dropped", f"{self.torn_tail_count:,}", "killed in the middle of a write"),
-            ("recovery, median / max", self._recovery(), f"{len(self.opening_seconds)} openings after a kill"),
+            ("redelivered", f"{self.redelivered_count:,}", "killed before they were acknowledged"),
+            ("recovery, median / max", self._recovery(), f"{len(self.opening_seconds)} openings after a kill{torn}"),
         ]
 
     def _take_received(self, offset: int, digest: str) -> None:

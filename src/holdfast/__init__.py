@@ -36,7 +36,8 @@ from holdfast.errors import (
 )
 from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.persistence.report import Damage, RecoveryReport, VerifyReport
+from holdfast.persistence.verify import verify
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.stats import QueueStats
@@ -75,4 +76,6 @@ __all__ = [
     "StorageError",
     "UnsupportedVersionError",
     "UsageError",
+    "VerifyReport",
+    "verify",
 ]

@@ -3,6 +3,7 @@
 The crash model and the oracle: docs/durability.md; tests/support/crash_oracle.py.
 """
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 
@@ -168,6 +169,12 @@ def crash_points(segment: Segment) -> Iterator[tuple[SimulatedStorage, Moment, M
             before, under_way = segment.around(count)
             last = segment.storage.log[count - 1] if count else None
             yield storage, before, under_way, f"after {before.call}, at operation {count} ({last!r:.120})"
+
+
+@pytest.fixture(autouse=True)
+def _silence(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of recoveries say what they did; a failure would drown in it."""
+    caplog.set_level(logging.CRITICAL, "holdfast")
 
 
 class Explorer:

@@ -17,6 +17,7 @@ from support.processes import Child
 from holdfast import FlushPolicy
 
 ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "25"))
+WORK_SECONDS_MAX = 1.0
 SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
 POLICIES = {
     "every_commit": FlushPolicy.every_commit(),
@@ -25,9 +26,16 @@ POLICIES = {
 }
 
 
-def a_moment(choice: random.Random) -> float:
-    """Return seconds to live: often too few to have opened the queue, mostly enough to work on it for a while."""
-    return choice.uniform(0, 0.012) if choice.random() < 0.3 else choice.uniform(0.005, 0.06)
+def kill_at_a_moment(process: Child, journal: Journal, choice: random.Random) -> None:
+    """Let a process live until it has done a random amount of work, sometimes none at all, and a little longer."""
+    work_bytes = 0 if choice.random() < 0.25 else int(2 ** choice.uniform(4, 13))
+    pause = choice.uniform(0, 0.006)
+    enough = journal.size() + work_bytes
+    deadline = time.monotonic() + WORK_SECONDS_MAX
+    while journal.size() < enough and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.0002)
+    time.sleep(pause)
+    process.kill()
 
 
 def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: int) -> tuple[int, int, int]:
@@ -39,14 +47,12 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
         for journal in (puts, takes):
             journal.note("R", number)
         seeds = {mode: choice.randrange(2**32) for mode in modes}
-        lives = sorted((a_moment(choice), mode) for mode in modes)
-        started = time.monotonic()
         children = {
-            mode: Child(lambda mode=mode: work(path, mode, policy, (puts, takes), seeds[mode], number)) for mode in modes
+            mode: Child(lambda mode=mode: work(path, mode, policy, (puts, takes), seeds[mode], number))
+            for mode in modes
         }
-        for seconds, mode in lives:
-            time.sleep(max(0.0, started + seconds - time.monotonic()))
-            children[mode].kill()
+        for mode in choice.sample(modes, len(modes)):
+            kill_at_a_moment(children[mode], takes if mode == "consume" else puts, choice)
         statuses = [process.wait() for process in children.values()]
         if statuses != [-signal.SIGKILL] * len(modes):
             break  # the journal says what happened

@@ -40,6 +40,10 @@ class Journal:
         """Append one line."""
         os.write(self._fd, (" ".join([kind, *map(str, fields)]) + "\n").encode())
 
+    def size(self) -> int:
+        """Return how many bytes it has."""
+        return os.fstat(self._fd).st_size
+
     def lines(self) -> list[list[str]]:
         """Return all lines, split into fields."""
         return [line.split(" ") for line in self.path.read_text().splitlines()]

@@ -46,19 +46,25 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self, seconds: float = 30) -> int:
-        """Return how it ended: the exit status, or minus the number of the signal; killed when it takes too long."""
-        deadline = time.monotonic() + seconds
-        while self._status is None:
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet."""
+        if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self._status = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline:
+        return self._status is None
+
+    def wait(self, seconds: float = 30) -> int:
+        """Return how it ended: the exit status, or minus the number of the signal; killed when it takes too long."""
+        deadline = time.monotonic() + seconds
+        while self.is_alive():
+            if time.monotonic() > deadline:
                 self.kill()
                 os.waitpid(self.pid, 0)
+                self._status = -signal.SIGKILL
                 raise TimeoutError(f"process {self.pid} did not end within {seconds} s")
-            else:
-                time.sleep(0.001)
+            time.sleep(0.001)
+        assert self._status is not None
         return self._status
 
 

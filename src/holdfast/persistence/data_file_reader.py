@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.errors import StorageError
+from holdfast.errors import StorageError, UnsupportedVersionError
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format import (
     FRAME_BODY,
     FRAME_BODY_START,
-    FRAME_HEADER,
     FRAME_HEADER_BYTES,
+    FRAME_SCAN,
     FRAME_SIZE_END,
     FRAMES_START,
     KIND_MESSAGE,
@@ -25,14 +25,16 @@ from holdfast.persistence.format import (
 )
 from holdfast.persistence.frame_scanner import FrameScanner
 from holdfast.persistence.framing import FrameError
-from holdfast.persistence.layout import DataFileName, is_missing, read_data_file_header
+from holdfast.persistence.layout import DataFileName, check_header, is_missing, read_data_file_header
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File, Storage
 
-CHUNK_BYTES = 2**20
+_BODY_BYTES = FRAME_BODY.size
+
+CHUNK_BYTES = 2**18
 """How much is read at once where there is that much; a larger record makes its own chunk larger."""
 
 Record = tuple[int, int, bytes, bytes, int, int]
@@ -49,6 +51,8 @@ class QueueFileReader:
     ----------
     storage, files
         Where the data files are, and which there are.
+    queue_id : bytes
+        Whose they must be.
     on_loss : callable
         Called with a :class:`Damage` when records cannot be read; its offsets may have been finished long ago.
     recheck : bool
@@ -62,10 +66,17 @@ class QueueFileReader:
     """
 
     def __init__(
-        self, storage: Storage, files: LogFiles, on_loss: Callable[[Damage], None], *, recheck: bool = False
+        self,
+        storage: Storage,
+        files: LogFiles,
+        queue_id: bytes,
+        on_loss: Callable[[Damage], None],
+        *,
+        recheck: bool = False,
     ) -> None:
         self._storage = storage
         self._files = files
+        self._queue_id = queue_id
         self._on_loss = on_loss
         self._recheck = recheck
         self.next_offset = 0
@@ -120,6 +131,10 @@ class QueueFileReader:
         try:
             self._file = self._storage.open(path, writable=False)
             self._header = DataFileHeader.decode(block_copies(self._file.read_at(FRAMES_START, 0)), str(path))
+            check_header(self._header, name, self._queue_id, path)
+        except UnsupportedVersionError:  # not damaged: nothing is given up, a newer Holdfast can read it
+            self.close()
+            raise
         except (StorageError, OSError) as error:
             self.close()
             following = self._files.next_after(name.sequence)
@@ -197,9 +212,20 @@ class QueueFileReader:
             if self._position < limit:
                 if not self._read_frames(records, count_max, limit):
                     self._pass_damage(limit, end)
-            elif self._name.sequence >= end[0] or not self._finish_file(end):
+            elif self._name.sequence >= end[0]:
+                self._finish_log(end)
+                break
+            elif not self._finish_file(end):
                 break
         return records
+
+    def _finish_log(self, end: LogEnd) -> None:
+        """At the end of the log: offsets that recovery has passed over, because somebody may have seen them, are lost."""
+        if self._name.sequence == end[0] and (self._file is not None or not self._recheck):
+            lost = range(self.next_offset, end[2])
+            path = self._files.path(self._name)
+            self._on_loss(Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "given once, and not in the log"))
+            self.next_offset = end[2]
 
     def _finish_file(self, end: LogEnd) -> bool:
         """Leave a file at its end for the next; a sealed file that ends too early has lost its last records."""
@@ -212,47 +238,52 @@ class QueueFileReader:
         return self._open_next(end)
 
     def _read_frames(self, records: list[Record], count_max: int, limit: int) -> bool:
-        """Decode frames from the chunk at hand, up to its end or ``count_max``; False in front of a bad frame."""
-        good = self._fill(FRAME_HEADER_BYTES, limit)
+        """Decode frames from the chunk at hand, up to its end or ``count_max``; False in front of a bad frame.
+
+        Every record that is read runs through this loop, so it makes no call that it can do without.
+        """
+        if not self._fill_frame(limit):
+            return False
+        good = True
         buffer, at = self._buffer, self._at
         shift = self._position - at
         stop = min(len(buffer), limit - shift)
         salt, first, base = self._header.salt, self._header.first_offset, self._header.base_timestamp_ns
-        sequence, expected = self._name.sequence, self.next_offset - self._header.first_offset
-        unpack, append, crc = FRAME_HEADER.unpack_from, records.append, crc32c
-        while count_max and at + FRAME_HEADER_BYTES <= stop:
-            stx, size, checksum, kind, _, headers_size, _, index, _, timestamp = unpack(buffer, at)
-            frame_end = at + FRAME_SIZE_END + size
-            if frame_end > stop:
-                self._at, self._position = at, shift + at
-                good = bool(records) or self._fill(FRAME_SIZE_END + size, limit)
-                if records or not good:
-                    break
-                buffer, at = self._buffer, self._at
-                shift = self._position - at
-                stop = min(len(buffer), limit - shift)
-                continue
-            body = buffer[at + FRAME_BODY_START : frame_end]
-            if crc(salt ^ size, body) != checksum or stx != STX or (kind == KIND_MESSAGE and index != expected):
+        sequence, index = self._name.sequence, self.next_offset - self._header.first_offset
+        index_end, last_start = index + count_max, stop - FRAME_HEADER_BYTES
+        unpack, append, crc = FRAME_SCAN.unpack_from, records.append, crc32c
+        while index != index_end and at <= last_start:
+            stx, size, checksum, kind, headers_size, found, timestamp = unpack(buffer, at)
+            end = at + FRAME_SIZE_END + size
+            if end > stop:
+                break
+            body = buffer[at + FRAME_BODY_START : end]
+            if crc(salt ^ size, body) != checksum or stx != STX:
                 good = False
                 break
-            at = frame_end
             if kind == KIND_MESSAGE:
-                payload_at = FRAME_BODY.size + headers_size
-                append(
-                    (
-                        first + index,
-                        timestamp if timestamp > base else base,
-                        body[FRAME_BODY.size : payload_at] if headers_size else b"",
-                        body[payload_at:],
-                        shift + at,
-                        sequence,
-                    )
-                )
-                expected += 1
-                count_max -= 1
-        self._at, self._position, self.next_offset = at, shift + at, first + expected
+                if found != index:
+                    good = False
+                    break
+                if timestamp < base:
+                    timestamp = base
+                if headers_size:
+                    payload_at = _BODY_BYTES + headers_size
+                    headers = body[_BODY_BYTES:payload_at]
+                    append((first + index, timestamp, headers, body[payload_at:], shift + end, sequence))
+                else:
+                    append((first + index, timestamp, b"", body[_BODY_BYTES:], shift + end, sequence))
+                index += 1
+            at = end
+        self._at, self._position, self.next_offset = at, shift + at, first + index
         return good
+
+    def _fill_frame(self, limit: int) -> bool:
+        """See to it that the whole frame at the position is in the chunk; False where it cannot be."""
+        if not self._fill(FRAME_HEADER_BYTES, limit):
+            return False
+        size = int.from_bytes(self._buffer[self._at + 1 : self._at + FRAME_SIZE_END], "little")
+        return self._fill(FRAME_SIZE_END + size, limit)
 
     def _fill(self, size: int, limit: int) -> bool:
         """See to it that ``size`` bytes from the position are in the chunk; False where they cannot be had."""

@@ -1,4 +1,4 @@
-"""Walks all of one data file for ``verify``: every frame, the order of their indexes, and what the seal says of them."""
+"""Walks all of one data file for ``verify``: every frame, the order of their indexes, and what the seal says of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class FileWalk:
     ----------
     frame_count, message_count : int
         What verified.
-    end_offset, end_position : int
-        Behind the last message, those that are lost included, and behind the last byte that was read.
     damage : list of Damage
         What did not.
     """
@@ -56,10 +54,14 @@ class FileWalk:
 
     @property
     def end_offset(self) -> int:
+        """Offset behind the last message, lost ones included."""
+        """Offset behind the last message, lost ones included."""
         return self._header.first_offset + len(self._positions)
 
     @property
     def end_position(self) -> int:
+        """Position behind the last byte that was read."""
+        """Position behind the last byte that was read."""
         return self._end
 
     def run(self) -> None:

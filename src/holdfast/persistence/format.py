@@ -47,6 +47,9 @@ FRAME_BODY = struct.Struct("<BHHHIIQ")
 FRAME_HEADER = struct.Struct("<BIIBHHHIIQ")
 """Both of the above in one go."""
 
+FRAME_SCAN = struct.Struct("<BIIB2xH2xI4xQ")
+"""The same without what only recovery looks at: flags, record count and durable mark."""
+
 FRAME_SIZE_END = 5
 """Where the record size starts to count: after STX and the size itself."""
 
@@ -132,7 +135,7 @@ assert (
     HEADER_PREFIX.size + max(DATA_HEADER_REST.size, POSITION_HEADER_REST.size) <= HEADER_BLOCK_BYTES - HEADER_CRC.size
 )
 assert FRAME_PREFIX.size == 9 and FRAME_BODY.size == 23
-assert FRAME_HEADER.size == FRAME_PREFIX.size + FRAME_BODY.size == 32
+assert FRAME_HEADER.size == FRAME_SCAN.size == FRAME_PREFIX.size + FRAME_BODY.size == 32
 assert RECORD_SIZE_MIN == 27
 assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
 assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64

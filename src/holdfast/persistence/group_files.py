@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
-from holdfast.errors import GroupNotFoundError
+from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence import locks
-from holdfast.persistence.file_header import random_id
-from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.layout import QueueDirectory, is_missing, read_document, write_document
+from holdfast.persistence.file_header import PositionFileHeader, block_copies, random_id
+from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.layout import (
+    QueueDirectory,
+    is_missing,
+    list_generations,
+    position_file,
+    read_document,
+    write_document,
+)
 from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import Storage
 
 DEFAULT_GROUP = "default"
@@ -24,11 +32,15 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """What ``group.json`` says: the name, the id of this life of the group, and the offset where it started."""
+    """What ``group.json`` says: the name, the id of this life of the group, and the offset where it started.
+
+    Where it is damaged, ``damage`` says so, and the rest is what the group's position files say.
+    """
 
     name: str
     group_id: bytes
     start_offset: int
+    damage: tuple[Damage, ...] = ()
 
 
 @contextmanager
@@ -42,20 +54,41 @@ def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> 
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
-    """Return what is known of a group, or None where it does not exist.
-
-    Raises
-    ------
-    CorruptionError
-        ``group.json`` is damaged.
-    """
+    """Return what is known of a group, or None where it does not exist."""
     try:
         document = read_document(storage, directory.group(name) / "group.json")
         return GroupInfo(name, bytes.fromhex(document["group_id"]), int(document["start_offset"]))
+    except CorruptionError as error:
+        return _rebuild_group(storage, directory, name, str(error))
     except OSError as error:
         if is_missing(error):
             return None
         raise
+
+
+def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:
+    """Return a group whose ``group.json`` is damaged: its position files know who they belong to, and its progress."""
+    path = directory.group(name)
+    group_id = bytes(16)
+    for generation in list_generations(storage, path):
+        file = storage.open(position_file(path, generation), writable=False)
+        try:
+            group_id = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).group_id
+        except CorruptionError:
+            continue
+        finally:
+            file.close()
+    return GroupInfo(name, group_id, 0, (Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
+
+
+def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, start_offset: int) -> GroupInfo:
+    """Write a damaged ``group.json`` anew; the caller holds the group's lock.
+
+    ``start_offset`` is the oldest message that is still there: where no position file says more, the group starts over.
+    """
+    fields = {"format": FORMAT_VERSION, "group_id": group.group_id.hex(), "start_offset": start_offset}
+    write_document(storage, directory.group(group.name) / "group.json", fields)
+    return replace(group, start_offset=start_offset)
 
 
 def list_groups(storage: Storage, directory: QueueDirectory) -> list[GroupInfo]:

@@ -120,6 +120,15 @@ def position_file(group_directory: Path, generation: int) -> Path:
     return group_directory / f"{generation:010d}.position"
 
 
+def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, path: Path) -> None:
+    """Refuse a data file that stands where another one should; raises CorruptionError."""
+    if header.queue_id != queue_id:
+        raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
+    own = DataFileName(header.sequence, header.first_offset)
+    if own != name:
+        raise CorruptionError(f"{path} says of itself that it is {own}; give it that name back", path=str(path))
+
+
 def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
     """Read the header of a data file; raises CorruptionError, UnsupportedVersionError or OSError."""
     file = storage.open(path, writable=False)

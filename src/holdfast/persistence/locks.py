@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,35 +23,65 @@ from holdfast.persistence.storage import File, Storage
 
 _NOTE_BYTES = 512
 _POLL_SECONDS = 0.01
-_PURPOSE_OWN = "own"
-_PURPOSE_RECOVER = "recover"
 
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """What a lock file says of its owner: process id, host, and what it holds the lock for."""
+    """What a lock file says of its owner: process id and host."""
 
     pid: int | None = None
     host: str | None = None
-    purpose: str = _PURPOSE_OWN
 
 
 class SideLock:
-    """The held lock of one side of a queue."""
+    """The lock of one side of a queue, held or about to be."""
 
     def __init__(self, file: File, path: Path) -> None:
         self._file = file
         self.path = path
+        _open_locks.add(self)
 
     def release(self) -> None:
         """Let the next owner in."""
+        _open_locks.discard(self)
         self._file.close()
 
 
+# A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
+# them all: those of threads that were just then taking one too, hence the gate.
+_open_locks: set[SideLock] = set()
+_gate = threading.Lock()
+
+
+def _forget_all() -> None:
+    for lock in list(_open_locks):
+        lock.release()
+    _gate.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_forget_all)
+
+
 def acquire(
-    storage: Storage, path: Path, clock: Clock, *, timeout: float, what: str, purpose: str = _PURPOSE_OWN
+    storage: Storage,
+    path: Path,
+    clock: Clock,
+    *,
+    timeout: float,
+    what: str,
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> SideLock:
-    """Take the lock at ``path``; a holder that only recovers the log is waited for, as it is done soon.
+    """Take the lock at ``path``.
+
+    Parameters
+    ----------
+    storage, path, clock, timeout
+        The lock file, and how long to try.
+    what : str
+        What is owned through it, for people.
+    guard : callable
+        Makes a context in which to try. Where everybody uses the same, a locked file already says who has it.
 
     Raises
     ------
@@ -59,11 +92,12 @@ def acquire(
     """
     deadline = clock.monotonic() + timeout
     while True:
-        lock = try_acquire(storage, path, purpose=purpose)
-        if lock is not None:
-            return lock
-        owner = read_owner(storage, path)
-        if owner.purpose != _PURPOSE_RECOVER and clock.monotonic() >= deadline:
+        with guard():
+            lock = try_acquire(storage, path)
+            if lock is not None:
+                return lock
+            owner = read_owner(storage, path)
+        if clock.monotonic() >= deadline:
             break
         time.sleep(_POLL_SECONDS)
     who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
@@ -77,24 +111,21 @@ def acquire(
     )
 
 
-def try_acquire(storage: Storage, path: Path, *, purpose: str = _PURPOSE_OWN) -> SideLock | None:
+def try_acquire(storage: Storage, path: Path) -> SideLock | None:
     """Take the lock at ``path`` if it is free, and write who has it."""
-    file = storage.open(path, create=True)
+    with _gate:
+        file = storage.open(path, create=True)
+        lock = SideLock(file, path)
     try:
         if not file.try_lock():
-            file.close()
+            lock.release()
             return None
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose}
+        note = {"pid": os.getpid(), "host": socket.gethostname()}
         file.write_at((json.dumps(note).encode().ljust(_NOTE_BYTES),), 0)
     except BaseException:
-        file.close()
+        lock.release()
         raise
-    return SideLock(file, path)
-
-
-def try_acquire_for_recovery(storage: Storage, path: Path) -> SideLock | None:
-    """Take the lock at ``path`` if it is free, for as long as recovery takes; owners-to-be wait for it."""
-    return try_acquire(storage, path, purpose=_PURPOSE_RECOVER)
+    return lock
 
 
 def read_owner(storage: Storage, path: Path) -> LockOwner:
@@ -105,7 +136,7 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
         return LockOwner()
     try:
         note = json.loads(file.read_at(_NOTE_BYTES, 0))
-        return LockOwner(int(note["pid"]), str(note["host"]), str(note["purpose"]))
+        return LockOwner(int(note["pid"]), str(note["host"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LockOwner()
     finally:

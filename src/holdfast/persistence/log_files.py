@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.persistence.layout import DataFileName, QueueDirectory, is_missing, list_data_files
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.storage import File, Storage
 
 SPARES_MAX = 2
 """Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
@@ -102,8 +102,9 @@ class LogFiles:
     def add(self, name: DataFileName, size_bytes: int) -> None:
         """Take up a file that the writer has just made."""
         with self._lock:
+            known = self._files.get(name.sequence)  # somebody may have looked at the directory just before
             self._files[name.sequence] = LogFile(name, size_bytes)
-            self._total_bytes += size_bytes
+            self._total_bytes += size_bytes - (known.size_bytes if known is not None else 0)
 
     def resize(self, sequence: int, size_bytes: int) -> None:
         """Note that a file's size has changed."""
@@ -120,26 +121,31 @@ class LogFiles:
         """
         path = self.path(name)
         try:
-            if self._is_reusable(path):
-                self._storage.rename(path, self._directory.spare / f"{name.sequence:010d}.data")
-            else:
-                self._storage.remove(path)
+            file = self._storage.open(path, writable=False)
         except OSError as error:
             if not is_missing(error):
                 raise
+        else:
+            self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
         self._storage.sync_directory(self._directory.data)
         with self._lock:
-            file = self._files.pop(name.sequence, None)
-            self._total_bytes -= file.size_bytes if file else 0
+            known = self._files.pop(name.sequence, None)
+            self._total_bytes -= known.size_bytes if known else 0
 
-    def _is_reusable(self, path: Path) -> bool:
-        if len(self._storage.list(self._directory.spare)) >= SPARES_MAX:
-            return False
-        file = self._storage.open(path, writable=False)
+    def _take_away(self, path: Path, file: File, spare: Path) -> None:
+        """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into.
+
+        Giving the blocks of a large file back takes milliseconds. That happens when its last handle is closed, which is
+        left to a thread.
+        """
         try:
-            return file.link_count() == 1  # a second name is somebody's backup: never write into that
+            if file.link_count() == 1 and len(self._storage.list(self._directory.spare)) < SPARES_MAX:
+                self._storage.rename(path, spare)
+                self._storage.sync_directory(spare.parent)  # else its old name may come back with new content
+            else:
+                self._storage.remove(path)
         finally:
-            file.close()
+            threading.Thread(target=file.close, name="holdfast-reclaim", daemon=True).start()
 
     def _size_of(self, name: DataFileName) -> int | None:
         try:

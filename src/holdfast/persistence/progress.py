@@ -71,6 +71,19 @@ class GroupProgress:
             at += 1
         return count
 
+    def unfinished_runs(self, first: int, end: int) -> list[range]:
+        """Return the messages of ``first`` to ``end`` that are not finished, as ascending ranges."""
+        runs = []
+        first = max(first, self.floor)
+        at = bisect_right(self._ends, first)
+        while first < end:
+            run_start, run_end = (self._starts[at], self._ends[at]) if at < len(self._starts) else (end, end)
+            if first < run_start:
+                runs.append(range(first, min(run_start, end)))
+            first = run_end
+            at += 1
+        return runs
+
     def deliver(self, first: int, count: int, delivery_count: int) -> None:
         """Note that messages were handed out, and how often that makes."""
         for offset in range(first, first + count):

@@ -24,7 +24,7 @@ from holdfast.persistence.format import (
     RECORD_SIZE_MIN,
     STX,
 )
-from holdfast.persistence.layout import DataFileName, QueueDirectory
+from holdfast.persistence.layout import DataFileName, QueueDirectory, check_header
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
@@ -76,9 +76,8 @@ def recover_log(
             files.resize(name.sequence, tail.position)
         else:
             tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
-        tail, report = _keep_offsets(
-            tail, report, directory.data, finished_offset, "finished by a group, and not in the log"
-        )
+        path = files.path(names[-1]) if names else directory.data
+        tail, report = _keep_offsets(tail, report, path, finished_offset, "finished by a group, and not in the log")
     except BaseException:
         mark_file.close()
         raise
@@ -102,8 +101,7 @@ def _recover_tail(
         raise
     tail = None
     try:
-        if header.queue_id != queue_id:
-            raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
+        check_header(header, name, queue_id, path)
         if mark is not None and mark.file_id != header.file_id:
             mark = None
         scan = scan_tail(file, header, path, mark)
@@ -160,7 +158,7 @@ def _give_up_file(
 
     How many messages that were is what ``write.mark`` says, or else what walking STX and record sizes counts.
     """
-    count = mark.written_count if mark is not None and mark.sequence == header.sequence else _count_unverified(file)
+    count = count_unreadable(file, header.sequence, mark)
     size = file.size()
     lost = range(header.first_offset, header.first_offset + count)
     damage = Damage(path, 0, size, lost, UNSYNCED_OR_DAMAGED, reason)
@@ -168,7 +166,10 @@ def _give_up_file(
     return LogTail(header, size, count, timestamp, None), RecoveryReport(clean=False, damage=(damage,))
 
 
-def _count_unverified(file: File) -> int:
+def count_unreadable(file: File, sequence: int, mark: WriteMark | None) -> int:
+    """Return how many messages a last file without a good header held, as far as anything says so."""
+    if mark is not None and mark.sequence == sequence:
+        return mark.written_count
     count, position, size = 0, FRAMES_START, file.size()
     while position + FRAME_HEADER_BYTES <= size:
         stx, record_size, _, kind, *_ = FRAME_HEADER.unpack(file.read_at(FRAME_HEADER_BYTES, position))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,3 +83,61 @@ class RecoveryReport:
             f"dropped a torn tail of {self.torn_bytes} bytes, lost {self.lost_count} messages to damage"
         ]
         return "\n".join(lines + [str(damage) for damage in self.damage + self.progress_damage])
+
+
+def merged(ranges: Iterable[range]) -> tuple[range, ...]:
+    """Return the same numbers in as few ascending ranges as possible."""
+    runs: list[range] = []
+    for run in sorted((run for run in ranges if run), key=lambda run: run.start):
+        if runs and run.start <= runs[-1].stop:
+            runs[-1] = range(runs[-1].start, max(runs[-1].stop, run.stop))
+        else:
+            runs.append(run)
+    return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a walk over a queue found.
+
+    Attributes
+    ----------
+    file_count, frame_count, message_count : int
+        Data files that were read, and what verified in them.
+    damage : tuple of Damage
+        Everything that does not verify or is missing, in the order of the log.
+    lost : tuple of range
+        Offsets of the messages that are lost with it, merged and ascending, whether a group had finished them or not.
+    torn_bytes : int
+        Bytes behind the end of the log that an unfinished write left, or that one is writing now: never acknowledged.
+    notes : tuple of str
+        What is worth knowing and no damage.
+    """
+
+    file_count: int = 0
+    frame_count: int = 0
+    message_count: int = 0
+    damage: tuple[Damage, ...] = ()
+    lost: tuple[range, ...] = ()
+    torn_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damage
+
+    @property
+    def lost_count(self) -> int:
+        """Messages that are lost."""
+        return sum(map(len, self.lost))
+
+    def __str__(self) -> str:
+        lost = ", ".join(f"{run.start}..{run.stop - 1}" for run in self.lost) or "none"
+        lines = [
+            f"{'ok' if self.ok else 'damaged'}: {self.file_count} data files, {self.frame_count} frames, "
+            f"{self.message_count} messages; damage in {len(self.damage)} places, {self.lost_count} lost ({lost})"
+        ]
+        lines += [f"damage: {damage}" for damage in self.damage]
+        lines += [f"torn tail: {self.torn_bytes} bytes, never acknowledged"] if self.torn_bytes else []
+        return "\n".join(lines + [f"note: {note}" for note in self.notes])

@@ -1,16 +1,16 @@
 """``verify``: a read-only walk over everything a queue has on the disk. It takes no lock and changes nothing.
 
 It reads the log as recovery and the readers do (one scanner, one rule for where the log ends), but all of it, and says
-what does not hold: damaged frames with the offsets lost, files that are missing, documents and marks that do not verify.
+what does not hold: damaged frames with the offsets lost, missing files, documents and marks that do not verify.
 
-A queue that is written and drained meanwhile looks as it did at some moment of the walk. What looks damaged is looked at
-twice: a write that was under way has ended by then, and a file that has begun another life was finished by all groups.
+A queue may be written and drained meanwhile. What looks damaged is looked at twice: a write that was under way has
+ended by then, and a file that has begun another life was finished by all groups.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,60 +39,13 @@ from holdfast.persistence.layout import (
 )
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.recovery import count_unreadable
-from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
 from holdfast.persistence.storage import File, OsStorage, Storage, storage_error
 from holdfast.persistence.tail_scan import scan_tail
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What a walk over a queue found.
-
-    Attributes
-    ----------
-    file_count, frame_count, message_count : int
-        Data files that were read, and what verified in them.
-    damage : tuple of Damage
-        Everything that does not verify or is missing, in the order of the log.
-    lost : tuple of range
-        Offsets of the messages that are lost with it, merged and ascending, whether a group had finished them or not.
-    torn_bytes : int
-        Bytes behind the end of the log that an unfinished write left, or that one is writing now: never acknowledged.
-    notes : tuple of str
-        What is worth knowing and no damage.
-    """
-
-    file_count: int = 0
-    frame_count: int = 0
-    message_count: int = 0
-    damage: tuple[Damage, ...] = ()
-    lost: tuple[range, ...] = ()
-    torn_bytes: int = 0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is damaged."""
-        return not self.damage
-
-    @property
-    def lost_count(self) -> int:
-        """Messages that are lost."""
-        return sum(map(len, self.lost))
-
-    def __str__(self) -> str:
-        lost = ", ".join(f"{run.start}..{run.stop - 1}" for run in self.lost) or "none"
-        lines = [
-            f"{'ok' if self.ok else 'DAMAGED'}: {self.file_count} data files, {self.frame_count} frames, "
-            f"{self.message_count} messages; {len(self.damage)} damaged places, {self.lost_count} messages lost ({lost})"
-        ]
-        lines += [f"damage: {damage}" for damage in self.damage]
-        lines += [f"torn tail: {self.torn_bytes} bytes, never acknowledged"] if self.torn_bytes else []
-        return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
 
 def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> VerifyReport:
@@ -130,17 +83,6 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
         return _Verification(storage, directory, queue_id).run()
     except OSError as error:
         raise storage_error(error, "verifying the queue", root) from error
-
-
-def merged(ranges: Iterable[range]) -> tuple[range, ...]:
-    """Return the same numbers in as few ascending ranges as possible."""
-    runs: list[range] = []
-    for run in sorted((run for run in ranges if run), key=lambda run: run.start):
-        if runs and run.start <= runs[-1].stop:
-            runs[-1] = range(runs[-1].start, max(runs[-1].stop, run.stop))
-        else:
-            runs.append(run)
-    return tuple(runs)
 
 
 @dataclass(slots=True)
@@ -372,16 +314,18 @@ class _Verification:
         for group in groups:
             self._damage += group.damage
             reader = progress_reader(self._storage, self._directory, self._queue_id, group)
-            progress.append(reader.refresh())
+            known = reader.refresh()
+            if reader.generation or not group.damage:  # else nobody knows where it started
+                progress.append(known)
             if reader.damage:
                 again = progress_reader(self._storage, self._directory, self._queue_id, group)
-                progress[-1] = again.refresh()
+                again.refresh()
                 self._damage += [damage for damage in again.damage if damage in reader.damage]
             self._check_position_header(self._directory.group(group.name), reader.generation)
         places = [(0, 0), *((name.first_offset, found.end_offset) for name, found in files)]
         for (_, end), (first, _) in pairwise(places):
             needed = merged(run for each in progress for run in each.unfinished_runs(end, first))
-            if not groups and first > end and end:
+            if not groups and end:
                 needed = (range(end, first),)
             for run in needed:
                 self._report(self._directory.data, 0, "a data file is missing", run)

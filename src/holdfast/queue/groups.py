@@ -93,7 +93,12 @@ class Groups:
         self._check_may_change()
         require_group(self._storage, self._directory, name)
         lock = locks.acquire(
-            self._storage, self._path(name) / "read.lock", self._clock, timeout=0, what=f"group {name!r}"
+            self._storage,
+            self._path(name) / "read.lock",
+            self._clock,
+            timeout=0,
+            what=f"group {name!r}",
+            guard=lambda: groups_locked(self._storage, self._directory, self._clock),
         )
         try:
             with groups_locked(self._storage, self._directory, self._clock):

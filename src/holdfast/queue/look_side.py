@@ -21,15 +21,18 @@ class LookSide:
 
     Parameters
     ----------
-    storage, files, source
+    storage, files, queue_id, source
         The queue, and how far it may be read.
     positions : PositionFileReader
         The group's progress.
     """
 
-    def __init__(self, storage: Storage, files: LogFiles, source: Source, positions: PositionFileReader) -> None:
+    def __init__(
+        self, storage: Storage, files: LogFiles, queue_id: bytes, source: Source, positions: PositionFileReader
+    ) -> None:
         self._storage = storage
         self._files = files
+        self._queue_id = queue_id
         self._source = source
         self._positions = positions
         self._lock = threading.Lock()
@@ -44,7 +47,7 @@ class LookSide:
             progress = self._positions.refresh()
             end = self._source.end
             found: list[Message] = []
-            reader = QueueFileReader(self._storage, self._files, self._note, recheck=True)
+            reader = QueueFileReader(self._storage, self._files, self._queue_id, self._note, recheck=True)
             try:
                 reader.seek(progress.floor, progress.hint)
                 while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):

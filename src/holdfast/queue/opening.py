@@ -1,12 +1,14 @@
 """Opening a queue: who may, what has to be recovered first, and which sides come up.
 
 Whoever reads a log reads a recovered log: a consumer that finds no writer takes the free write lock for as long as
-recovery takes.
+recovery takes. Sides are locked, and consumers recover, while the groups lock is held: so nobody takes a consumer that
+recovers for the owner of the write side, and who owns a side is written down once others find it locked.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from holdfast.persistence.group_files import (
     groups_locked,
     list_groups,
     progress_reader,
+    repair_group,
     require_group,
     write_group,
 )
@@ -99,19 +102,30 @@ class Opening:
 
     def _open_sides(self) -> None:
         options = self._options
-        write_lock = self._lock_writes() if options.writes else self._lock_for_recovery()
-        try:
-            self.files = LogFiles(self._storage, self.directory)
-            if write_lock is not None:
-                log = self._recover()
-                self._open_writer(log, write_lock)
-        finally:
-            if write_lock is not None and self.write_side is None:
-                write_lock.release()
+        if options.writes:
+            self._open_log(self._lock_writes())
+        elif options.mode == "look":
+            self._open_log(None)
+        else:
+            with self._groups_locked():
+                self._open_log(locks.try_acquire(self._storage, self.directory.write_lock))
         if options.reads:
             self._open_read_side()
         elif options.mode == "look":
             self._open_look_side()
+
+    def _open_log(self, write_lock: SideLock | None) -> None:
+        """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
+        try:
+            self.files = LogFiles(self._storage, self.directory)
+            if write_lock is not None:
+                self._open_writer(self._recover(), write_lock)
+        finally:
+            if write_lock is not None and self.write_side is None:
+                write_lock.release()
+
+    def _groups_locked(self) -> AbstractContextManager[None]:
+        return groups_locked(self._storage, self.directory, self._clock)
 
     def _undo(self) -> None:
         if self.write_side is not None:
@@ -126,12 +140,8 @@ class Opening:
             self._clock,
             timeout=self._options.lock_timeout,
             what="the write side",
+            guard=self._groups_locked,
         )
-
-    def _lock_for_recovery(self) -> SideLock | None:
-        if self._options.mode == "look":
-            return None
-        return locks.try_acquire_for_recovery(self._storage, self.directory.write_lock)
 
     def _recover(self) -> RecoveredLog:
         started = self._clock.monotonic()
@@ -167,7 +177,7 @@ class Opening:
 
     def _open_read_side(self) -> None:
         options = self._options
-        group = self._find_own_group()
+        self._find_own_group()  # before anything is made
         path = self.directory.group(options.group)
         self._storage.make_directory(path)
         lock = locks.acquire(
@@ -176,15 +186,17 @@ class Opening:
             self._clock,
             timeout=options.lock_timeout,
             what=f"group {options.group!r}",
+            guard=self._groups_locked,
         )
         source: Source | None = None
         try:
+            group = self._find_own_group()  # whoever had the lock may have begun the default group, or deleted ours
             source = self._source()
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else GroupProgress(self.files.first_offset)
             self.read_side = ReadSide(
                 source,
-                lambda on_loss: QueueFileReader(self._storage, self.files, on_loss),
+                lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
                 progress,
                 lambda: books if books is not None else self._open_books(self._begin_default_group()),
                 lock,
@@ -199,23 +211,29 @@ class Opening:
         """Return the group to read for; None for a default group that nobody has used yet."""
         name = self._options.group
         if name != DEFAULT_GROUP and self._is_new:
-            with groups_locked(self._storage, self.directory, self._clock):
-                return write_group(self._storage, self.directory, name, 0)
+            with self._groups_locked():
+                group = find_group(self._storage, self.directory, name)
+                return group or write_group(self._storage, self.directory, name, 0)
         if name != DEFAULT_GROUP:
             return require_group(self._storage, self.directory, name)
         return find_group(self._storage, self.directory, name)
 
     def _begin_default_group(self) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
-        with groups_locked(self._storage, self.directory, self._clock):
+        with self._groups_locked():
             self.files.refresh()
-            return write_group(self._storage, self.directory, DEFAULT_GROUP, self.files.first_offset)
+            group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # made with ``groups.create`` meanwhile
+            return group or write_group(self._storage, self.directory, DEFAULT_GROUP, self.files.first_offset)
 
     def _open_books(self, group: GroupInfo) -> GroupBooks:
         options = self._options
+        if group.damage:
+            group = repair_group(self._storage, self.directory, group, self.files.first_offset)
         reader = self._reader_of(group)
         progress = reader.refresh()
-        self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *reader.damage))
+        self.report = replace(
+            self.report, progress_damage=(*self.report.progress_damage, *group.damage, *reader.damage)
+        )
         positions = PositionFileWriter(
             self._storage,
             self.directory.group(group.name),
@@ -225,7 +243,7 @@ class Opening:
             progress,
             file_bytes=min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)),
         )
-        return GroupBooks(
+        books = GroupBooks(
             positions,
             progress,
             self.files,
@@ -233,6 +251,9 @@ class Opening:
             self._clock,
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
+        for damage in self.report.damage:  # what recovery knows to be lost does not wait for a reader to come by
+            books.lose(damage.offsets)
+        return books
 
     def reclaim(self, own_group: str | None = None, own: GroupProgress | None = None, sync: object = None) -> object:
         """Retire the data files that every group has finished."""
@@ -262,7 +283,7 @@ class Opening:
         if group is None and name != DEFAULT_GROUP:
             group = require_group(self._storage, self.directory, name)
         positions = self._reader_of(group or GroupInfo(name, bytes(16), self.files.first_offset))
-        self.look_side = LookSide(self._storage, self.files, self._source(), positions)
+        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), positions)
 
 
 def check_options(options: Options) -> None:

@@ -1,0 +1,124 @@
+"""The demo in a small form: what it shows on a sound queue, and that it would show a queue that breaks its promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+FIGURE = re.compile(r"^  (\w[\w ,/]*?) {2,}([\d.,]+(?: / [\d.]+)?(?: m?s)?)(?: {2}.*)?$", re.MULTILINE)
+
+
+def start(
+    temporary: Path, *arguments: str, examples: Path = EXAMPLES, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Start the demo, with its temporary directory inside ``temporary``."""
+    temporary.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, str(examples / "demo.py"), "--seed", "7", *arguments],
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )
+
+
+def figures(output: str) -> dict[str, str]:
+    """Return the table that the demo printed."""
+    return dict(FIGURE.findall(output))
+
+
+def test_the_demo_kills_both_processes_and_every_event_comes_out(tmp_path: Path) -> None:
+    """The table says what happened, the exit status is 0, and nothing stays behind."""
+    demo = start(tmp_path, "--kills", "4", "--events", "300")
+    output, errors = demo.communicate()
+    assert (demo.returncode, errors) == (0, ""), output + errors
+    table = figures(output)
+    assert table["events"] == table["received"] == "300"
+    assert table["lost"] == table["altered"] == table["received after durable ack"] == "0"
+    assert table["left in the queue"] == "0"
+    assert 290 <= int(table["put, acknowledged"]) <= 300
+    assert table["killed"] == "4 / 4"
+    assert output.count("kill -9 producer") == output.count("kill -9 consumer") == 4
+    assert table["recovery, median / max"].endswith(" ms")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_keeps_the_queue_and_the_journals_where_it_is_asked_to(tmp_path: Path) -> None:
+    """Whoever wants to look inside is told where."""
+    demo = start(tmp_path, "--kills", "0", "--events", "20", "--keep")
+    output, _ = demo.communicate()
+    (kept,) = tmp_path.iterdir()
+    assert f"Kept: {kept}" in output
+    assert {path.name for path in kept.iterdir()} == {"queue", "producer.journal", "consumer.journal"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_ends_its_processes_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C in the middle leaves neither a process nor a file."""
+    demo = start(tmp_path, "--kills", "0")
+    deadline = time.monotonic() + 30
+    while not any(path.stat().st_size for path in tmp_path.glob("*/consumer.journal")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    demo.send_signal(number)
+    # Its processes hold the same pipe for errors: that it ends here proves that they are gone.
+    demo.communicate(timeout=10)
+    assert demo.returncode == 128 + number
+    assert list(tmp_path.iterdir()) == []
+
+
+RECEIVED = 'journal.note("received", delivery.offset, digest(delivery.payload))'
+PUT = 'journal.note("put", offset)'
+RECEIVE = "delivery = queue.receive(timeout=0.1)"
+ACK = "delivery.ack()"
+
+
+@pytest.mark.parametrize(
+    ("role", "line", "broken", "failure"),
+    [
+        ("consumer", RECEIVED, f"if delivery.offset != 7: {RECEIVED}", "1 lost (offsets 7)"),
+        ("producer", PUT, f"{PUT}; journal.note('resumed', 9) if offset == 9 else None", "1 lost (offsets 9)"),
+        ("producer", "events[first:]", "events[first:] + events[:1]", "1 altered (offsets 20)"),
+        (
+            "consumer",
+            "digest(delivery.payload)",
+            "digest(delivery.payload[1:])",
+            "20 altered (offsets 0, 1, 2, 3, 4, …)",
+        ),
+        (
+            "consumer",
+            'journal.note("acked", delivery.offset)',
+            f'journal.note("acked", delivery.offset); {RECEIVED}',
+            "20 received after a durable acknowledgement (offsets 0, 1, 2, 3, 4, …)",
+        ),
+        ("consumer", ACK, "delivery.ack() if delivery.offset != 7 else None", "1 left in the queue"),
+        ("consumer", RECEIVE, "sys.exit(3)", "the consumer ended with exit status 3"),
+    ],
+    ids=["lost", "forgotten", "doubled", "altered", "after-ack", "left", "broken-process"],
+)
+def test_the_demo_fails_where_the_queue_seems_to_break_a_promise(
+    tmp_path: Path, role: str, line: str, broken: str, failure: str
+) -> None:
+    """One clear line names what was broken, the exit status is 1, and the files stay for a look at them."""
+    examples = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, examples)
+    script = examples / f"demo_{role}.py"
+    source = script.read_text(encoding="utf-8")
+    assert line in source
+    script.write_text(source.replace(line, broken), encoding="utf-8")
+
+    demo = start(tmp_path / "temporary", "--kills", "0", "--events", "20", examples=examples)
+    output, errors = demo.communicate()
+    assert demo.returncode == 1, output
+    assert f"FAILED: {failure}; seed 7\n" == errors
+    assert "Kept: " in output
