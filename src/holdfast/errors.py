@@ -21,7 +21,7 @@ if hasattr(_standard, "ShutDown"):  # Python 3.13 and later
     ShutDown: type[Exception] = _standard.ShutDown
 else:
 
-    class _ShutDown(Exception):
+    class _ShutDown(Exception):  # noqa: N818  # the standard library's name
         """Raised by put and get after ``shutdown()``; the standard library has its own from Python 3.13 on."""
 
     _ShutDown.__name__ = _ShutDown.__qualname__ = "_ShutDown"

@@ -6,16 +6,18 @@ The crash model and the oracle: docs/durability.md; tests/support/crash_oracle.p
 import logging
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pytest
 
 from holdfast import FlushPolicy
-from support.crash_oracle import Seen, fingerprint, judge, recover_and_look, work_on
-from support.recorded_run import Moment, RecordedRun, Segment
+from support.crash_oracle import Seen, fingerprint, judge, look, recover_and_look, work_on
+from support.recorded_run import Moment, RecordedRun, open_queue
 from support.simulated_storage import SimulatedStorage
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolicy.never())
 RANDOM_CRASHES = 4  # for each prefix, half of them with a coin that keeps nearly all
+RECOVERIES = 4  # of each run and policy, each crashed at each of its operations
 NEARLY_ALL = 0.9
 LARGE = 4000  # two of them fill a data file
 
@@ -161,14 +163,20 @@ def record(workload: Workload, policy: FlushPolicy) -> RecordedRun:
     return run
 
 
-def crash_points(segment: Segment) -> Iterator[tuple[SimulatedStorage, Moment, Moment, str]]:
-    """Yield the disk after each length of the log, with the moments around it and a name for the trace of a failure."""
-    begin = segment.moments[0].operation_count
-    for count, storage in enumerate(segment.storage.replay()):
-        if count >= begin:
-            before, under_way = segment.around(count)
-            last = segment.storage.log[count - 1] if count else None
-            yield storage, before, under_way, f"after {before.call}, at operation {count} ({last!r:.120})"
+def crash_points(run: RecordedRun) -> Iterator[tuple[SimulatedStorage, Moment, Moment, str]]:
+    """Yield the disk after each single operation, with the moments around it and a name for the trace of a failure."""
+    for life, segment in enumerate(run.segments):
+        begin = segment.moments[0].operation_count
+        for count, storage in enumerate(segment.storage.replay()):
+            if count >= begin:
+                before, under_way = segment.around(count)
+                last = segment.storage.log[count - 1] if count else None
+                yield storage, before, under_way, f"after {before.call}, life {life}, operation {count} ({last!r:.120})"
+
+
+def run_length(run: RecordedRun) -> range:
+    """Return the numbers of the crash points."""
+    return range(sum(len(s.storage.log) + 1 - s.moments[0].operation_count for s in run.segments))
 
 
 @pytest.fixture(autouse=True)
@@ -178,31 +186,55 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Explorer:
-    """Recovers disks and judges what they show; disks that are equal are recovered once."""
+    """Recovers disks and judges what they show; what a power loss leaves is durable, so equal disks count once."""
 
     def __init__(self, run: RecordedRun) -> None:
         self.run = run
-        self.judged_count = 0
+        self.crash_count = 0
+        self.distinct_count = 0
         self._seen: dict[bytes, Seen] = {}
 
-    @property
-    def distinct_count(self) -> int:
-        """How many different disks were recovered."""
-        return len(self._seen)
-
-    def check(self, crashed: SimulatedStorage, before: Moment, under_way: Moment, *, killed: bool = False) -> Seen:
+    def check(self, crashed: SimulatedStorage, before: Moment, under_way: Moment, *, killed: bool = False) -> None:
         """Recover one crashed disk and apply the oracle."""
-        key = fingerprint(crashed)
-        if key not in self._seen:
+        self.crash_count += 1
+        key = b"" if killed else fingerprint(crashed)
+        seen = self._seen.get(key)
+        if seen is None:
             queue, seen = recover_and_look(crashed, self.run.policy)
             try:
                 work_on(queue, crashed, self.run.policy, seen)
             finally:
                 queue.close()
-            self._seen[key] = seen
-        judge(self.run, self._seen[key], before, under_way, killed=killed)
-        self.judged_count += 1
-        return self._seen[key]
+            self.distinct_count += 1
+            if not killed:
+                self._seen[key] = seen
+        judge(self.run, seen, before, under_way, killed=killed)
+
+    def check_recovery(self, crashed: SimulatedStorage, before: Moment, under_way: Moment, rng: random.Random) -> None:
+        """Crash the recovery of a disk at every one of its operations, and recover again: it shows the same."""
+        queue = open_queue(crashed, self.run.policy)
+        count = len(crashed.log)
+        expected = look(queue, crashed, self.run.policy)
+        queue.close()
+        for storage in islice(crashed.replay(), count + 1):
+            for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng), storage.crash_keeping_all()):
+                queue, seen = recover_and_look(again, self.run.policy)
+                queue.close()
+                judge(self.run, seen, before, under_way, killed=False)
+                assert seen.without_report() == expected.without_report(), "the second recovery shows something else"
+                self.crash_count += 1
+
+    def check_killed_recovery(
+        self, killed: SimulatedStorage, before: Moment, under_way: Moment, rng: random.Random
+    ) -> None:
+        """Take the power away while a killed process's pages, never synced, are being recovered."""
+        open_queue(killed, self.run.policy).close()
+        for storage in killed.replay():
+            for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng)):
+                queue, seen = recover_and_look(again, self.run.policy)
+                queue.close()
+                judge(self.run, seen, before, under_way, killed=False)
+                self.crash_count += 1
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -214,19 +246,45 @@ def test_recovery_shows_a_prefix_of_what_was_done_after_a_crash_at_any_point(
     run = record(workload, policy)
     explorer = Explorer(run)
     rng = random.Random(f"{workload.__name__} {policy}")
-    for segment in run.segments:
-        for storage, before, under_way, where in crash_points(segment):
-            flavour = "kill"
+    for storage, before, under_way, where in crash_points(run):
+        flavour = "kill"
+        try:
+            explorer.check(storage.crash_keeping_all(), before, under_way, killed=True)
+            flavour = "unsynced dropped"
+            explorer.check(storage.crash_dropping_unsynced(), before, under_way)
+            for number in range(RANDOM_CRASHES):
+                flavour = f"random crash {number}"
+                keep = NEARLY_ALL if number % 2 else 0.5
+                explorer.check(storage.random_crash(rng, keep=keep), before, under_way)
+        except BaseException as error:
+            error.add_note(f"{workload.__name__}, {policy}: {flavour} {where}")
+            raise
+    tell(record_property, f"{explorer.crash_count} crashes, {explorer.distinct_count} distinct states recovered")
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_recovery_that_is_cut_off_anywhere_shows_the_same_the_next_time(
+    workload: Workload, policy: FlushPolicy, record_property: Callable[[str, object], None]
+) -> None:
+    """Recovery changes files too: crashes inside it, at every operation, are crashes like any other."""
+    run = record(workload, policy)
+    explorer = Explorer(run)
+    rng = random.Random(f"{policy} {workload.__name__}")
+    points = list(run_length(run))
+    chosen = set(rng.sample(points, min(RECOVERIES, len(points))))
+    for number, (storage, before, under_way, where) in enumerate(crash_points(run)):
+        if number in chosen:
             try:
-                explorer.check(storage.crash_keeping_all(), before, under_way, killed=True)
-                flavour = "unsynced dropped"
-                explorer.check(storage.crash_dropping_unsynced(), before, under_way)
-                for number in range(RANDOM_CRASHES):
-                    flavour = f"random crash {number}"
-                    keep = NEARLY_ALL if number % 2 else 0.5
-                    explorer.check(storage.random_crash(rng, keep=keep), before, under_way)
+                explorer.check_recovery(storage.random_crash(rng, keep=NEARLY_ALL), before, under_way, rng)
+                explorer.check_killed_recovery(storage.crash_keeping_all(), before, under_way, rng)
             except BaseException as error:
-                error.add_note(f"{workload.__name__}, {policy}: {flavour} {where}")
+                error.add_note(f"{workload.__name__}, {policy}: in recovery from a crash {where}")
                 raise
-    record_property("distinct states", explorer.distinct_count)
-    print(f"{workload.__name__} {policy}: {explorer.judged_count} crashes, {explorer.distinct_count} distinct states")
+    tell(record_property, f"{explorer.crash_count} crashes of recovery")
+
+
+def tell(record_property: Callable[[str, object], None], result: str) -> None:
+    """Leave a count in the test report, and show it with ``pytest -s``."""
+    record_property("explored", result)
+    print(f" {result}")

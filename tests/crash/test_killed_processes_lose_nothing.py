@@ -16,7 +16,7 @@ from support.processes import Child
 
 from holdfast import FlushPolicy
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "25"))
+ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "20"))
 WORK_SECONDS_MAX = 1.0
 SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
 POLICIES = {

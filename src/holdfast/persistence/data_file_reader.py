@@ -220,7 +220,7 @@ class QueueFileReader:
         return records
 
     def _finish_log(self, end: LogEnd) -> None:
-        """At the end of the log: offsets that recovery has passed over, because somebody may have seen them, are lost."""
+        """Report the offsets at the end of the log that recovery passed over, because somebody may have seen them."""
         if self._name.sequence == end[0] and (self._file is not None or not self._recheck):
             lost = range(self.next_offset, end[2])
             path = self._files.path(self._name)
@@ -265,7 +265,7 @@ class QueueFileReader:
                 if found != index:
                     good = False
                     break
-                if timestamp < base:
+                if timestamp < base:  # noqa: PLR1730  # max() would be a call for every record
                     timestamp = base
                 if headers_size:
                     payload_at = _BODY_BYTES + headers_size

@@ -9,14 +9,13 @@ What is *not* promised here: an append is durable only once :meth:`QueueFileWrit
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from holdfast.clock import Clock
-from holdfast.errors import CommitUnknownError, PoisonedError, RecordTooLargeError
+from holdfast.errors import RecordTooLargeError
 from holdfast.persistence import next_data_file
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader
@@ -41,11 +40,10 @@ from holdfast.persistence.framing import encode_batch, encode_frame
 from holdfast.persistence.layout import DataFileName, QueueDirectory
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd, LogTail
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.seal import Seal, capacity_for, seal_room
 from holdfast.persistence.storage import File, Storage, storage_error, write_whole
-from holdfast.persistence.write_mark import WriteMark
-
-logger = logging.getLogger("holdfast")
+from holdfast.persistence.write_mark import WriteMarkFile
 
 _pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
 _CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
@@ -89,12 +87,10 @@ class QueueFileWriter:
         self._directory = directory
         self._files = files
         self._time_ns = clock.time_ns
-        self._mark = mark
+        self._mark = WriteMarkFile(mark, directory.root, synced_only=synced_only)
         self._file_bytes = file_bytes
-        self._synced_only = synced_only
         self._sync_lock = threading.Lock()
-        self._poison: BaseException | None = None
-        self._published: tuple[LogEnd, LogEnd] | None = None
+        self._poison = Poison("the write side", directory.root)
         self._timestamp_ns = tail.timestamp_ns
         self._use(tail.file, tail.header, tail.position, tail.message_count)
         self._opened_end = self.end
@@ -131,7 +127,7 @@ class QueueFileWriter:
             An earlier failure left memory and disk possibly apart; nothing was written.
         """
         timestamp = self._time_ns()
-        if timestamp < self._timestamp_ns:
+        if timestamp < self._timestamp_ns:  # noqa: PLR1730  # max() would be a call for every record
             timestamp = self._timestamp_ns
         position, index, mark = self._position, self._index, self._synced_position
         if headers:
@@ -227,24 +223,10 @@ class QueueFileWriter:
 
     # -- Failing -----------------------------------------------------------------------------------------------------
 
-    @property
-    def is_poisoned(self) -> bool:
-        """Whether writing is refused until the queue is opened anew."""
-        return self._poison is not None
-
     def poison(self, cause: BaseException) -> None:
         """Refuse every later write: memory and disk may be apart."""
-        if self._poison is None:
-            self._poison = cause
-            self._limit = -1  # sends every append to _make_room, which refuses it
-            logger.error("the write side of %s is poisoned: %s", self._directory.root, cause)
-
-    def _check_poison(self) -> None:
-        if self._poison is not None:
-            root = self._directory.root
-            raise PoisonedError(
-                f"{root} takes no more writes since: {self._poison}; reopen the queue", path=str(root)
-            ) from self._poison
+        self._poison.set(cause)
+        self._limit = -1  # sends every append to _make_room, which refuses it
 
     def _finish_write(self, frame: bytes, done: int, position: int) -> None:
         """Go on behind a short write; the error that stopped it comes out of the next attempt."""
@@ -262,16 +244,10 @@ class QueueFileWriter:
             self.end = (self._header.sequence, position, self._header.first_offset + index)
         except BaseException as undo_error:
             self.poison(undo_error)
-            raise self._unknown("taking back a failed write", undo_error) from error
+            raise commit_unknown("taking back a failed write", self._path, undo_error) from error
         if isinstance(error, OSError):
             raise storage_error(error, "writing", self._path) from error
         raise error
-
-    def _unknown(self, what: str, error: BaseException) -> CommitUnknownError:
-        return CommitUnknownError(
-            f"{what} failed on {self._path} ({error}); nobody knows what is on the disk: reopen the queue and look",
-            path=str(self._path),
-        )
 
     # -- Syncing -----------------------------------------------------------------------------------------------------
 
@@ -286,7 +262,7 @@ class QueueFileWriter:
             It had been poisoned before.
         """
         with self._sync_lock:
-            self._check_poison()
+            self._poison.check()
             return self._sync_locked()
 
     def _sync_locked(self) -> int:
@@ -300,7 +276,7 @@ class QueueFileWriter:
             except BaseException as error:
                 self.poison(error)
                 if isinstance(error, OSError):
-                    raise self._unknown("a sync", error) from error
+                    raise commit_unknown("a sync", self._path, error) from error
                 raise
         self._publish_locked()
         return end[2]
@@ -325,25 +301,7 @@ class QueueFileWriter:
             self._publish_locked()
 
     def _publish_locked(self) -> None:
-        end, synced, header = self.end, self.synced, self._header
-        if self._published == (end, synced):
-            return
-        mark = WriteMark(
-            queue_id=header.queue_id,
-            file_id=header.file_id,
-            sequence=header.sequence,
-            written=end[1],
-            written_count=end[2] - header.first_offset,
-            synced=synced[1],
-            synced_count=synced[2] - header.first_offset,
-            timestamp_ns=self._timestamp_ns,
-            synced_only=self._synced_only,
-        )
-        try:
-            self._mark.write_at((mark.encode(),), 0)
-            self._published = (end, synced)
-        except OSError as error:  # durability does not depend on it; other processes see the end a little later
-            logger.warning("write.mark of %s cannot be written: %s", self._directory.root, error)
+        self._mark.publish(self._header, self.end, self.synced, self._timestamp_ns)
 
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
@@ -353,7 +311,7 @@ class QueueFileWriter:
 
     def _make_room(self, size: int) -> None:
         """See to it that ``size`` bytes of frames fit into the active file; the slow path of every append."""
-        self._check_poison()
+        self._poison.check()
         if self._position + size <= self._limit:
             return
         wanted = max(self._file_bytes, capacity_for(FRAMES_START + size))
@@ -408,7 +366,7 @@ class QueueFileWriter:
         except BaseException as error:
             self.poison(error)
             if isinstance(error, OSError):
-                raise self._unknown("rolling to the next data file", error) from error
+                raise commit_unknown("rolling to the next data file", self._path, error) from error
             raise
         if old is not None:
             old.close()
@@ -419,7 +377,7 @@ class QueueFileWriter:
     def close(self) -> None:
         """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and let go of the files."""
         try:
-            if self._poison is None and self._file is not None and self.end != self._opened_end:
+            if self._poison.cause is None and self._file is not None and self.end != self._opened_end:
                 self.sync()
                 self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE, b"")
                 self._file.truncate(self._position)

@@ -1,6 +1,6 @@
 """Consumer groups on the disk: which there are, where each one started, how one is made and deleted.
 
-A group exists once its ``group.json`` does. The default group gets one when it is first used; until then it pins nothing.
+A group exists once its ``group.json`` does. The default group gets one when it is first used, and pins nothing before.
 """
 
 from __future__ import annotations

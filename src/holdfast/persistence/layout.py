@@ -192,7 +192,7 @@ def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] 
 
 
 def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:
-    """A directory that we began to make and did not finish may be taken over; anybody else's may not."""
+    """Let a directory pass that we began to make and did not finish; refuse anybody else's."""
     foreign = sorted(set(names) - _TOP_LEVEL)
     if not foreign and "data" in names and list_data_files(storage, directory):
         raise CorruptionError(

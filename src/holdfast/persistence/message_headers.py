@@ -42,7 +42,7 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
 
 
 def decode_headers(encoded: bytes) -> dict[str, str]:
-    """Return an application's headers; numbers this version does not know are passed over unless they must be understood.
+    """Return an application's headers; unknown numbers are passed over unless they must be understood.
 
     Raises
     ------

@@ -1,7 +1,8 @@
 """How the next data file comes into being, so that whatever stands in ``data/`` has a durable header and its space.
 
 Made in ``spare/`` (from an emptied file where there is one: overwriting written blocks halves the cost of a sync),
-header written and synced, then renamed into ``data/``, then the directory synced. docs/format.md, "Life of a data file".
+header written and synced, then renamed into ``data/``, then the directory synced. docs/format.md, "Life of a data
+file".
 """
 
 from __future__ import annotations

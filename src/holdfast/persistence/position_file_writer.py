@@ -2,7 +2,7 @@
 
 A generation starts with a checkpoint of everything and is filled with 64-byte entries; then the next one is made from
 the space of the one before it, so acknowledging needs no new room and works on a full disk. A failed append leaves its
-slots to the next one. The caller holds the take lock around :meth:`PositionFileWriter.append`; :meth:`sync` runs beside.
+slots to the next one. The caller holds the take lock around :meth:`PositionFileWriter.append`; syncs run beside it.
 
 What is *not* promised here: an entry is durable only once :meth:`PositionFileWriter.sync` has covered it.
 """
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import CommitUnknownError, PoisonedError
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.format import ENTRY, FRAMES_START
 from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, checkpoint, encode_entry, run_flags
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.storage import File, Storage, storage_error, write_whole
@@ -66,7 +66,7 @@ class PositionFileWriter:
         self._progress = progress
         self._file_bytes = file_bytes
         self._sync_lock = threading.Lock()
-        self._poison: BaseException | None = None
+        self._poison = Poison("the read side", directory)
         self._generation = max(list_generations(storage, directory), default=0)
         self._file: File | None = None
         self._salt = self._slot = self._synced_slot = self._slots = 0
@@ -87,7 +87,7 @@ class PositionFileWriter:
         PoisonedError
             An earlier failure left memory and disk possibly apart.
         """
-        self._check_poison()
+        self._poison.check()
         if self._slot + len(changes) > self._slots:
             self._next_generation(len(changes))
         timestamp = self._time_ns()
@@ -126,7 +126,7 @@ class PositionFileWriter:
             It had been poisoned before.
         """
         with self._sync_lock:
-            self._check_poison()
+            self._poison.check()
             assert self._file is not None
             end, slot = self.end, self._slot
             if end > self._synced_end:
@@ -134,9 +134,9 @@ class PositionFileWriter:
                     self._file.sync()
                     self._synced_end, self._synced_slot = end, slot
                 except BaseException as error:
-                    self.poison(error)
+                    self._poison.set(error)
                     if isinstance(error, OSError):
-                        raise self._unknown("a sync", error) from error
+                        raise commit_unknown("a sync", self._path, error) from error
                     raise
             return end
 
@@ -144,25 +144,6 @@ class PositionFileWriter:
     def has_unsynced(self) -> bool:
         """Whether entries wait for a sync."""
         return self.end > self._synced_end
-
-    def poison(self, cause: BaseException) -> None:
-        """Refuse every later append: memory and disk may be apart until the queue is opened anew."""
-        if self._poison is None:
-            self._poison = cause
-            logger.error("the read side of %s is poisoned: %s", self._directory, cause)
-
-    def _check_poison(self) -> None:
-        if self._poison is not None:
-            raise PoisonedError(
-                f"{self._directory} takes no more progress since: {self._poison}; reopen the queue",
-                path=str(self._directory),
-            ) from self._poison
-
-    def _unknown(self, what: str, error: BaseException) -> CommitUnknownError:
-        return CommitUnknownError(
-            f"{what} failed on {self._path} ({error}); nobody knows what is on the disk: reopen the queue and look",
-            path=str(self._path),
-        )
 
     # -- Generations -------------------------------------------------------------------------------------------------
 
@@ -174,7 +155,7 @@ class PositionFileWriter:
         """Go on in a new file; the entries of the old one are in its checkpoint, so nothing depends on it any more."""
         changes = checkpoint(self._progress)
         with self._sync_lock:
-            self._check_poison()
+            self._poison.check()
             old = self._file
             self._begin_generation(changes, needed)
             self._synced_end = self.end
@@ -243,7 +224,7 @@ class PositionFileWriter:
     def close(self) -> None:
         """Sync and let go of the file."""
         try:
-            if self._poison is None:
+            if self._poison.cause is None:
                 self.sync()
         finally:
             self.abandon()

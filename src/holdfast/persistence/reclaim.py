@@ -7,6 +7,7 @@ A group cannot be made meanwhile: both hold the groups lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from holdfast.clock import Clock
 from holdfast.persistence.group_files import groups_locked, list_groups, progress_reader
@@ -61,7 +62,7 @@ def retire_finished_files(
 def _sealed_ranges(files: LogFiles) -> dict[DataFileName, int]:
     """Return each file but the last with the offset where the next one starts."""
     names = files.names()
-    return {name: following.first_offset for name, following in zip(names, names[1:], strict=False)}
+    return {name: following.first_offset for name, following in pairwise(names)}
 
 
 def _finished_by(progress: GroupProgress, files: dict[DataFileName, int]) -> dict[DataFileName, int]:

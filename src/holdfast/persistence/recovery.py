@@ -154,7 +154,7 @@ def _keep_offsets(
 def _give_up_file(
     file: File, header: DataFileHeader, mark: WriteMark | None, path: Path, reason: str
 ) -> tuple[LogTail, RecoveryReport]:
-    """The last file has lost both copies of its header: without the salt no frame verifies, so all of it is lost.
+    """Give up a last file that has lost both copies of its header: without the salt no frame verifies.
 
     How many messages that were is what ``write.mark`` says, or else what walking STX and record sizes counts.
     """

@@ -6,12 +6,18 @@ and recovery starts at its synced end. A mark that does not verify says nothing:
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES, WRITE_MARK_MAGIC
+from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.storage import File
+
+logger = logging.getLogger("holdfast")
 
 _FLAG_SYNCED_ONLY = 0x0001
 
@@ -95,3 +101,49 @@ def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
         timestamp,
         bool(flags & _FLAG_SYNCED_ONLY),
     )
+
+
+class WriteMarkFile:
+    """Keeps ``write.mark`` saying where the log ends, for other processes.
+
+    Parameters
+    ----------
+    file, root
+        Its handle, and the queue it belongs to.
+    synced_only : bool
+        What every mark says of visibility.
+    """
+
+    def __init__(self, file: File, root: Path, *, synced_only: bool) -> None:
+        self._file = file
+        self._root = root
+        self._synced_only = synced_only
+        self._published: tuple[LogEnd, LogEnd] | None = None
+
+    def publish(self, header: DataFileHeader, end: LogEnd, synced: LogEnd, timestamp_ns: int) -> None:
+        """Write the mark where it has changed.
+
+        Failing costs no durability: other processes see the end a little later, with the next mark.
+        """
+        if self._published == (end, synced):
+            return
+        mark = WriteMark(
+            queue_id=header.queue_id,
+            file_id=header.file_id,
+            sequence=header.sequence,
+            written=end[1],
+            written_count=end[2] - header.first_offset,
+            synced=synced[1],
+            synced_count=synced[2] - header.first_offset,
+            timestamp_ns=timestamp_ns,
+            synced_only=self._synced_only,
+        )
+        try:
+            self._file.write_at((mark.encode(),), 0)
+            self._published = (end, synced)
+        except OSError as error:
+            logger.warning("write.mark of %s cannot be written: %s", self._root, error)
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        self._file.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
@@ -143,7 +144,7 @@ class GroupBooks:
         if current.sequence == self._passed:
             return
         names = self._files.names()
-        for name, following in zip(names, names[1:], strict=False):
+        for name, following in pairwise(names):
             if self._passed <= name.sequence < current.sequence:
                 unfinished = self.progress.unfinished_in(name.first_offset, following.first_offset)
                 self._unfinished[name.sequence] = unfinished

@@ -2,11 +2,11 @@
 
 The first to ask leads: it notes the end, syncs, and releases those whose commit lies at or below what it noted. The
 others wait, and one of those left over leads next. A leader that shared the last sync gives the others a moment to
-arrive again, a fraction of what a sync takes; alone, a thread waits for nobody and hands its work to nobody. A sync that
-fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one fails.
+arrive again, a fraction of what a sync takes; alone, a thread waits for nobody and hands its work to nobody.
 
-There is one leader at a time: a write error is reported once per open file, so of two syncs at once on one handle the
-second could succeed over lost data (docs/adr, group commit).
+A sync that fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one
+fails. There is one leader at a time: a write error is reported once per open file, so of two syncs at once on one
+handle the second could succeed over lost data (docs/adr, group commit).
 """
 
 from __future__ import annotations

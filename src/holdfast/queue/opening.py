@@ -29,7 +29,7 @@ from holdfast.persistence.group_files import (
     require_group,
     write_group,
 )
-from holdfast.persistence.layout import QueueDirectory, open_directory
+from holdfast.persistence.layout import open_directory
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.position_file_reader import PositionFileReader
@@ -37,11 +37,13 @@ from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.recovery import RecoveredLog, recover_log
-from holdfast.persistence.report import RecoveryReport
+from holdfast.persistence.report import Damage, RecoveryReport
 from holdfast.persistence.storage import Storage, storage_error
 from holdfast.queue.books import GroupBooks
+from holdfast.queue.bounds import Bounds
 from holdfast.queue.look_side import LookSide
 from holdfast.queue.read_side import ReadSide
+from holdfast.queue.slowest_group import SlowestGroup
 from holdfast.queue.sources import LocalSource, RemoteSource, Source
 from holdfast.queue.write_side import WriteSide
 
@@ -274,6 +276,44 @@ class Opening:
             side = self.write_side
             return LocalSource(lambda: side.end, side.arrivals)
         return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.files)
+
+    # -- Both --------------------------------------------------------------------------------------------------------
+
+    def bound(self, maxsize: int, max_bytes: int | None) -> None:
+        """Make producers wait where there is no room; 0 and None: no bound."""
+        side = self.write_side
+        if side is None or not (maxsize or max_bytes is not None):
+            return
+        slowest = SlowestGroup(self._storage, self.directory, self.queue_id, self._options.group, self.read_side)
+        side.bounds = Bounds(
+            maxsize,
+            max_bytes,
+            lambda: slowest.depth(side.next_offset, self.files.first_offset),
+            lambda size: side.disk_bytes_with(size, self.files, self._options.data_file_bytes),
+        )
+        if self.read_side is not None:
+            self.read_side.room = side.bounds.room
+
+    def depth(self) -> int:
+        """Return how many messages the group has not finished; without a group, how many the log holds."""
+        reader = self.read_side or self.look_side
+        return reader.depth if reader is not None else self.next_offset() - self.files.first_offset
+
+    def next_offset(self) -> int:
+        """Return the offset of the message that comes next, as far as this handle may see."""
+        if self.write_side is not None:
+            return self.write_side.next_offset
+        reader = self.read_side or self.look_side
+        assert reader is not None, "every mode has a side"
+        return reader.end
+
+    def recovery(self) -> RecoveryReport:
+        """Return what opening found, and the damage that reading has met since."""
+        reader = self.read_side or self.look_side
+        known = {(damage.path, damage.position, damage.offsets.stop) for damage in self.report.damage}
+        met: list[Damage] = [] if reader is None else list(reader.damage)
+        new = [damage for damage in met if (damage.path, damage.position, damage.offsets.stop) not in known]
+        return replace(self.report, damage=(*self.report.damage, *new))
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 

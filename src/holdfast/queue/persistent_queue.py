@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -14,17 +13,15 @@ from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.layout import check_name
 from holdfast.persistence.message_headers import encode_headers
-from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.persistence.report import RecoveryReport
 from holdfast.persistence.storage import OsStorage, Storage
 from holdfast.queue import fork
 from holdfast.queue.arguments import as_bytes, check_count, check_sizes, too_large, wait_for
-from holdfast.queue.bounds import Bounds
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
 from holdfast.queue.opening import Opening, Options, check_options
 from holdfast.queue.read_side import ReadSide
-from holdfast.queue.slowest_group import SlowestGroup
-from holdfast.queue.stats import QueueStats
+from holdfast.queue.stats import QueueStats, gather_stats
 from holdfast.queue.task_count import TaskCount
 from holdfast.queue.write_side import WriteSide
 
@@ -90,7 +87,6 @@ class PersistentQueue:
         storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._opening: Opening | None = None
         self.path = Path(os.path.abspath(path))
         self.mode = mode
         self.group = check_name(group, "group")
@@ -111,16 +107,15 @@ class PersistentQueue:
         self._read_side: ReadSide | None = opening.read_side
         self._look_side = opening.look_side
         self._state: str = "open"
-        if self._write_side is not None and (maxsize or max_bytes is not None):
-            self._bound(self._write_side, maxsize, max_bytes, data_file_bytes)
-        opened_depth, opened_end = self._depth(), self._next_offset()
-        self._tasks = TaskCount(lambda: opened_depth + self._next_offset() - opened_end)
+        opening.bound(maxsize, max_bytes)
+        opened_depth, opened_end = opening.depth(), opening.next_offset()
+        self._tasks = TaskCount(lambda: opened_depth + opening.next_offset() - opened_end)
         self.groups = Groups(
             self._storage,
             opening.directory,
             opening.files,
             self._clock,
-            self._next_offset,
+            opening.next_offset,
             opening.reclaim,
             may_change=mode != "look",
         )
@@ -290,7 +285,7 @@ class PersistentQueue:
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
         self._check_open()
-        return self._read_side.ready_count if self._read_side is not None else self._depth()
+        return self._read_side.ready_count if self._read_side is not None else self._opening.depth()
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
@@ -335,38 +330,12 @@ class PersistentQueue:
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
         self._check_open()
-        assert self._opening is not None
-        files = self._opening.files
-        if self._write_side is None:
-            files.refresh()
-        reader = self._read_side or self._look_side
-        oldest = reader.oldest_timestamp_ns() if reader is not None else None
-        age = None if oldest is None else max(0.0, (self._clock.time_ns() - oldest) / 1e9)
-        names = files.names()
-        recovery = self.recovery
-        lost = self._read_side.progress.lost_count if self._read_side is not None else 0
-        return QueueStats(
-            depth=self._depth(),
-            in_flight=self._read_side.in_flight_count if self._read_side is not None else 0,
-            oldest_age_seconds=age,
-            bytes_on_disk=files.total_bytes,
-            file_count=len(names),
-            first_offset=names[0].first_offset if names else 0,
-            next_offset=self._next_offset(),
-            recovered=recovery.recovered_count,
-            lost=max(lost, recovery.lost_count),
-        )
+        return gather_stats(self._opening, self._clock)
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and did, and the damage that reading has met since."""
-        assert self._opening is not None
-        report = self._opening.report
-        side = self._read_side or self._look_side
-        known = {(damage.path, damage.position, damage.offsets.stop) for damage in report.damage}
-        met: list[Damage] = [] if side is None else list(side.damage)
-        new = [damage for damage in met if (damage.path, damage.position, damage.offsets.stop) not in known]
-        return replace(report, damage=(*report.damage, *new))
+        return self._opening.recovery()
 
     def close(self) -> None:
         """Give deliveries back, sync, leave the files clean, and let the next owner in. Closing twice does nothing."""
@@ -402,35 +371,6 @@ class PersistentQueue:
         for side in (self._write_side, self._read_side):
             if side is not None:
                 side.forget()
-
-    def _bound(self, side: WriteSide, maxsize: int, max_bytes: int | None, data_file_bytes: int) -> None:
-        """Make producers wait where there is no room."""
-        opening = self._opening
-        assert opening is not None
-        slowest = SlowestGroup(self._storage, opening.directory, opening.queue_id, self.group, self._read_side)
-        side.bounds = Bounds(
-            maxsize,
-            max_bytes,
-            lambda: slowest.depth(side.next_offset, opening.files.first_offset),
-            lambda size: side.disk_bytes_with(size, opening.files, data_file_bytes),
-        )
-        if self._read_side is not None:
-            self._read_side.room = side.bounds.room
-
-    def _depth(self) -> int:
-        """Return how many messages the group has not finished; without a group, how many the log holds."""
-        reader = self._read_side or self._look_side
-        if reader is not None:
-            return reader.depth
-        assert self._opening is not None
-        return self._next_offset() - self._opening.files.first_offset
-
-    def _next_offset(self) -> int:
-        if self._write_side is not None:
-            return self._write_side.next_offset
-        reader = self._read_side or self._look_side
-        assert reader is not None
-        return reader.end
 
     def _check_open(self) -> None:
         if self._state == "closed":

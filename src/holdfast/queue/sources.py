@@ -1,5 +1,7 @@
-"""Where a read side learns how far it may read, and how it waits for more: from a writer in this process, or by looking
-at ``write.mark`` where the writer is another one."""
+"""Where a read side learns how far it may read, and how it waits for more.
+
+From a writer in this process; or by looking at ``write.mark``, where the writer is another one.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.clock import Clock
+from holdfast.queue.opening import Opening
+
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
@@ -38,3 +41,24 @@ class QueueStats:
     next_offset: int
     recovered: int
     lost: int
+
+
+def gather_stats(opening: Opening, clock: Clock) -> QueueStats:
+    """Return the figures of an open queue."""
+    files, read_side = opening.files, opening.read_side
+    if opening.write_side is None:
+        files.refresh()  # another process adds data files
+    reader = read_side or opening.look_side
+    oldest = reader.oldest_timestamp_ns() if reader is not None else None
+    recovery = opening.recovery()
+    return QueueStats(
+        depth=opening.depth(),
+        in_flight=read_side.in_flight_count if read_side is not None else 0,
+        oldest_age_seconds=None if oldest is None else max(0.0, (clock.time_ns() - oldest) / 1e9),
+        bytes_on_disk=files.total_bytes,
+        file_count=len(files),
+        first_offset=files.first_offset,
+        next_offset=opening.next_offset(),
+        recovered=recovery.recovered_count,
+        lost=max(recovery.lost_count, read_side.progress.lost_count if read_side is not None else 0),
+    )

@@ -104,9 +104,7 @@ class WriteSide:
         """Append a batch as one commit; return its offsets."""
         if self.bounds is not None:
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
-            first = self._put_bounded(
-                len(payloads), size, timeout, lambda: self._writer.append_batch(payloads).start
-            )
+            first = self._put_bounded(len(payloads), size, timeout, lambda: self._writer.append_batch(payloads).start)
             return range(first, first + len(payloads))
         with self._append_lock:
             if self._refusal is not None:

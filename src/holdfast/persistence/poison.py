@@ -1,0 +1,59 @@
+"""Why a side of a queue refuses to write: an earlier failure left memory and disk possibly apart.
+
+A failed sync is never tried again: the second one can succeed over lost data. Only opening the queue anew, which looks
+at what is on the disk, ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from holdfast.errors import CommitUnknownError, PoisonedError
+
+logger = logging.getLogger("holdfast")
+
+
+class Poison:
+    """The first failure of one side that nobody can know the outcome of.
+
+    Parameters
+    ----------
+    side : str
+        Which side, for people.
+    path : Path
+        Where it is.
+
+    Attributes
+    ----------
+    cause : BaseException or None
+        That failure; None while all is well.
+    """
+
+    def __init__(self, side: str, path: Path) -> None:
+        self._side = side
+        self._path = path
+        self.cause: BaseException | None = None
+
+    def set(self, cause: BaseException) -> None:
+        """Refuse every later write because of ``cause``."""
+        if self.cause is None:
+            self.cause = cause
+            logger.error("%s of %s is poisoned: %s", self._side, self._path, repr(cause))
+
+    def check(self) -> None:
+        """Raise PoisonedError where an earlier failure stands."""
+        if self.cause is not None:
+            raise PoisonedError(
+                f"{self._side} of {self._path} is closed since an earlier failure "
+                f"({self.cause!r}); nothing was written. Reopen the queue",
+                path=str(self._path),
+            ) from self.cause
+
+
+def commit_unknown(what: str, path: Path, error: BaseException) -> CommitUnknownError:
+    """Return the error for a failure that leaves a commit in doubt."""
+    return CommitUnknownError(
+        f"{what} failed on {path} ({error}); nobody knows what is on the disk: reopen the queue and look",
+        path=str(path),
+    )
