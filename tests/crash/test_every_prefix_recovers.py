@@ -220,7 +220,7 @@ class Explorer:
             for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng), storage.crash_keeping_all()):
                 queue, seen = recover_and_look(again, self.run.policy)
                 queue.close()
-                judge(self.run, seen, before, under_way, killed=False)
+                judge(self.run, seen, before, under_way, reported=True)
                 assert seen.without_report() == expected.without_report(), "the second recovery shows something else"
                 self.crash_count += 1
 
@@ -233,7 +233,7 @@ class Explorer:
             for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng)):
                 queue, seen = recover_and_look(again, self.run.policy)
                 queue.close()
-                judge(self.run, seen, before, under_way, killed=False)
+                judge(self.run, seen, before, under_way, reported=True)
                 self.crash_count += 1
 
 

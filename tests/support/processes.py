@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -103,14 +104,14 @@ class Signal:
         """Say it, as one line."""
         os.write(self._writer, text.encode() + b"\n")
 
-    def wait(self) -> str:
-        """Return the next line, once there is one."""
+    def wait(self, seconds: float = 30) -> str:
+        """Return the next line, once there is one; raises TimeoutError where there is none."""
         line = b""
         while not line.endswith(b"\n"):
-            byte = os.read(self._reader, 1)
-            if not byte:
-                raise EOFError("the other process has ended")
-            line += byte
+            ready, _, _ = select.select([self._reader], [], [], seconds)
+            if not ready:
+                raise TimeoutError(f"the other process said nothing for {seconds} s, after {line!r}")
+            line += os.read(self._reader, 1)
         return line.decode().rstrip("\n")
 
     def close(self) -> None:

@@ -175,6 +175,9 @@ class QueueFileReader:
             assert self._file is not None
             self._sealed_end = self._file.size()
             following = self._files.next_after(self._name.sequence)
+            if following is None:
+                self._files.refresh()
+                following = self._files.next_after(self._name.sequence)
             if following is not None and following.sequence == self._name.sequence + 1:
                 try:
                     header = read_data_file_header(self._storage, self._files.path(following))
@@ -216,6 +219,7 @@ class QueueFileReader:
                 self._finish_log(end)
                 break
             elif not self._finish_file(end):
+                self._finish_missing(end)
                 break
         return records
 
@@ -225,6 +229,13 @@ class QueueFileReader:
             lost = range(self.next_offset, end[2])
             path = self._files.path(self._name)
             self._on_loss(Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "given once, and not in the log"))
+            self.next_offset = end[2]
+
+    def _finish_missing(self, end: LogEnd) -> None:
+        """Report the offsets of a last data file that is not there."""
+        if self.next_offset < end[2] and not self._recheck and self._files.named(end[0]) is None:
+            lost = range(self.next_offset, end[2])
+            self._lose(self._files.path(self._name).parent, 0, 0, lost, "the last data file is missing")
             self.next_offset = end[2]
 
     def _finish_file(self, end: LogEnd) -> bool:

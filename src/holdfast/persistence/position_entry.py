@@ -24,7 +24,7 @@ from holdfast.persistence.progress import GroupProgress, Hint
 _DELIVERY_COUNT_MAX = 2**16 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every acknowledgement, and frozen ones take three times as long
 class Change:
     """What became of a run of messages, before it is numbered and written.
 

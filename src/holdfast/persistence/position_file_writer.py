@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
+from holdfast.errors import StorageError
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.format import ENTRY, FRAMES_START
+from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START
 from holdfast.persistence.layout import list_generations, position_file
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, checkpoint, encode_entry, run_flags
@@ -78,7 +80,12 @@ class PositionFileWriter:
     # -- Appending ---------------------------------------------------------------------------------------------------
 
     def append(self, changes: Sequence[Change]) -> int:
-        """Append entries that count together or not at all; return the ticket to sync up to.
+        """Append entries that count together or not at all, and do to the progress what they say.
+
+        Returns
+        -------
+        int
+            The ticket to sync up to.
 
         Raises
         ------
@@ -90,9 +97,26 @@ class PositionFileWriter:
         self._poison.check()
         if self._slot + len(changes) > self._slots:
             self._next_generation(len(changes))
+        slot, end = self._slot, self.end
+        entries = self._encode(changes, slot)
+        assert self._file is not None
+        try:
+            write_whole(self._file, entries, FRAMES_START + slot * ENTRY.size)
+            for change in changes:
+                change.apply_to(self._progress)
+            self._slot = slot + len(changes)
+            self.end = end + len(changes)
+        except BaseException as error:
+            self._slot, self.end = slot, end
+            self._erase(slot, len(changes))
+            if isinstance(error, OSError):
+                raise storage_error(error, "noting progress", self._path) from error
+            raise
+        return end + len(changes)
+
+    def _encode(self, changes: Sequence[Change], slot: int) -> list[bytes]:
         timestamp = self._time_ns()
-        slot = self._slot
-        entries = [
+        return [
             encode_entry(
                 self._salt,
                 change,
@@ -104,14 +128,14 @@ class PositionFileWriter:
             )
             for number, change in enumerate(changes)
         ]
+
+    def _erase(self, slot: int, count: int) -> None:
+        """Take entries back whose append was cut short: they must not count after a restart, as they do not now."""
         assert self._file is not None
         try:
-            write_whole(self._file, entries, FRAMES_START + slot * ENTRY.size)
-        except OSError as error:
-            raise storage_error(error, "noting progress", self._path) from error
-        self._slot = slot + len(changes)
-        self.end += len(changes)
-        return self.end
+            write_whole(self._file, (bytes(count * ENTRY.size),), FRAMES_START + slot * ENTRY.size)
+        except BaseException as error:
+            self._poison.set(error)
 
     # -- Syncing -----------------------------------------------------------------------------------------------------
 
@@ -141,9 +165,9 @@ class PositionFileWriter:
             return end
 
     @property
-    def has_unsynced(self) -> bool:
-        """Whether entries wait for a sync."""
-        return self.end > self._synced_end
+    def unsynced_count(self) -> int:
+        """Entries that wait for a sync."""
+        return self.end - self._synced_end
 
     # -- Generations -------------------------------------------------------------------------------------------------
 
@@ -226,8 +250,16 @@ class PositionFileWriter:
         try:
             if self._poison.cause is None:
                 self.sync()
+                self._leave_witness()
         finally:
             self.abandon()
+
+    def _leave_witness(self) -> None:
+        """Append an entry that says nothing new, but that all those before it are on the disk; nobody waits for it."""
+        progress = self._progress
+        if self.end and self._slot < self._slots:
+            with suppress(StorageError):
+                self.append([Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)])
 
     def abandon(self) -> None:
         """Close the handle and write nothing: after a fork, in the child."""

@@ -27,7 +27,7 @@ from holdfast.persistence.format import (
 from holdfast.persistence.layout import DataFileName, QueueDirectory, check_header
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
-from holdfast.persistence.report import UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
+from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
 from holdfast.persistence.storage import File, Storage, write_whole
 from holdfast.persistence.tail_scan import TailScan, scan_tail
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
@@ -76,6 +76,7 @@ def recover_log(
             files.resize(name.sequence, tail.position)
         else:
             tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
+        tail, report = _miss_last_file(tail, report, mark, directory.data)
         path = files.path(names[-1]) if names else directory.data
         tail, report = _keep_offsets(tail, report, path, finished_offset, "finished by a group, and not in the log")
     except BaseException:
@@ -135,6 +136,34 @@ def _make_durable(file: File, scan: TailScan) -> None:
     if file.size() > scan.end:
         file.truncate(scan.end)
     file.sync()
+
+
+def missing_last_file(mark: WriteMark | None, data: Path, sequence: int, next_offset: int) -> Damage | None:
+    """Return what is lost where the last file in ``data`` is ``sequence``, and ``write.mark`` speaks of a later one."""
+    if mark is None or mark.sequence <= sequence:
+        return None
+    lost = range(next_offset, next_offset + mark.visible[1])
+    if mark.sequence == sequence + 1:
+        return Damage(data, 0, 0, lost, DAMAGED, f"data file {mark.sequence}, the last one, is missing")
+    reason = f"data files {sequence + 1} to {mark.sequence}, the last ones, are missing; at least these messages"
+    return Damage(data, 0, 0, lost, UNSYNCED_OR_DAMAGED, reason)
+
+
+def _miss_last_file(
+    tail: LogTail, report: RecoveryReport, mark: WriteMark | None, data: Path
+) -> tuple[LogTail, RecoveryReport]:
+    """Go on behind a last file that is not there: ``write.mark`` speaks of a file only once it is durable in ``data/``.
+
+    Its sequence is not used again either, as progress speaks of positions in it.
+    """
+    damage = missing_last_file(mark, data, tail.header.sequence, tail.next_offset)
+    if mark is None or damage is None:
+        return tail, report
+    if tail.file is not None:
+        tail.file.close()
+    header = DataFileHeader(tail.header.queue_id, mark.sequence, tail.next_offset, tail.timestamp_ns)
+    tail = LogTail(header, 0, len(damage.offsets), max(tail.timestamp_ns, mark.timestamp_ns), None)
+    return tail, replace(report, clean=False, damage=(*report.damage, damage))
 
 
 def _keep_offsets(

@@ -35,6 +35,12 @@ class Damage:
     verdict: str
     reason: str
 
+    def covers(self, other: Damage) -> bool:
+        """Whether the other one says nothing that this one does not."""
+        if not other.offsets:
+            return (self.path, self.position) == (other.path, other.position)
+        return self.offsets.start <= other.offsets.start and other.offsets.stop <= self.offsets.stop
+
     def __str__(self) -> str:
         lost = f"offsets {self.offsets.start}..{self.offsets.stop - 1} lost" if self.offsets else "no message lost"
         return f"{self.path}: {self.size_bytes} bytes at {self.position} {self.verdict} ({self.reason}); {lost}"

@@ -10,7 +10,6 @@ ended by then, and a file that has begun another life was finished by all groups
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +37,7 @@ from holdfast.persistence.layout import (
     read_document,
 )
 from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.recovery import count_unreadable
+from holdfast.persistence.recovery import count_unreadable, missing_last_file
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
 from holdfast.persistence.storage import File, OsStorage, Storage, storage_error
 from holdfast.persistence.tail_scan import scan_tail
@@ -115,12 +114,14 @@ class _Verification:
         finished_end = max((reader.refresh().finished_end for reader in self._group_readers()), default=0)
         names = self._list_files()
         files: list[tuple[DataFileName, _Findings]] = []
-        for name, following in zip(names, [*names[1:], None], strict=True):
-            found = self._confirmed(lambda name=name, following=following: self._look_at(name, following))  # type: ignore[misc]
+        for name, following in pairwise([*names, None]):
+            assert name is not None
+            found = self._look_twice(name, following)
             if found is not None:
                 files.append((name, found))
                 self._damage += found.damage
-        self._check_end(files, finished_end)
+        if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
+            self._check_end(files, finished_end)
         self._check_groups(files)
         findings = [found for _, found in files]
         recovered_count = sum(found.recovered_count for found in findings)
@@ -187,12 +188,12 @@ class _Verification:
         self._notes += [f"{self._directory.data / name} is no data file" for name in sorted(foreign - listed_again)]
         return names
 
-    def _confirmed(self, look: Callable[[], _Findings | None]) -> _Findings | None:
-        """Look, and where there is damage look again: what is gone the second time was a write under way."""
-        found = look()
+    def _look_twice(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
+        """Read one data file, and where there is damage again: what is gone the second time was a write under way."""
+        found = self._look_at(name, following)
         if found is None or not found.damage:
             return found
-        again = look()
+        again = self._look_at(name, following)
         if again is not None:
             places = {(damage.path, damage.position) for damage in found.damage}
             again.damage = [damage for damage in again.damage if (damage.path, damage.position) in places]
@@ -282,10 +283,10 @@ class _Verification:
         name, last = files[-1] if files else (DataFileName(0, 0), _Findings())
         mark, data = self._mark, self._directory.data
         end_offset = last.end_offset
-        if mark is not None and mark.sequence > name.sequence:
-            missing = range(end_offset, end_offset + mark.visible[1])
-            self._report(data, 0, f"data file {mark.sequence}, the last one, is missing", missing)
-            end_offset = missing.stop
+        gone = missing_last_file(mark, data, name.sequence, end_offset)
+        if gone is not None:
+            self._damage.append(gone)
+            end_offset = gone.offsets.stop
         elif mark is not None and mark.sequence < name.sequence:
             self._notes.append(f"write.mark speaks of data file {mark.sequence}, the last one is {name.sequence}")
         if finished_end > end_offset:

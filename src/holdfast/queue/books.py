@@ -62,9 +62,8 @@ class GroupBooks:
         self._commits = GroupCommit(positions.sync)
         self._reclaim = reclaim
         self._reclaim_due = True
-        self._unfinished: dict[int, int] = {}
+        self._unfinished: dict[int, tuple[int, int]] = {}
         self._passed = 0
-        self._unsynced_commits = 0
         self._unsynced_since: float | None = None
         interval = policy.seconds / 2 if policy.seconds is not None else 1.0
         self._flusher = Flusher(self._tick, interval, clock) if policy.seconds is not None else None
@@ -82,8 +81,6 @@ class GroupBooks:
                 changes += _runs(ENTRY_DELIVERED, records[start:at], counts[start])
                 start = at
         self._positions.append(changes)
-        for change in changes:
-            change.apply_to(self.progress)
         return counts
 
     def finish(self, records: Sequence[Record]) -> int:
@@ -91,8 +88,7 @@ class GroupBooks:
         changes = _runs(ENTRY_DONE, records)
         ticket = self._positions.append(changes)
         for change in changes:
-            newly = self.progress.finish(change.first_offset, change.count, change.hint)
-            self._count_down(change.hint[0], newly)
+            self._look_at_file(change.hint[0])
         self._reclaim_if_due()
         return ticket
 
@@ -100,24 +96,18 @@ class GroupBooks:
         """Note that damaged messages are given up; return how many of them were not finished before."""
         lost = self.progress.unfinished_in(offsets.start, offsets.stop)
         if lost:
-            change = Change(ENTRY_LOST, offsets.start, len(offsets), NO_HINT)
-            self._positions.append([change])
-            change.apply_to(self.progress)
-            self._passed = 0  # whose they were is not known: count anew
-            self._unfinished.clear()
+            self._positions.append([Change(ENTRY_LOST, offsets.start, len(offsets), NO_HINT)])
+            for sequence in list(self._unfinished):  # whose they were is not known
+                self._look_at_file(sequence)
         return lost
 
     # -- Making it durable -------------------------------------------------------------------------------------------
 
     def commit(self, ticket: int) -> None:
         """Make what was noted as durable as the policy says."""
-        if self._policy.syncs_every_commit:
+        commits_max = self._policy.commits
+        if commits_max is not None and (commits_max == 1 or self._positions.unsynced_count >= commits_max):
             self._commits.wait(ticket)
-        elif self._policy.commits is not None:
-            self._unsynced_commits += 1
-            if self._unsynced_commits >= self._policy.commits:
-                self._unsynced_commits = 0
-                self._commits.wait(ticket)
         if self._flusher is not None and self._flusher.idle:
             self._flusher.kick()
 
@@ -126,7 +116,7 @@ class GroupBooks:
         self._commits.wait(self._positions.end)
 
     def _tick(self) -> bool:
-        if not self._positions.has_unsynced:
+        if not self._positions.unsynced_count:
             self._unsynced_since = None
             return False
         now = time.monotonic()
@@ -146,24 +136,23 @@ class GroupBooks:
         names = self._files.names()
         for name, following in pairwise(names):
             if self._passed <= name.sequence < current.sequence:
-                unfinished = self.progress.unfinished_in(name.first_offset, following.first_offset)
-                self._unfinished[name.sequence] = unfinished
-                self._reclaim_due |= unfinished == 0
+                self._unfinished[name.sequence] = (name.first_offset, following.first_offset)
+                self._look_at_file(name.sequence)
         self._passed = current.sequence
         self._reclaim_if_due()
 
-    def _count_down(self, sequence: int, count: int) -> None:
-        left = self._unfinished.get(sequence)
-        if left is not None:
-            self._unfinished[sequence] = left - count
-            self._reclaim_due |= left <= count
+    def _look_at_file(self, sequence: int) -> None:
+        """See whether a file that reading has passed is finished now."""
+        offsets = self._unfinished.get(sequence)
+        if offsets is not None and not self.progress.unfinished_in(*offsets):
+            del self._unfinished[sequence]
+            self._reclaim_due = True
 
     def _reclaim_if_due(self) -> None:
         """Retire what is finished. Failing costs only time: an acknowledgement that has been noted stands."""
         if not self._reclaim_due:
             return
         self._reclaim_due = False
-        self._unfinished = {sequence: left for sequence, left in self._unfinished.items() if left > 0}
         try:
             self._reclaim(self.progress, self._positions.sync)
         except (OSError, HoldfastError) as error:

@@ -36,6 +36,7 @@ class Groups:
         next_offset: Callable[[], int],
         reclaim: Callable[[], object],
         *,
+        check_open: Callable[[], None],
         may_change: bool,
     ) -> None:
         self._storage = storage
@@ -44,6 +45,7 @@ class Groups:
         self._clock = clock
         self._next_offset = next_offset
         self._reclaim = reclaim
+        self._check_open = check_open
         self._may_change = may_change
 
     def create(self, name: str, start: str | int = "earliest") -> int:
@@ -64,6 +66,7 @@ class Groups:
         UsageError
             The queue was opened with ``mode="look"``.
         """
+        self._check_open()
         check_name(name, "group")
         self._check_may_change()
         try:
@@ -77,6 +80,7 @@ class Groups:
 
     def list(self) -> list[str]:
         """Return the names of the groups, sorted; the default group is among them once it was used."""
+        self._check_open()
         return [group.name for group in list_groups(self._storage, self._directory)]
 
     def delete(self, name: str) -> None:
@@ -89,6 +93,7 @@ class Groups:
         QueueLockedError
             Somebody reads for it: close that handle first.
         """
+        self._check_open()
         check_name(name, "group")
         self._check_may_change()
         require_group(self._storage, self._directory, name)

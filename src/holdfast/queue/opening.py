@@ -200,8 +200,9 @@ class Opening:
                 source,
                 lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
                 progress,
-                lambda: books if books is not None else self._open_books(self._begin_default_group()),
+                lambda: self._open_books(self._begin_default_group()),
                 lock,
+                books,
             )
         except BaseException:
             if source is not None:
@@ -310,9 +311,8 @@ class Opening:
     def recovery(self) -> RecoveryReport:
         """Return what opening found, and the damage that reading has met since."""
         reader = self.read_side or self.look_side
-        known = {(damage.path, damage.position, damage.offsets.stop) for damage in self.report.damage}
         met: list[Damage] = [] if reader is None else list(reader.damage)
-        new = [damage for damage in met if (damage.path, damage.position, damage.offsets.stop) not in known]
+        new = [damage for damage in met if not any(known.covers(damage) for known in self.report.damage)]
         return replace(self.report, damage=(*self.report.damage, *new))
 
     # -- Looking -----------------------------------------------------------------------------------------------------

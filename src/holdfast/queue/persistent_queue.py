@@ -117,6 +117,7 @@ class PersistentQueue:
             self._clock,
             opening.next_offset,
             opening.reclaim,
+            check_open=self._check_open,
             may_change=mode != "look",
         )
         fork.watch(self)
@@ -299,10 +300,12 @@ class PersistentQueue:
 
     def task_done(self) -> None:
         """Report a message as done, for :meth:`join`; in memory only, it acknowledges nothing."""
+        self._check_forked()
         self._tasks.task_done()
 
     def join(self) -> None:
         """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since."""
+        self._check_forked()
         self._tasks.join()
 
     def shutdown(self, immediate: bool = False) -> None:
@@ -310,6 +313,7 @@ class PersistentQueue:
 
         With ``immediate``, takes are refused at once and deliveries in hand are given back. Messages always stay.
         """
+        self._check_forked()
         if self._write_side is not None:
             self._write_side.shut_down()
         if self._read_side is not None:
@@ -375,6 +379,9 @@ class PersistentQueue:
     def _check_open(self) -> None:
         if self._state == "closed":
             raise ClosedError(f"{self.path} is closed; open it again")
+        self._check_forked()
+
+    def _check_forked(self) -> None:
         if self._state == "forked":
             raise fork.forked_error()
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.errors import ClosedError, Empty, ShutDown, StaleReceiptError
@@ -47,6 +48,8 @@ class ReadSide:
         Opens the group's books at the first take: looking at a queue does not make a group.
     lock : SideLock
         Held until :meth:`close`.
+    books : GroupBooks or None
+        Those of a group that exists already.
     """
 
     def __init__(
@@ -56,11 +59,12 @@ class ReadSide:
         progress: GroupProgress,
         open_books: Callable[[], GroupBooks],
         lock: SideLock,
+        books: GroupBooks | None = None,
     ) -> None:
         self._source = source
         self._reader = make_reader(self._on_loss)
         self._open_books = open_books
-        self._books: GroupBooks | None = None
+        self._books = books
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = progress
@@ -294,8 +298,9 @@ class ReadSide:
         """Give up what is damaged, durably, so that it is reported once; what was finished before is nobody's loss."""
         while self._losses:
             damage = self._losses[0]
-            if books.lose(damage.offsets) or not damage.offsets:
-                self.damage.append(damage)
+            missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+            books.lose(damage.offsets)
+            self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
             self._losses.pop(0)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
