@@ -13,7 +13,10 @@ from benchmarks.queue_cases import EVERY_COMMIT
 from benchmarks.race import Race
 from holdfast.persistence.format import ENTRY
 
-RECORDS = 4000
+RECORDS = 1000
+"""Few for each round, and many rounds: the time of a sync changes from second to second."""
+
+ROUNDS = 21
 THREADS = 8
 
 
@@ -26,7 +29,7 @@ def test_put_by_one_thread_beside_write_and_fdatasync(race: Race, sized: Callabl
         load,
         queue_cases.put(load, EVERY_COMMIT),
         [Against(floors.write_and_sync(load), 0.9), Against(floors.overwrite_and_sync(load))],
-        rounds=7,
+        rounds=ROUNDS,
     )
 
 
@@ -43,7 +46,7 @@ def test_put_by_eight_threads_beside_one_thread(race: Race, sized: Callable[[int
             Against(floors.write_and_sync(load)),
             Against(floors.write_and_sync(load, THREADS)),
         ],
-        rounds=7,
+        rounds=ROUNDS,
     )
 
 
@@ -56,6 +59,6 @@ def test_get_beside_write_and_fdatasync_of_an_entry(race: Race, sized: Callable[
         load,
         queue_cases.get(load, EVERY_COMMIT),
         [Against(floors.write_and_sync(entries))],
-        rounds=3,
+        rounds=ROUNDS,
         prepare=lambda folder: queue_cases.fill(folder, load),
     )

@@ -10,14 +10,23 @@ from benchmarks.load import Load
 from benchmarks.queue_cases import EVERY_COMMIT
 from benchmarks.race import Race
 
-RECORDS = 4000
+RECORDS = 1000
+"""Few for each round, and many rounds: the time of a sync changes from second to second."""
+
+ROUNDS = 21
 
 
 def test_put_beside_sqlite(race: Race, sized: Callable[[int, int], Load]) -> None:
     """One put for each commit on both sides."""
     load = sized(RECORDS, 2000)
     against = [Against(sqlite_rival.put(load))]
-    race("put, every_commit(), 1 thread, beside SQLite", load, queue_cases.put(load, EVERY_COMMIT), against)
+    race(
+        "put, every_commit(), 1 thread, beside SQLite",
+        load,
+        queue_cases.put(load, EVERY_COMMIT),
+        against,
+        rounds=ROUNDS,
+    )
 
 
 def test_get_beside_sqlite(race: Race, sized: Callable[[int, int], Load]) -> None:
@@ -28,5 +37,6 @@ def test_get_beside_sqlite(race: Race, sized: Callable[[int, int], Load]) -> Non
         load,
         queue_cases.get(load, EVERY_COMMIT),
         [Against(sqlite_rival.get(load))],
+        rounds=ROUNDS,
         prepare=lambda folder: queue_cases.fill(folder, load),
     )

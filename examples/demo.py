@@ -21,7 +21,7 @@ from demo_events import digest, read_events
 from demo_evidence import Evidence, table
 from demo_victim import ChildFailedError, Victim, plan_kills
 
-from holdfast import PersistentQueue
+from holdfast import PersistentQueue, verify
 
 POLL_SECONDS = 0.001
 STALL_SECONDS = 60.0
@@ -76,6 +76,7 @@ def show(directory: Path, options: argparse.Namespace) -> str:
         return str(error)
     with PersistentQueue(directory / "queue", mode="look") as queue:
         evidence.left_count = queue.stats().depth
+    evidence.damage_count = len(verify(directory / "queue").damage)
     seconds = f"{time.monotonic() - started:.1f} s"
     print(
         "\n" + table([*evidence.rows(), ("killed", killed, "producer / consumer"), ("total", seconds, "")]), flush=True

@@ -28,6 +28,8 @@ class Evidence:
         How often an event came out again because its acknowledgement had not returned: at least once, as promised.
     left_count : int
         Messages still in the queue at the end.
+    damage_count : int
+        Damaged places that ``verify`` found in the files at the end.
     opening_seconds : list of float
         How long each opening took that followed a kill.
     torn_tail_count : int
@@ -44,6 +46,7 @@ class Evidence:
         self.received_after_ack: set[int] = set()
         self.redelivered_count = 0
         self.left_count = 0
+        self.damage_count = 0
         self.opening_seconds: list[float] = []
         self.torn_tail_count = 0
 
@@ -75,6 +78,7 @@ class Evidence:
             _clause("altered", self.altered),
             _clause("received after a durable acknowledgement", self.received_after_ack),
             f"{self.left_count} left in the queue" if self.left_count else "",
+            f"{self.damage_count} damaged places in the files" if self.damage_count else "",
         ]
         return [clause for clause in broken if clause]
 
@@ -90,6 +94,7 @@ class Evidence:
             ("altered", f"{len(self.altered):,}", "must be 0"),
             ("received after durable ack", f"{len(self.received_after_ack):,}", "must be 0"),
             ("left in the queue", f"{self.left_count:,}", "must be 0"),
+            ("damage found by verify", f"{self.damage_count:,}", "must be 0"),
             ("redelivered", f"{self.redelivered_count:,}", "killed before they were acknowledged"),
             ("recovery, median / max", self._recovery(), f"{len(self.opening_seconds)} openings after a kill{torn}"),
         ]

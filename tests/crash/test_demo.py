@@ -45,7 +45,7 @@ def test_the_demo_kills_both_processes_and_every_event_comes_out(tmp_path: Path)
     table = figures(output)
     assert table["events"] == table["received"] == "300"
     assert table["lost"] == table["altered"] == table["received after durable ack"] == "0"
-    assert table["left in the queue"] == "0"
+    assert table["left in the queue"] == table["damage found by verify"] == "0"
     assert 290 <= int(table["put, acknowledged"]) <= 300
     assert table["killed"] == "4 / 4"
     assert output.count("kill -9 producer") == output.count("kill -9 consumer") == 4

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast import Damage, Empty, FlushPolicy, PersistentQueue, VerifyReport, verify
+from holdfast import Damage, Empty, PersistentQueue, VerifyReport, verify
+from holdfast.persistence.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.frame_scanner import FrameScanner
+from holdfast.persistence.framing import Frame
 from holdfast.persistence.storage import OsStorage, Storage, write_whole
 from holdfast.queue import arguments
+from support.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 5200
 """Far below what the queue takes as a size, so that three files are a few KiB: see :func:`tiny_files_allowed`."""
 
-PER_FILE = 5
-"""Messages in each full data file of :func:`build`."""
+TAIL_COUNT = 3
+"""Messages in the last data file of :func:`build`."""
 
 
 def payload(offset: int) -> bytes:
@@ -95,6 +100,27 @@ class SmallQueue:
         byte = self.read(path)[position]
         self.patch(path, position, bytes((byte ^ 1 << bit,)))
 
+    def header(self, path: Path) -> DataFileHeader:
+        """Return the header of a data file."""
+        return DataFileHeader.decode(block_copies(self.read(path)), str(path))
+
+    def frames(self, path: Path) -> list[Frame]:
+        """Return the frames of an undamaged data file."""
+        file = self.storage.open(path, writable=False)
+        try:
+            scanner = FrameScanner(file, self.header(path).salt, FRAMES_START, file.size())
+            found = []
+            while scanner.position < file.size():
+                found.append(scanner.next())
+            return found
+        finally:
+            file.close()
+
+    def copy(self) -> SmallQueue:
+        """Return the same queue in a storage of its own; it has to be in a simulated one."""
+        assert isinstance(self.storage, SimulatedStorage)
+        return replace(self, storage=self.storage.crash_keeping_all())
+
     def open(self, mode: str = "both", group: str = "default") -> PersistentQueue:
         """Open it."""
         with tiny_files_allowed():
@@ -125,7 +151,7 @@ def build(root: Path, storage: Storage | None = None, *, file_count: int = 3, ta
         handle.put(payload(0), headers={"origin": "test"})
         while handle.stats().file_count < file_count:
             handle.put(payload(handle.stats().next_offset))
-        while handle.stats().next_offset < file_count * PER_FILE or handle.stats().next_offset % 2:
+        for _ in range(TAIL_COUNT - 1):
             handle.put(payload(handle.stats().next_offset))
         put_count = handle.stats().next_offset
         for _ in range(taken_count):
@@ -150,6 +176,25 @@ def drain(queue: SmallQueue, group: str = "default") -> Drained:
         recovery = handle.recovery
         depth = handle.stats().depth
     return Drained(taken, offsets(recovery.damage), recovery.damage, recovery.progress_damage, depth)
+
+
+def judge(queue: SmallQueue, group: str = "default") -> tuple[VerifyReport, Drained]:
+    """Verify a damaged queue, open and drain it, and hold both to the promises about damage.
+
+    No payload is wrong, every waiting message comes or is reported lost, ``verify`` and the reader agree on which are
+    lost, and nothing is left behind.
+    """
+    report = queue.verify()
+    drained = drain(queue, group)
+    waiting = frozenset(queue.waiting)
+    wrong = {offset: found for offset, found in drained.payloads.items() if found != payload(offset)}
+    assert not wrong, f"wrong payloads: {wrong}"
+    delivered = frozenset(drained.payloads)
+    assert waiting <= delivered | drained.lost, f"lost without a word: {sorted(waiting - delivered - drained.lost)}"
+    assert not delivered & drained.lost, f"reported lost, and delivered: {sorted(delivered & drained.lost)}"
+    assert lost_offsets(report) & waiting == drained.lost & waiting, f"{report}\n{drained.damage}"
+    assert drained.depth == 0, "a drained queue is empty"
+    return report, drained
 
 
 def offsets(damage: Iterable[Damage]) -> frozenset[int]:

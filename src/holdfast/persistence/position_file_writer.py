@@ -69,7 +69,10 @@ class PositionFileWriter:
         self._file_bytes = file_bytes
         self._sync_lock = threading.Lock()
         self._poison = Poison("the read side", directory)
-        self._generation = max(list_generations(storage, directory), default=0)
+        generations = list_generations(storage, directory)
+        if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
+            storage.sync_directory(directory)
+        self._generation = max(generations, default=0)
         self._file: File | None = None
         self._salt = self._slot = self._synced_slot = self._slots = 0
         self.end = 0

@@ -110,7 +110,7 @@ def _recover_tail(
             _make_durable(file, scan)
         tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, file if scan.clean else None)
         report = RecoveryReport(
-            clean=scan.clean,
+            clean=scan.clean or scan.is_settled(size),
             recovered_count=scan.recovered_count,
             rewritten_bytes=max(0, scan.end - scan.witness),
             torn_bytes=scan.torn_bytes,

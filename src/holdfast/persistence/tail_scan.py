@@ -65,6 +65,10 @@ class TailScan:
     clean: bool = False
     damage: list[Damage] = field(default_factory=list)
 
+    def is_settled(self, size: int) -> bool:
+        """Whether an earlier recovery has done all there is to do, and nothing was written since."""
+        return self.end == self.witness == size and not self.damage
+
 
 def scan_tail(file: File, header: DataFileHeader, path: Path, mark: WriteMark | None) -> TailScan:
     """Find the end of the log in its last data file.

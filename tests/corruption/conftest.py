@@ -1,0 +1,22 @@
+"""A closed queue of three data files to damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.simulated_storage import SimulatedStorage
+from support.small_queues import SmallQueue, build
+
+
+@pytest.fixture(scope="session")
+def template() -> SmallQueue:
+    """Return a closed queue of three data files, three of whose messages were taken; copy it, do not change it."""
+    return build(Path("/queue"), SimulatedStorage(), taken_count=3)
+
+
+@pytest.fixture
+def queue(template: SmallQueue) -> SmallQueue:
+    """Return such a queue to be damaged."""
+    return template.copy()
