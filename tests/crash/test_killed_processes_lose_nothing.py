@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+from holdfast import FlushPolicy
 from support.kill_oracle import Violation, judge
 from support.kill_work import Journal, drain, name_of, open_queue, work
 from support.processes import Child
-
-from holdfast import FlushPolicy
 
 ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "20"))
 WORK_SECONDS_MAX = 1.0

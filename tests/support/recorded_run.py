@@ -77,7 +77,8 @@ class RecordedRun:
         self.segments = [Segment(SimulatedStorage(), [Moment(0, "nothing")])]
         self._durable_count = 0
         self._durable_states: dict[str, int] = {}
-        self._put_commits = self._group_commits = 0
+        self._put_commits: list[int] = []
+        self._group_commits: list[int] = []
         self.group = "default"
         self.queue: PersistentQueue | None = None
 
@@ -101,7 +102,7 @@ class RecordedRun:
             self._create(group, 0)
         self.model.reopen()
         self.in_hand.clear()
-        self._put_commits = self._group_commits = 0
+        self._put_commits, self._group_commits = [], []
         self._durable_count = self.model.end
         if group in self.model.groups:
             self._note_progress(group, durable=True)
@@ -118,9 +119,8 @@ class RecordedRun:
         assert got == offsets, f"offsets {got}, not {offsets}"
         if self._last_data_file() != files_before:
             self._durable_count = before  # the file before is sealed
-        self._put_commits += 1
-        if self._is_due(self._put_commits):
-            self._durable_count = self.model.end
+        self._put_commits.append(self.model.end)
+        self._durable_count = max(self._durable_count, self._surely_synced(self._put_commits))
         self._return(f"put{sizes}")
 
     def get(self, count: int = 1) -> None:
@@ -203,8 +203,10 @@ class RecordedRun:
     def _last_data_file(self) -> str:
         return max(self.storage.list(ROOT / "data"), default="")
 
-    def _is_due(self, commits: int) -> bool:
-        return self.policy.commits is not None and commits % self.policy.commits == 0
+    def _surely_synced(self, commits: list[int]) -> int:
+        """Return the last commit that the policy promises to have synced: fewer than ``commits`` of it wait for one."""
+        due = self.policy.commits
+        return commits[-due] if due is not None and len(commits) >= due else 0
 
     def _begin_group(self) -> None:
         """The default group begins to exist at its first use."""
@@ -229,8 +231,10 @@ class RecordedRun:
             self._durable_states[name] = len(states) - 1
 
     def _return_finished(self, call: str) -> None:
-        self._group_commits += 1
-        self._note_progress(self.group, durable=self._is_due(self._group_commits))
+        self._note_progress(self.group)
+        self._group_commits.append(len(self.states[self.group]) - 1)
+        synced = self._surely_synced(self._group_commits)
+        self._durable_states[self.group] = max(self._durable_states[self.group], synced)
         self._return(call)
 
     def _make_all_durable(self) -> None:

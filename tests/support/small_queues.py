@@ -124,9 +124,7 @@ class SmallQueue:
     def open(self, mode: str = "both", group: str = "default") -> PersistentQueue:
         """Open it."""
         with tiny_files_allowed():
-            return PersistentQueue(
-                self.root, mode=mode, group=group, data_file_bytes=FILE_BYTES, storage=self.storage
-            )
+            return PersistentQueue(self.root, mode=mode, group=group, data_file_bytes=FILE_BYTES, storage=self.storage)
 
     def verify(self) -> VerifyReport:
         """Verify it."""

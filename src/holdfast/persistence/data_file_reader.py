@@ -20,7 +20,6 @@ from holdfast.persistence.format import (
     FRAME_SIZE_END,
     FRAMES_START,
     KIND_MESSAGE,
-    SEAL_TRAILER,
     STX,
 )
 from holdfast.persistence.frame_scanner import FrameScanner
@@ -29,7 +28,7 @@ from holdfast.persistence.layout import DataFileName, check_header, is_missing, 
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
-from holdfast.persistence.seal import Seal
+from holdfast.persistence.sealed_file import read_seal
 from holdfast.persistence.storage import File, Storage
 
 _BODY_BYTES = FRAME_BODY.size
@@ -63,6 +62,8 @@ class QueueFileReader:
     ----------
     next_offset : int
         Offset of the record that comes next.
+    recheck : bool
+        As above; may change.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class QueueFileReader:
         self._files = files
         self._queue_id = queue_id
         self._on_loss = on_loss
-        self._recheck = recheck
+        self.recheck = recheck
         self.next_offset = 0
         self._file: File | None = None
         self._name = DataFileName(0, 0)
@@ -190,16 +191,8 @@ class QueueFileReader:
     def _indexed_position(self, offset: int) -> tuple[int, int] | None:
         """Return offset and position of an indexed record at or before ``offset``, from the file's seal."""
         assert self._file is not None
-        size = self._file.size()
-        trailer = self._file.read_at(SEAL_TRAILER.size, size - SEAL_TRAILER.size)
-        frame_size = int.from_bytes(trailer, "little")
-        if not FRAME_HEADER_BYTES < frame_size <= size - FRAMES_START:
-            return None
-        try:
-            frame = FrameScanner(self._file, self._header.salt, size - frame_size, size).next()
-            entry = Seal.decode(frame.payload).position_before(offset - self._header.first_offset)
-        except (FrameError, ValueError):
-            return None
+        seal = read_seal(self._file, self._header)
+        entry = seal.position_before(offset - self._header.first_offset) if seal is not None else None
         return (self._header.first_offset + entry[0], entry[1]) if entry else None
 
     # -- Reading -----------------------------------------------------------------------------------------------------
@@ -225,7 +218,7 @@ class QueueFileReader:
 
     def _finish_log(self, end: LogEnd) -> None:
         """Report the offsets at the end of the log that recovery passed over, because somebody may have seen them."""
-        if self._name.sequence == end[0] and (self._file is not None or not self._recheck):
+        if self._name.sequence == end[0] and (self._file is not None or not self.recheck):
             lost = range(self.next_offset, end[2])
             path = self._files.path(self._name)
             self._on_loss(Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "given once, and not in the log"))
@@ -233,7 +226,7 @@ class QueueFileReader:
 
     def _finish_missing(self, end: LogEnd) -> None:
         """Report the offsets of a last data file that is not there."""
-        if self.next_offset < end[2] and not self._recheck and self._files.named(end[0]) is None:
+        if self.next_offset < end[2] and not self.recheck and self._files.named(end[0]) is None:
             lost = range(self.next_offset, end[2])
             self._lose(self._files.path(self._name).parent, 0, 0, lost, "the last data file is missing")
             self.next_offset = end[2]
@@ -305,7 +298,7 @@ class QueueFileReader:
         self._at = 0
         if self._position + size > limit:
             return False
-        if self._recheck and self._was_reused():
+        if self.recheck and self._was_reused():
             self._buffer = b""
         return len(self._buffer) >= size
 
@@ -324,7 +317,7 @@ class QueueFileReader:
     def _pass_damage(self, limit: int, end: LogEnd) -> None:
         """Report what does not verify at the position, and go on at the next frame that does."""
         assert self._file is not None
-        if self._recheck and self._was_reused():
+        if self.recheck and self._was_reused():
             self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
             return
         first = self._header.first_offset

@@ -236,8 +236,11 @@ class QueueFileWriter:
     def _undo(self, position: int, index: int, error: BaseException) -> NoReturn:
         """Take a failed append back, on the disk and in memory, before anything else is appended; else poison."""
         assert self._file is not None
+        if self.end[1] > position:  # interrupted behind the last step: it is whole on the disk and in memory
+            raise error
         try:
             with self._sync_lock:  # two syncs at once on one handle could share one error between them
+                self._poison.check()
                 self._file.truncate(position)
                 self._file.sync()
             self._position, self._index = position, index
@@ -347,6 +350,7 @@ class QueueFileWriter:
             if self._file is not None:
                 self._append_control(KIND_SEAL, 0, seal)
             with self._sync_lock:
+                self._poison.check()  # a sync of the old file may have failed meanwhile, and is never tried again
                 self._switch(file, header)
         except BaseException:
             file.close()

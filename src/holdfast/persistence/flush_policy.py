@@ -39,7 +39,7 @@ class FlushPolicy:
 
     @classmethod
     def never(cls) -> FlushPolicy:
-        """Leave it to the operating system: survives ``kill -9``, and power loss only up to the last sealed file."""
+        """Leave it to the operating system: survives ``kill -9``; power loss costs what is in the last file."""
         return cls(None, None)
 
     @property

@@ -108,6 +108,8 @@ count, timestamp, synced mark (entries known synced), end position in the data f
 
 ENTRY_BODY = struct.Struct("<BBHQQQQQQII")
 ENTRY_CRC = struct.Struct("<I")
+ENTRY_GENERATION = struct.Struct("<I")
+"""The last four bytes of an entry."""
 
 ENTRY_FLOOR = 1
 """Checkpoint: everything below ``first offset`` is done; ``count`` is how many were lost to damage so far."""

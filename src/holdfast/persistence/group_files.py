@@ -22,8 +22,11 @@ from holdfast.persistence.layout import (
     read_document,
     write_document,
 )
+from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import Storage
 
 DEFAULT_GROUP = "default"
@@ -32,7 +35,9 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """What ``group.json`` says: the name, the id of this life of the group, and the offset where it started.
+    """What ``group.json`` says: the name, the id of this life of the group, and where it started.
+
+    That is an offset, and ranges of offsets behind it that had been retired already: none of the group's business.
 
     Where it is damaged, ``damage`` says so, and the rest is what the group's position files say.
     """
@@ -40,7 +45,15 @@ class GroupInfo:
     name: str
     group_id: bytes
     start_offset: int
+    retired: tuple[range, ...] = ()
     damage: tuple[Damage, ...] = ()
+
+    def initial_progress(self) -> GroupProgress:
+        """Return what the group had to do with nothing of when it started."""
+        progress = GroupProgress(self.start_offset)
+        for offsets in self.retired:
+            progress.finish(offsets.start, len(offsets))
+        return progress
 
 
 @contextmanager
@@ -57,7 +70,8 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
     """Return what is known of a group, or None where it does not exist."""
     try:
         document = read_document(storage, directory.group(name) / "group.json")
-        return GroupInfo(name, bytes.fromhex(document["group_id"]), int(document["start_offset"]))
+        retired = tuple(range(first, end) for first, end in document["retired"])
+        return GroupInfo(name, bytes.fromhex(document["group_id"]), int(document["start_offset"]), retired)
     except CorruptionError as error:
         return _rebuild_group(storage, directory, name, str(error))
     except OSError as error:
@@ -78,17 +92,17 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
             continue
         finally:
             file.close()
-    return GroupInfo(name, group_id, 0, (Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
+    return GroupInfo(name, group_id, 0, damage=(Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
 
 
-def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, start_offset: int) -> GroupInfo:
+def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, files: LogFiles) -> GroupInfo:
     """Write a damaged ``group.json`` anew; the caller holds the group's lock.
 
-    ``start_offset`` is the oldest message that is still there: where no position file says more, the group starts over.
+    Where no position file says more, the group starts over, at the oldest message that is still there.
     """
-    fields = {"format": FORMAT_VERSION, "group_id": group.group_id.hex(), "start_offset": start_offset}
-    write_document(storage, directory.group(group.name) / "group.json", fields)
-    return replace(group, start_offset=start_offset)
+    repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(storage, files)))
+    _write(storage, directory, repaired)
+    return repaired
 
 
 def list_groups(storage: Storage, directory: QueueDirectory) -> list[GroupInfo]:
@@ -111,18 +125,25 @@ def require_group(storage: Storage, directory: QueueDirectory, name: str) -> Gro
     return group
 
 
-def write_group(storage: Storage, directory: QueueDirectory, name: str, start_offset: int) -> GroupInfo:
-    """Make a group, durably; the caller holds the groups lock."""
-    path = directory.group(name)
-    storage.make_directory(path)
+def write_group(
+    storage: Storage, directory: QueueDirectory, name: str, files: LogFiles, start_offset: int
+) -> GroupInfo:
+    """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile."""
+    storage.make_directory(directory.group(name))
     storage.sync_directory(directory.groups)
-    group = GroupInfo(name, random_id(), start_offset)
-    write_document(
-        storage,
-        path / "group.json",
-        {"format": FORMAT_VERSION, "group_id": group.group_id.hex(), "start_offset": start_offset},
-    )
+    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(storage, files)))
+    _write(storage, directory, group)
     return group
+
+
+def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:
+    fields = {
+        "format": FORMAT_VERSION,
+        "group_id": group.group_id.hex(),
+        "start_offset": group.start_offset,
+        "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
+    }
+    write_document(storage, directory.group(group.name) / "group.json", fields)
 
 
 def remove_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
@@ -139,4 +160,4 @@ def progress_reader(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, group: GroupInfo
 ) -> PositionFileReader:
     """Return a reader of a group's progress."""
-    return PositionFileReader(storage, directory.group(group.name), queue_id, group.group_id, group.start_offset)
+    return PositionFileReader(storage, directory.group(group.name), queue_id, group.group_id, group.initial_progress)

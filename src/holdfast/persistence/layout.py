@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence import locks
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
@@ -30,6 +32,7 @@ from holdfast.persistence.storage import Storage, storage_error, write_whole
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
 _POSITION_FILE = re.compile(r"(\d{10,})\.position")
+_CREATE_SECONDS = 60.0
 _TOP_LEVEL = frozenset({"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare"})
 
 
@@ -163,7 +166,7 @@ def open_directory(
                 raise QueueNotFoundError(f"no queue at {root}; open it with mode='both' to make one", path=str(root))
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
-            return directory, _create(storage, directory), True
+            return directory, *_create(storage, directory)
         queue_id = _read_identity(storage, directory, repair=create)
         if create:
             storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
@@ -204,17 +207,27 @@ def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names
         )
 
 
-def _create(storage: Storage, directory: QueueDirectory) -> bytes:
-    """Make the directories, durably, then ``queue.json`` as the last step: a queue exists once it is there."""
+def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
+    """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there.
+
+    Of several processes that find no queue one makes it; the others find it made.
+    """
     check_name(directory.root.name, "queue")
-    storage.make_directory(directory.root)
-    for path in (directory.data, directory.groups, directory.spare):
+    for path in (directory.root, directory.data, directory.groups, directory.spare):
         storage.make_directory(path)
-    storage.sync_directory(directory.root)
+    storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
     storage.sync_directory(directory.root.parent)
-    queue_id = random_id()
-    _write_identity(storage, directory, queue_id)
-    return queue_id
+    lock = locks.acquire(
+        storage, directory.groups_lock, SystemClock(), timeout=_CREATE_SECONDS, what="the making of a queue"
+    )
+    try:
+        if "queue.json" in storage.list(directory.root):
+            return _read_identity(storage, directory, repair=False), False
+        queue_id = random_id()
+        _write_identity(storage, directory, queue_id)
+        return queue_id, True
+    finally:
+        lock.release()
 
 
 def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:

@@ -43,19 +43,24 @@ class SideLock:
 
     def release(self) -> None:
         """Let the next owner in."""
+        with _gate:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the handle; the caller holds the gate."""
         _open_locks.discard(self)
         self._file.close()
 
 
 # A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
-# them all: those of threads that were just then taking one too, hence the gate.
+# them all: those too that other threads were just taking or letting go of, hence the gate.
 _open_locks: set[SideLock] = set()
 _gate = threading.Lock()
 
 
 def _forget_all() -> None:
     for lock in list(_open_locks):
-        lock.release()
+        lock.forget()
     _gate.release()
 
 

@@ -6,6 +6,7 @@ entry reading stops: it is the torn end, or one that is being written just now.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -15,6 +16,8 @@ from holdfast.persistence.format import (
     ENTRY_FLAG_CHECKPOINT,
     ENTRY_FLAG_FIRST,
     ENTRY_FLAG_LAST,
+    ENTRY_FLOOR,
+    ENTRY_GENERATION,
     FRAMES_START,
 )
 from holdfast.persistence.layout import is_missing, list_generations, position_file
@@ -33,8 +36,8 @@ class PositionFileReader:
         Where the group's files are.
     queue_id, group_id : bytes
         Whose they must be.
-    start_offset : int
-        Where the group started: its progress while it has no position file.
+    initial : callable
+        Makes the progress of a group that has just started: what holds while it has no position file.
 
     Attributes
     ----------
@@ -46,17 +49,20 @@ class PositionFileReader:
         Entries and files that could not be read.
     """
 
-    def __init__(self, storage: Storage, directory: Path, queue_id: bytes, group_id: bytes, start_offset: int) -> None:
+    def __init__(
+        self, storage: Storage, directory: Path, queue_id: bytes, group_id: bytes, initial: Callable[[], GroupProgress]
+    ) -> None:
         self._storage = storage
         self._directory = directory
         self._ids = (queue_id, group_id)
-        self._start_offset = start_offset
-        self.progress = GroupProgress(start_offset)
+        self._initial = initial
+        self.progress = initial()
         self.generation = 0
         self.damage: list[Damage] = []
         self._salt = 0
         self._next = 0
         self._run: list[Entry] = []
+        self._has_floor = False
 
     def refresh(self) -> GroupProgress:
         """Take up what was written since the last time, and return the progress.
@@ -99,7 +105,9 @@ class PositionFileReader:
             self._take(path, file.read_at(max(0, file.size() - start), start))
         finally:
             file.close()
-        return True
+        if not self._has_floor:
+            self.damage.append(Damage(path, FRAMES_START, 0, range(0), DAMAGED, "the checkpoint has lost its floor"))
+        return self._has_floor
 
     def _begin(self, path: Path, generation: int, start: bytes) -> bool:
         try:
@@ -109,8 +117,9 @@ class PositionFileReader:
             return False
         if (header.queue_id, header.group_id) != self._ids or header.generation != generation:
             return False
-        self.progress = GroupProgress(self._start_offset)
+        self.progress = self._initial()
         self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []
+        self._has_floor = False
         return True
 
     def _take(self, path: Path, data: bytes) -> None:
@@ -133,13 +142,18 @@ class PositionFileReader:
             if entry.flags & (ENTRY_FLAG_LAST | ENTRY_FLAG_CHECKPOINT):
                 for member in self._run:
                     member.change.apply_to(self.progress)
+                    self._has_floor |= member.change.kind == ENTRY_FLOOR
                 self._run = []
 
     def _was_synced(self, data: bytes, at: int) -> bool:
         """Whether a good entry behind a bad one says that the bad one was on the disk once."""
         if not data[at:].strip(b"\0"):
             return False
+        generation = ENTRY_GENERATION.pack(self.generation & 0xFFFFFFFF)
         for ahead in range(1, (len(data) - at) // ENTRY.size):
+            entry_end = at + (ahead + 1) * ENTRY.size
+            if data[entry_end - ENTRY_GENERATION.size : entry_end] != generation:
+                continue  # of an older life of this file: cheap to see, and there may be thousands
             entry = decode_entry(data, at + ahead * ENTRY.size, self._salt, self._next + ahead)
             if entry is not None and (entry.synced_mark > self._next or entry.flags & ENTRY_FLAG_CHECKPOINT):
                 return True

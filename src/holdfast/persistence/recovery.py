@@ -105,7 +105,7 @@ def _recover_tail(
         check_header(header, name, queue_id, path)
         if mark is not None and mark.file_id != header.file_id:
             mark = None
-        scan = scan_tail(file, header, path, mark)
+        scan, size = scan_tail(file, header, path, mark), file.size()
         if not scan.clean:
             _make_durable(file, scan)
         tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, file if scan.clean else None)

@@ -28,9 +28,10 @@ class Seal:
     message_count : int
         Messages in the file.
     timestamp_min_ns, timestamp_max_ns : int
-        Of the file's messages; both 0 where there is none.
+        Of the file's messages; both 0 where there is none. The smallest is a lower bound where the file was closed and
+        opened again in between.
     entries : tuple of (int, int)
-        Index of a message and the position of its frame, ascending, about one every 64 KiB.
+        Index of a message and the position of its frame, ascending, about one every 64 KiB since the file was opened.
     """
 
     message_count: int

@@ -1,7 +1,8 @@
 """``write.mark``: where the written and the synced end of the log are now. docs/format.md, "write.mark".
 
 The writer overwrites it in place; it is never synced for its own sake. Other processes read no further than it says,
-and recovery starts at its synced end. A mark that does not verify says nothing: recovery then scans from the last seal.
+and recovery starts at its synced end. A mark that does not verify says nothing: recovery then scans
+the last file from its first frame.
 """
 
 from __future__ import annotations

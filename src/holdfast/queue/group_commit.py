@@ -33,7 +33,7 @@ class GroupCommit:
     def __init__(self, sync: Callable[[], int]) -> None:
         self._sync = sync
         self._condition = threading.Condition(threading.Lock())
-        self._leading = False
+        self._leader: int | None = None
         self._waiting = 0
         self._shared = 1
         self._sync_seconds = 0.0
@@ -58,6 +58,7 @@ class GroupCommit:
         finally:
             with self._condition:
                 self._waiting -= 1
+                self._resign()
 
     def _is_pending(self, ticket: int) -> bool:
         """Wait until ``ticket`` is durable (False) or it is this thread's turn to lead (True)."""
@@ -68,8 +69,8 @@ class GroupCommit:
                         f"the sync that this commit shared failed ({self._failure}); nobody knows what is on the disk: "
                         "reopen the queue and look"
                     ) from self._failure
-                if not self._leading:
-                    self._leading = True
+                if self._leader is None:
+                    self._leader = threading.get_ident()
                     return True
                 self._condition.wait()
             return False
@@ -90,8 +91,13 @@ class GroupCommit:
             with self._condition:
                 self._durable = max(self._durable, covered)
                 self._failure = self._failure or failure
-                self._leading = False
-                self._condition.notify_all()
+                self._resign()
+
+    def _resign(self) -> None:
+        """Let somebody else lead, if this thread does; also where it was interrupted before it had begun."""
+        if self._leader == threading.get_ident():
+            self._leader = None
+            self._condition.notify_all()
 
     def _gather(self) -> None:
         """Give the threads that shared the last sync a moment to commit again."""

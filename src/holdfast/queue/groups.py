@@ -73,7 +73,7 @@ class Groups:
             with groups_locked(self._storage, self._directory, self._clock):
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
-                    group = write_group(self._storage, self._directory, name, self._start_offset(start))
+                    group = write_group(self._storage, self._directory, name, self._files, self._start_offset(start))
                 return group.start_offset
         except OSError as error:
             raise storage_error(error, "making a group", self._path(name)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from holdfast.messages import Message
 from holdfast.persistence.data_file_reader import QueueFileReader
@@ -85,5 +86,6 @@ class LookSide:
         self._source.close()
 
     def _note(self, damage: Damage) -> None:
-        if damage not in self.damage:
-            self.damage.append(damage)
+        missed = self._positions.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+        found = [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
+        self.damage += [item for item in found if item not in self.damage]

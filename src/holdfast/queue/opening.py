@@ -38,6 +38,7 @@ from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.recovery import RecoveredLog, recover_log
 from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
@@ -99,8 +100,9 @@ class Opening:
             if isinstance(error, OSError):
                 raise storage_error(error, "opening the queue", root) from error
             raise
-        for line in str(self.report).splitlines() if not self.report.clean else ():
-            logger.warning("opening %s: %s", root, line)
+        if not self.report.clean:
+            level = logging.WARNING if self.report.damage or self.report.progress_damage else logging.INFO
+            logger.log(level, "opening %s: %s", root, self.report)
 
     def _open_sides(self) -> None:
         options = self._options
@@ -195,7 +197,7 @@ class Opening:
             group = self._find_own_group()  # whoever had the lock may have begun the default group, or deleted ours
             source = self._source()
             books = self._open_books(group) if group is not None else None
-            progress = books.progress if books is not None else GroupProgress(self.files.first_offset)
+            progress = books.progress if books is not None else self._unused_group().initial_progress()
             self.read_side = ReadSide(
                 source,
                 lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
@@ -216,22 +218,30 @@ class Opening:
         if name != DEFAULT_GROUP and self._is_new:
             with self._groups_locked():
                 group = find_group(self._storage, self.directory, name)
-                return group or write_group(self._storage, self.directory, name, 0)
+                return group or write_group(self._storage, self.directory, name, self.files, 0)
         if name != DEFAULT_GROUP:
             return require_group(self._storage, self.directory, name)
         return find_group(self._storage, self.directory, name)
+
+    def _unused_group(self) -> GroupInfo:
+        """Return what the default group would be if it began now."""
+        return GroupInfo(
+            DEFAULT_GROUP, bytes(16), self.files.first_offset, tuple(retired_ranges(self._storage, self.files))
+        )
 
     def _begin_default_group(self) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
         with self._groups_locked():
             self.files.refresh()
             group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # made with ``groups.create`` meanwhile
-            return group or write_group(self._storage, self.directory, DEFAULT_GROUP, self.files.first_offset)
+            return group or write_group(
+                self._storage, self.directory, DEFAULT_GROUP, self.files, self.files.first_offset
+            )
 
     def _open_books(self, group: GroupInfo) -> GroupBooks:
         options = self._options
         if group.damage:
-            group = repair_group(self._storage, self.directory, group, self.files.first_offset)
+            group = repair_group(self._storage, self.directory, group, self.files)
         reader = self._reader_of(group)
         progress = reader.refresh()
         self.report = replace(
@@ -322,7 +332,7 @@ class Opening:
         group = find_group(self._storage, self.directory, name)
         if group is None and name != DEFAULT_GROUP:
             group = require_group(self._storage, self.directory, name)
-        positions = self._reader_of(group or GroupInfo(name, bytes(16), self.files.first_offset))
+        positions = self._reader_of(group or self._unused_group())
         self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), positions)
 
 

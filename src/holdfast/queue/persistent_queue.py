@@ -209,6 +209,7 @@ class PersistentQueue:
             raise TypeError("put_many takes several payloads; put takes one")
         batch = [payload if type(payload) is bytes else as_bytes(payload) for payload in payloads]
         if not batch:
+            self._check_open()
             return range(side.next_offset, side.next_offset)
         largest = max(batch, key=len)
         if len(largest) > self._record_bytes_max:

@@ -72,10 +72,13 @@ class ReadSide:
         self._returned: list[Record] = []
         self._in_flight: dict[int, Delivery] = {}
         self._losses: list[Damage] = []
+        self._must_read_anew = False
+        self._read_before = 0
         self._refusal: Callable[[], Exception] | None = None
         self._draining = False
         self.damage: list[Damage] = []
         self.room = Doorbell()
+        self._reader.recheck = books is None
         self._reader.seek(progress.floor, progress.hint)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
@@ -104,13 +107,14 @@ class ReadSide:
                 if self._refusal is not None:
                     raise self._refusal()
                 self._start()
-                records = self._next_records(count_max)
-                if records:
-                    try:
+                records: list[Record] = []
+                try:
+                    records = self._next_records(count_max)
+                    if records:
                         return hand_out(records)
-                    except BaseException:
-                        self._give_back(records)
-                        raise
+                except BaseException:
+                    self._take_back(records)
+                    raise
                 if self._draining:
                     raise ShutDown
             left = None if deadline is None else deadline - time.monotonic()
@@ -127,13 +131,14 @@ class ReadSide:
         )
 
     def _start(self) -> None:
-        """Open the books at the first take, and go to where they say."""
+        """Open the books at the first take, and go to where they say; again after a take was cut short."""
         if self._books is None:
             self._books = self._open_books()
-            if self._books.progress.floor != self._progress.floor:
-                self._ready.clear()
-                self._reader.seek(self._books.progress.floor, self._books.progress.hint)
             self._progress = self._books.progress
+            self._reader.recheck = False  # from here on the group pins what it has not finished
+            self._must_read_anew = True
+        if self._must_read_anew:
+            self._read_anew()
 
     def _next_records(self, count_max: int) -> list[Record]:
         """Return the next messages: those given back first, then in offset order."""
@@ -159,11 +164,25 @@ class ReadSide:
             if self._books is not None:
                 self._note_losses(self._books)
                 self._books.pass_files(reader.name)
-            if records and records[0][0] < progress.finished_end:
-                records = [record for record in records if not progress.is_finished(record[0])]
+            if records and records[0][0] < max(progress.finished_end, self._read_before):
+                taken = self._in_flight
+                records = [item for item in records if item[0] not in taken and not progress.is_finished(item[0])]
             if records or reader.next_offset == before:
                 return records
         return []
+
+    def _take_back(self, records: Sequence[Record]) -> None:
+        """Undo a take that was cut short, wherever it was: the next one reads what is unfinished from the log again."""
+        for record in records:
+            self._in_flight.pop(record[0], None)
+        self._must_read_anew = True
+
+    def _read_anew(self) -> None:
+        self._read_before = max(self._read_before, self._reader.next_offset)
+        self._ready.clear()
+        self._returned.clear()
+        self._reader.seek(self._progress.floor, self._progress.hint)
+        self._must_read_anew = False
 
     def _give_back(self, records: Sequence[Record]) -> None:
         for record in records:

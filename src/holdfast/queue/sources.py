@@ -12,8 +12,8 @@ from typing import Protocol
 
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.storage import Storage
-from holdfast.persistence.write_mark import read_write_mark
+from holdfast.persistence.storage import File, Storage
+from holdfast.persistence.write_mark import WriteMark, read_write_mark
 from holdfast.queue.doorbell import Doorbell
 
 _POLL_SECONDS_MIN = 0.001
@@ -62,7 +62,9 @@ class RemoteSource:
     """The writer is another process, or nobody just now: its end stands in ``write.mark``."""
 
     def __init__(self, storage: Storage, path: Path, queue_id: bytes, files: LogFiles) -> None:
-        self._mark = storage.open(path, create=True)
+        self._storage = storage
+        self._path = path
+        self._mark: File | None = None
         self._queue_id = queue_id
         self._files = files
         self._bell = Doorbell()
@@ -71,13 +73,21 @@ class RemoteSource:
 
     @property
     def end(self) -> LogEnd:
-        mark = read_write_mark(self._mark, self._queue_id)
+        mark = self._read_mark()
         if mark is not None and mark.sequence:
             name = self._files.named(mark.sequence)
             if name is not None:
                 position, count = mark.visible
                 self._last = max(self._last, (mark.sequence, position, name.first_offset + count))
         return self._last
+
+    def _read_mark(self) -> WriteMark | None:
+        if self._mark is None:
+            try:
+                self._mark = self._storage.open(self._path, writable=False)
+            except FileNotFoundError:  # nobody has written yet
+                return None
+        return read_write_mark(self._mark, self._queue_id)
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Poll with back-off: from 1 ms after the last arrival up to 20 ms."""
@@ -92,4 +102,5 @@ class RemoteSource:
         self._bell.ring()
 
     def close(self) -> None:
-        self._mark.close()
+        if self._mark is not None:
+            self._mark.close()

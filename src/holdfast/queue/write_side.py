@@ -58,6 +58,7 @@ class WriteSide:
         self._unsynced_since: float | None = None
         self._marked_end = writer.end
         self._seen_end = writer.end
+        self._moved_at = 0.0
         self._refusal: Callable[[], Exception] | None = None
         self.arrivals = Doorbell()
         self.bounds: Bounds | None = None
@@ -172,14 +173,20 @@ class WriteSide:
         end = writer.end
         moved = end != self._seen_end
         self._seen_end = end
+        now = time.monotonic()
+        if moved:
+            self._moved_at = now
         if not self._synced_only:
             writer.publish()
             if self._is_sync_due():
                 writer.sync()
         if moved or (self._policy.seconds is not None and writer.end != writer.synced):
             return True
-        if self._policy.commits is not None and end != self._marked_end:
-            self._leave_mark()
+        if self._policy.commits is None or end == self._marked_end:
+            return False
+        if now - self._moved_at < _IDLE_SECONDS:
+            return True
+        self._leave_mark()
         return False
 
     def _is_sync_due(self) -> bool:

@@ -6,21 +6,22 @@ Each test runs a script in a process of its own, since forking beside threads is
 from pathlib import Path
 
 import pytest
+
 from support.processes import run_script
 
 OPENING = """
-import faulthandler, os, select, sys, threading, time, warnings
+import os, signal, sys, threading, time, warnings
 from pathlib import Path
 from holdfast import *
 
-faulthandler.dump_traceback_later(40, exit=True)
+signal.alarm(40)
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # forking beside threads is what this is about
 path = Path(sys.argv[1]) / "orders"
 
 def in_child(work):
     pid = os.fork()
     if pid == 0:
-        faulthandler.dump_traceback_later(20, exit=True)  # a hang in the child fails too
+        signal.alarm(20)  # a hang in the child fails too
         status = 1
         try:
             work()
@@ -187,7 +188,9 @@ def test_closing_in_the_parent_frees_the_lock_while_a_child_still_lives(tmp_path
     script = """
 queue = PersistentQueue(path)
 reader, writer = os.pipe()
-pid = in_child(lambda: os.read(reader, 1))
+born, say = os.pipe()
+pid = in_child(lambda: (os.write(say, b"x"), os.read(reader, 1)))
+os.read(born, 1)
 queue.close()
 assert not is_locked()
 os.write(writer, b"x")
@@ -199,7 +202,6 @@ assert ended(pid) == 0
 def test_a_lock_is_free_once_its_owner_has_died_though_a_child_of_it_lives_on(tmp_path: Path) -> None:
     """Workers that outlive a killed application do not keep its queue from the next one."""
     script = """
-import signal
 reader, writer = os.pipe()
 said, say = os.pipe()
 
@@ -234,8 +236,9 @@ stop = threading.Event()
 
 def lock_and_unlock(name):
     while not stop.is_set():
-        lock = try_acquire(OsStorage(), path / name)
-        assert lock is not None, "a child holds the lock"
+        deadline = time.monotonic() + 5  # a child lets go as its first act, a moment after its birth
+        while (lock := try_acquire(OsStorage(), path / name)) is None:
+            assert time.monotonic() < deadline, "a child holds the lock"
         lock.release()
 
 failures = []

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.processes import Child, Signal, child
 
 from holdfast import (
     Empty,
@@ -22,6 +21,7 @@ from holdfast import (
     QueueLockedError,
     RetryableError,
 )
+from support.processes import Child, Signal, child
 
 
 @contextmanager

@@ -1,0 +1,109 @@
+"""One entry of a position file."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.persistence.format import (
+    ENTRY,
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLAG_CHECKPOINT,
+    ENTRY_FLAG_FIRST,
+    ENTRY_FLAG_LAST,
+    ENTRY_FLOOR,
+    ENTRY_LOST,
+)
+from holdfast.persistence.position_entry import Change, checkpoint, decode_entry, encode_entry, run_flags
+from holdfast.persistence.progress import GroupProgress
+
+SALT = 99
+
+
+def encoded(change: Change, number: int = 5, salt: int = SALT) -> bytes:
+    """Return an entry."""
+    return encode_entry(
+        salt, change, number=number, flags=3, timestamp_ns=10**18, synced_mark=4, generation=2**33 + 1
+    )
+
+
+@given(
+    st.sampled_from([ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST]),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**64 - 1),
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)),
+    st.integers(0, 2**16 - 1),
+)
+def test_an_entry_comes_back(kind: int, first: int, count: int, hint: tuple[int, int], deliveries: int) -> None:
+    """Every field survives encoding, in 64 bytes."""
+    change = Change(kind, first, count, hint, deliveries)
+    raw = encoded(change)
+    assert len(raw) == ENTRY.size == 64
+    entry = decode_entry(b"x" + raw, 1, SALT, 5)
+    assert entry is not None
+    assert (entry.number, entry.flags, entry.synced_mark, entry.change) == (5, 3, 4, change)
+
+
+def test_a_delivery_count_stops_at_its_largest() -> None:
+    """A message that was delivered 70,000 times is not written as one delivered 4,464 times."""
+    entry = decode_entry(encoded(Change(ENTRY_DELIVERED, 0, 1, (0, 0), 70_000)), 0, SALT, 5)
+    assert entry is not None
+    assert entry.change.delivery_count == 65_535
+
+
+def test_every_flipped_bit_of_an_entry_is_found() -> None:
+    """It is read as what was written, or not at all."""
+    raw = encoded(Change(ENTRY_DONE, 7, 3, (1, 5000)))
+    for bit in range(8 * len(raw)):
+        broken = bytearray(raw)
+        broken[bit // 8] ^= 1 << bit % 8
+        assert decode_entry(bytes(broken), 0, SALT, 5) is None
+
+
+def test_an_entry_of_another_place_file_or_kind_is_refused() -> None:
+    """A stale one of an older generation, one in the wrong slot, one that is cut off, and an unknown kind."""
+    change = Change(ENTRY_DONE, 7, 3, (1, 5000))
+    assert decode_entry(encoded(change), 0, SALT + 1, 5) is None
+    assert decode_entry(encoded(change), 0, SALT, 6) is None
+    assert decode_entry(encoded(change)[:-1], 0, SALT, 5) is None
+    assert decode_entry(encoded(Change(9, 7, 3, (1, 5000))), 0, SALT, 5) is None
+
+
+def test_flags_of_a_run_say_first_last_and_checkpoint() -> None:
+    """So that a run counts whole or not at all."""
+    assert run_flags(0, 1) == ENTRY_FLAG_FIRST | ENTRY_FLAG_LAST
+    assert [run_flags(number, 3) for number in range(3)] == [ENTRY_FLAG_FIRST, 0, ENTRY_FLAG_LAST]
+    assert run_flags(1, 3, is_checkpoint=True) == ENTRY_FLAG_CHECKPOINT
+
+
+@given(
+    st.integers(0, 20),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=20),
+    st.dictionaries(st.integers(0, 60), st.integers(1, 3), max_size=20),
+    st.integers(0, 5),
+)
+def test_a_checkpoint_says_all_of_the_progress(
+    floor: int, runs: list[tuple[int, int]], deliveries: dict[int, int], lost: int
+) -> None:
+    """Applied to a group at its start it gives the same, also where one of its two floors is missing."""
+    progress = GroupProgress(floor)
+    for first, count in runs:
+        progress.finish(first, count, (1, first + count))
+    for offset, count in deliveries.items():
+        if not progress.is_finished(offset):
+            progress.deliver(offset, 1, count)
+    progress.lost_count = lost
+    changes = checkpoint(progress)
+    for kept in (changes, changes[1:], changes[:-1]):
+        again = GroupProgress()
+        for change in kept:
+            change.apply_to(again)
+        assert (again.floor, again.finished_count, again.lost_count) == (
+            progress.floor,
+            progress.finished_count,
+            progress.lost_count,
+        )
+        assert list(again.runs()) == list(progress.runs())
+        assert again.deliveries == progress.deliveries
+        assert again.hint == progress.hint

@@ -1,0 +1,85 @@
+"""``write.mark`` says where the log ends, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.format import WRITE_MARK_BYTES
+from holdfast.persistence.write_mark import WriteMark, WriteMarkFile, read_write_mark
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedFile, SimulatedStorage
+from support.storage_runs import durable_file
+
+QUEUE_ID = b"q" * 16
+MARK = WriteMark(QUEUE_ID, b"f" * 16, 3, 9000, 40, 8000, 30, 10**18, synced_only=True)
+
+
+def holding(content: bytes) -> SimulatedFile:
+    """Return an open file with this content."""
+    return durable_file(content)[1]
+
+
+@pytest.mark.parametrize("synced_only", [True, False])
+def test_a_mark_comes_back(synced_only: bool) -> None:
+    """Every field survives encoding."""
+    mark = replace(MARK, synced_only=synced_only)
+    assert len(mark.encode()) == WRITE_MARK_BYTES
+    assert read_write_mark(holding(mark.encode()), QUEUE_ID) == mark
+
+
+def test_what_is_visible_follows_the_flush_policy() -> None:
+    """Synced records with every_commit, written ones with the others."""
+    assert MARK.visible == (8000, 30)
+    assert replace(MARK, synced_only=False).visible == (9000, 40)
+
+
+def test_a_mark_of_another_queue_says_nothing() -> None:
+    """A directory may have been copied together from two."""
+    assert read_write_mark(holding(MARK.encode()), b"x" * 16) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 75, 76, 79])
+def test_a_short_mark_says_nothing(size: int) -> None:
+    """One that was never written, or cut."""
+    assert read_write_mark(holding(MARK.encode()[:size]), QUEUE_ID) is None
+
+
+def test_every_flipped_bit_of_a_mark_makes_it_say_nothing() -> None:
+    """It is never believed wrongly."""
+    raw = MARK.encode()
+    for bit in range(8 * len(raw)):
+        broken = bytearray(raw)
+        broken[bit // 8] ^= 1 << bit % 8
+        assert read_write_mark(holding(bytes(broken)), QUEUE_ID) is None
+
+
+def test_a_mark_is_published_only_where_it_has_changed() -> None:
+    """A writer that stands still costs no system call."""
+    storage = SimulatedStorage()
+    file = storage.open(Path("/write.mark"), create=True)
+    header = DataFileHeader(QUEUE_ID, 3, 100, 0)
+    marks = WriteMarkFile(file, Path("/"), synced_only=True)
+    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 10)
+    count = storage.mutation_count
+    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 10)
+    assert storage.mutation_count == count
+    found = read_write_mark(file, QUEUE_ID)
+    assert found is not None
+    assert (found.written_count, found.synced_count, found.file_id) == (40, 30, header.file_id)
+
+
+def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
+    """Durability does not depend on it: the writer goes on."""
+    storage = SimulatedStorage()
+    file = storage.open(Path("/write.mark"), create=True)
+    header = DataFileHeader(QUEUE_ID, 1, 0, 0)
+    marks = WriteMarkFile(file, Path("/"), synced_only=True)
+    storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
+    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 1)
+    assert read_write_mark(file, QUEUE_ID) is None
+    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 1)
+    assert read_write_mark(file, QUEUE_ID) is not None
