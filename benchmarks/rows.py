@@ -96,7 +96,7 @@ class Comparison:
         return f"{significant(per_second)}/s, {significant(per_second * self.load.size / 1e6)} MB/s"
 
 
-def spread(values: Sequence[float], decimals: int = 2, unit: str = "") -> str:
+def spread(values: Sequence[float], decimals: int = 3, unit: str = "") -> str:
     """Return the median with the smallest and the largest of several."""
     middle, least, most = (f"{value:.{decimals}f}" for value in (median(values), min(values), max(values)))
     return f"{middle}{unit} ({least}{DASH}{most})"

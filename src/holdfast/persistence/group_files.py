@@ -6,7 +6,7 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
@@ -20,6 +20,7 @@ from holdfast.persistence.layout import (
     list_generations,
     position_file,
     read_document,
+    undone,
     write_document,
 )
 from holdfast.persistence.log_files import LogFiles
@@ -129,10 +130,18 @@ def write_group(
     storage: Storage, directory: QueueDirectory, name: str, files: LogFiles, start_offset: int
 ) -> GroupInfo:
     """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile."""
-    storage.make_directory(directory.group(name))
-    storage.sync_directory(directory.groups)
+    path = directory.group(name)
+    storage.make_directory(path)
+    try:
+        storage.sync_directory(directory.groups)
+    except OSError:  # a second sync could succeed over a lost name: a rename is a new one for the next attempt to sync
+        with suppress(OSError):
+            storage.rename(path, path.with_name(f".{name}.new"))
+            storage.rename(path.with_name(f".{name}.new"), path)
+        raise
     group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(storage, files)))
-    _write(storage, directory, group)
+    with undone(storage, path / "group.json"):
+        _write(storage, directory, group)
     return group
 
 

@@ -17,6 +17,8 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,8 +217,14 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
     check_name(directory.root.name, "queue")
     for path in (directory.root, directory.data, directory.groups, directory.spare):
         storage.make_directory(path)
-    storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
-    storage.sync_directory(directory.root.parent)
+    try:
+        storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
+        storage.sync_directory(directory.root.parent)
+    except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
+        with suppress(OSError):
+            for path in (directory.spare, directory.groups, directory.data, directory.root):
+                storage.remove_directory(path)
+        raise
     lock = locks.acquire(
         storage, directory.groups_lock, SystemClock(), timeout=_CREATE_SECONDS, what="the making of a queue"
     )
@@ -224,7 +232,8 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
         if "queue.json" in storage.list(directory.root):
             return _read_identity(storage, directory, repair=False), False
         queue_id = random_id()
-        _write_identity(storage, directory, queue_id)
+        with undone(storage, directory.identity):
+            _write_identity(storage, directory, queue_id)
         return queue_id, True
     finally:
         lock.release()
@@ -307,6 +316,17 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
 
 def _document_checksum(fields: dict[str, Any]) -> str:
     return f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+@contextmanager
+def undone(storage: Storage, path: Path) -> Iterator[None]:
+    """Remove a new document whose making fails: a second sync could succeed over a lost name."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            storage.remove(path)
+        raise
 
 
 def is_missing(error: OSError) -> bool:

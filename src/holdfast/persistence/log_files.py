@@ -42,6 +42,11 @@ class LogFiles:
         self.refresh()
 
     @property
+    def directory(self) -> Path:
+        """Where the data files are."""
+        return self._directory.data
+
+    @property
     def total_bytes(self) -> int:
         """Bytes that the known data files take."""
         return self._total_bytes

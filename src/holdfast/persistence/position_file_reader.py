@@ -93,6 +93,7 @@ class PositionFileReader:
                 file.sync()
             finally:
                 file.close()
+            self._storage.sync_directory(self._directory)
 
     def _read(self, generation: int) -> bool:
         """Read one generation on from where it was left; False where it is not to be used."""

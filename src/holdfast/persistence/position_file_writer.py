@@ -23,7 +23,7 @@ from holdfast.persistence.layout import list_generations, position_file
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, checkpoint, encode_entry, run_flags
 from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.storage import File, Storage, storage_error, write_whole
+from holdfast.persistence.storage import DISK_FULL_ERRNOS, File, Storage, storage_error, write_whole
 
 logger = logging.getLogger("holdfast")
 
@@ -184,6 +184,7 @@ class PositionFileWriter:
         with self._sync_lock:
             self._poison.check()
             old = self._file
+            self._slots = self._slot  # where this fails, the next one may be what is read: nothing more goes in here
             self._begin_generation(changes, needed)
             self._synced_end = self.end
             if old is not None:
@@ -224,6 +225,9 @@ class PositionFileWriter:
         except BaseException as error:
             file.close()
             if isinstance(error, OSError):
+                if error.errno not in DISK_FULL_ERRNOS:  # never sync again what a sync has failed on
+                    with suppress(OSError):
+                        self._storage.remove(self._directory / _NEXT)
                 raise storage_error(error, "beginning a position file", target) from error
             raise
         self._file, self._generation, self._salt = file, generation, header.salt
@@ -244,6 +248,8 @@ class PositionFileWriter:
             finally:
                 file.close()
         except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
+            with suppress(OSError):  # never sync again what a sync has failed on
+                self._storage.remove(self._directory / _NEXT)
             logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
 
     # -- Closing -----------------------------------------------------------------------------------------------------

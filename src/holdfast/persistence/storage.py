@@ -14,7 +14,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -212,6 +213,15 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
             path=str(path),
         )
     return StorageError(f"{what} failed: {path} ({reason}); check the disk and its permissions", path=str(path))
+
+
+@contextmanager
+def storage_errors(what: str, path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` inside into the error a caller sees; not for hot paths."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, what, path) from error
 
 
 def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:

@@ -135,8 +135,11 @@ class _Scan:
         if len(data) < FRAME_HEADER_BYTES:
             return len(data.rstrip(b"\0"))
         stx, size, _, _, _, _, _, index, _, timestamp = FRAME_HEADER.unpack(data)
-        if stx != STX or index != self._expected or timestamp < self._header.base_timestamp_ns:
+        if stx != STX:
             return 0
+        if index != self._expected or timestamp < self._header.base_timestamp_ns:
+            begun = len(data.rstrip(b"\0"))
+            return begun if begun < FRAME_HEADER_BYTES else 0
         return min(FRAME_SIZE_END + int(size), self._size - position)
 
     def _walk(self) -> None:
@@ -183,7 +186,7 @@ class _Scan:
         found = self._found
         frame = self._scanner.skip_damage(self._expected)
         resume, verdict = found.witness, DAMAGED
-        if frame is not None and frame.position < found.witness:
+        if frame is not None and frame.position <= found.witness:  # no byte above the witness is bad
             resume, next_index = frame.position, frame.index
         elif self._mark is not None and found.witness == self._mark.synced:
             next_index = self._mark.synced_count
@@ -196,7 +199,7 @@ class _Scan:
         found.damage.append(Damage(self._path, position, resume - position, lost, verdict, reason))
         self._expected = next_index
         self._in_batch = False
-        if frame is not None and frame.position < found.witness:
+        if frame is not None and frame.position <= found.witness:
             return frame
         found.end = min(found.witness, self._size)
         found.message_count = next_index

@@ -18,7 +18,7 @@ from holdfast.persistence.group_files import (
 )
 from holdfast.persistence.layout import QueueDirectory, check_name
 from holdfast.persistence.log_files import LogFiles
-from holdfast.persistence.storage import Storage, storage_error
+from holdfast.persistence.storage import Storage, storage_error, storage_errors
 
 
 class Groups:
@@ -81,7 +81,8 @@ class Groups:
     def list(self) -> list[str]:
         """Return the names of the groups, sorted; the default group is among them once it was used."""
         self._check_open()
-        return [group.name for group in list_groups(self._storage, self._directory)]
+        with storage_errors("listing groups", self._directory.groups):
+            return [group.name for group in list_groups(self._storage, self._directory)]
 
     def delete(self, name: str) -> None:
         """Delete a group and its progress; messages that only it had not finished go with it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.messages import Message
@@ -10,8 +11,9 @@ from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.sources import Source
 
 _READ_COUNT = 64
@@ -24,19 +26,26 @@ class LookSide:
     ----------
     storage, files, queue_id, source
         The queue, and how far it may be read.
-    positions : PositionFileReader
-        The group's progress.
+    find_positions : callable
+        Returns the group's progress, and whether the group has begun.
     """
 
     def __init__(
-        self, storage: Storage, files: LogFiles, queue_id: bytes, source: Source, positions: PositionFileReader
+        self,
+        storage: Storage,
+        files: LogFiles,
+        queue_id: bytes,
+        source: Source,
+        find_positions: Callable[[], tuple[PositionFileReader, bool]],
     ) -> None:
         self._storage = storage
         self._files = files
         self._queue_id = queue_id
         self._source = source
-        self._positions = positions
+        self._find_positions = find_positions
+        self._positions, self._has_begun = find_positions()
         self._lock = threading.Lock()
+        self._losses: list[Damage] = []
         self.damage: list[Damage] = []
 
     def peek(self, count_max: int) -> list[Message]:
@@ -44,11 +53,11 @@ class LookSide:
 
         Those that a consumer holds just now are among them. Messages consumed while this looks are left out.
         """
-        with self._lock:
-            progress = self._positions.refresh()
+        with self._lock, storage_errors("looking", self._files.directory):
+            progress = self._refresh()
             end = self._source.end
             found: list[Message] = []
-            reader = QueueFileReader(self._storage, self._files, self._queue_id, self._note, recheck=True)
+            reader = QueueFileReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
             try:
                 reader.seek(progress.floor, progress.hint)
                 while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
@@ -58,13 +67,20 @@ class LookSide:
                             found.append(Message(payload, offset, timestamp, decode_headers(headers), count))
             finally:
                 reader.close()
+                self._note_losses()
             return found
+
+    def _refresh(self) -> GroupProgress:
+        """Return the progress as it is now; of a group that has begun meanwhile, too."""
+        if not self._has_begun:
+            self._positions, self._has_begun = self._find_positions()
+        return self._positions.refresh()
 
     @property
     def depth(self) -> int:
         """Messages the group has not finished."""
-        with self._lock:
-            return max(0, self._source.end[2] - self._positions.refresh().finished_count)
+        with self._lock, storage_errors("looking", self._files.directory):
+            return max(0, self._source.end[2] - self._refresh().finished_count)
 
     @property
     def lost_count(self) -> int:
@@ -85,7 +101,13 @@ class LookSide:
         """Let go of ``write.mark``."""
         self._source.close()
 
-    def _note(self, damage: Damage) -> None:
-        missed = self._positions.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
-        found = [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
-        self.damage += [item for item in found if item not in self.damage]
+    def _note_losses(self) -> None:
+        """Keep what was missed and is nobody's doing: files that were retired while this looked are finished by now."""
+        if not self._losses:
+            return
+        progress = self._refresh()
+        for damage in self._losses:
+            missed = progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+            found = [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
+            self.damage += [item for item in found if item not in self.damage]
+        self._losses.clear()

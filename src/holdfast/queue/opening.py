@@ -231,12 +231,15 @@ class Opening:
 
     def _begin_default_group(self) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
-        with self._groups_locked():
-            self.files.refresh()
-            group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # made with ``groups.create`` meanwhile
-            return group or write_group(
-                self._storage, self.directory, DEFAULT_GROUP, self.files, self.files.first_offset
-            )
+        try:
+            with self._groups_locked():
+                self.files.refresh()
+                group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # made with ``groups.create`` meanwhile
+                return group or write_group(
+                    self._storage, self.directory, DEFAULT_GROUP, self.files, self.files.first_offset
+                )
+        except OSError as error:
+            raise storage_error(error, "beginning the default group", self.directory.groups) from error
 
     def _open_books(self, group: GroupInfo) -> GroupBooks:
         options = self._options
@@ -328,12 +331,18 @@ class Opening:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def _open_look_side(self) -> None:
+        self._find_positions()  # raises where there is no such group
+        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), self._find_positions)
+
+    def _find_positions(self) -> tuple[PositionFileReader, bool]:
+        """Return the progress of the group to look at, and whether it has begun; until then it starts at the oldest."""
         name = self._options.group
         group = find_group(self._storage, self.directory, name)
         if group is None and name != DEFAULT_GROUP:
             group = require_group(self._storage, self.directory, name)
-        positions = self._reader_of(group or self._unused_group())
-        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), positions)
+        if group is None:
+            self.files.refresh()
+        return self._reader_of(group or self._unused_group()), group is not None
 
 
 def check_options(options: Options) -> None:

@@ -21,6 +21,7 @@ from holdfast.persistence.locks import SideLock
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import storage_error, storage_errors
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.doorbell import Doorbell
@@ -106,9 +107,9 @@ class ReadSide:
             with self._take_lock:
                 if self._refusal is not None:
                     raise self._refusal()
-                self._start()
                 records: list[Record] = []
                 try:
+                    self._start()
                     records = self._next_records(count_max)
                     if records:
                         return hand_out(records)
@@ -133,7 +134,8 @@ class ReadSide:
     def _start(self) -> None:
         """Open the books at the first take, and go to where they say; again after a take was cut short."""
         if self._books is None:
-            self._books = self._open_books()
+            with storage_errors("beginning to read", self._lock.path.parent):
+                self._books = self._open_books()
             self._progress = self._books.progress
             self._reader.recheck = False  # from here on the group pins what it has not finished
             self._must_read_anew = True
@@ -158,17 +160,23 @@ class ReadSide:
         """Read on from the log, past what is finished already."""
         reader, progress = self._reader, self._progress
         end = self._source.end
-        while reader.next_offset < end[2]:
-            before = reader.next_offset
-            records = reader.read(count_max, end)
-            if self._books is not None:
-                self._note_losses(self._books)
-                self._books.pass_files(reader.name)
-            if records and records[0][0] < max(progress.finished_end, self._read_before):
-                taken = self._in_flight
-                records = [item for item in records if item[0] not in taken and not progress.is_finished(item[0])]
-            if records or reader.next_offset == before:
-                return records
+        try:
+            while reader.next_offset < end[2]:
+                before = reader.next_offset
+                records = reader.read(count_max, end)
+                if self._books is not None:
+                    self._note_losses(self._books)
+                    self._books.pass_files(reader.name)
+                if records and records[0][0] < max(progress.finished_end, self._read_before):
+                    taken = self._in_flight
+                    records = [item for item in records if item[0] not in taken and not progress.is_finished(item[0])]
+                if records or reader.next_offset == before:
+                    return records
+        except BaseException as error:
+            self._must_read_anew = True
+            if isinstance(error, OSError):
+                raise storage_error(error, "reading", self._lock.path.parent) from error
+            raise
         return []
 
     def _take_back(self, records: Sequence[Record]) -> None:
@@ -181,7 +189,8 @@ class ReadSide:
         self._read_before = max(self._read_before, self._reader.next_offset)
         self._ready.clear()
         self._returned.clear()
-        self._reader.seek(self._progress.floor, self._progress.hint)
+        with storage_errors("reading", self._lock.path.parent):
+            self._reader.seek(self._progress.floor, self._progress.hint)
         self._must_read_anew = False
 
     def _give_back(self, records: Sequence[Record]) -> None:
@@ -212,6 +221,7 @@ class ReadSide:
         """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale."""
         if not deliveries:
             return
+        deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
         with self._take_lock:
             records = self._receipts(deliveries)
             assert self._books is not None
@@ -223,6 +233,7 @@ class ReadSide:
         """Make deliveries ready again; raises StaleReceiptError, and changes nothing, where one is stale."""
         if not deliveries:
             return
+        deliveries = list(dict.fromkeys(deliveries))
         with self._take_lock:
             records = self._receipts(deliveries)
             self._release(deliveries)
@@ -254,6 +265,8 @@ class ReadSide:
         with self._take_lock:
             if self._refusal is not None:
                 raise self._refusal()
+            if self._must_read_anew:
+                self._read_anew()
             records = sorted(self._returned)[:count_max]
             while len(records) + len(self._ready) < count_max and (more := self._read(count_max)):
                 self._ready.extend(more)
@@ -362,7 +375,6 @@ class ReadSide:
             self._books.forget()
         self._reader.close()
         self._source.close()
-        self._lock.release()
 
     def _wake(self) -> None:
         self._source.wake()

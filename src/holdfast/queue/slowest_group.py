@@ -7,7 +7,7 @@ import time
 from holdfast.persistence.group_files import list_groups, progress_reader
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.read_side import ReadSide
 
 _LOOK_SECONDS = 0.05
@@ -47,11 +47,12 @@ class SlowestGroup:
 
     def _look(self) -> None:
         readers = {}
-        for group in list_groups(self._storage, self._directory):
-            if group.name != self._own_group:
-                reader = self._readers.get(group.group_id)
-                reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
-                reader.refresh()
-                readers[group.group_id] = reader
+        with storage_errors("looking at groups", self._directory.groups):
+            for group in list_groups(self._storage, self._directory):
+                if group.name != self._own_group:
+                    reader = self._readers.get(group.group_id)
+                    reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
+                    reader.refresh()
+                    readers[group.group_id] = reader
         self._readers = readers
         self._looked_at = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.storage import File, Storage
+from holdfast.persistence.storage import File, Storage, storage_errors
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
 from holdfast.queue.doorbell import Doorbell
 
@@ -73,12 +73,13 @@ class RemoteSource:
 
     @property
     def end(self) -> LogEnd:
-        mark = self._read_mark()
-        if mark is not None and mark.sequence:
-            name = self._files.named(mark.sequence)
-            if name is not None:
-                position, count = mark.visible
-                self._last = max(self._last, (mark.sequence, position, name.first_offset + count))
+        with storage_errors("looking for the end of the log", self._path):
+            mark = self._read_mark()
+            if mark is not None and mark.sequence:
+                name = self._files.named(mark.sequence)
+                if name is not None:
+                    position, count = mark.visible
+                    self._last = max(self._last, (mark.sequence, position, name.first_offset + count))
         return self._last
 
     def _read_mark(self) -> WriteMark | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.clock import Clock
+from holdfast.persistence.storage import storage_errors
 from holdfast.queue.opening import Opening
 
 
@@ -46,8 +47,8 @@ class QueueStats:
 def gather_stats(opening: Opening, clock: Clock) -> QueueStats:
     """Return the figures of an open queue."""
     files, read_side = opening.files, opening.read_side
-    if opening.write_side is None:
-        files.refresh()  # another process adds data files
+    with storage_errors("listing data files", files.directory):
+        files.refresh()  # other processes add data files and retire them
     reader = read_side or opening.look_side
     oldest = reader.oldest_timestamp_ns() if reader is not None else None
     recovery = opening.recovery()

@@ -14,6 +14,7 @@ from holdfast.persistence.format import FRAME_HEADER_BYTES
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
+from holdfast.persistence.storage import storage_errors
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.doorbell import Doorbell
 from holdfast.queue.flusher import Flusher
@@ -81,7 +82,8 @@ class WriteSide:
         """Return what data files would take with ``size`` bytes of frames more."""
         if self._writer.has_room(size):
             return files.total_bytes
-        files.refresh()  # a consumer in another process may have retired some
+        with storage_errors("listing data files", files.directory):
+            files.refresh()  # a consumer in another process may have retired some
         return files.total_bytes + max(size, file_bytes)
 
     # -- Putting -----------------------------------------------------------------------------------------------------
@@ -234,7 +236,6 @@ class WriteSide:
         self._append_lock = threading.Lock()
         self._refusal = forked_error
         self._writer.abandon()
-        self._lock.release()
 
     def _wake(self) -> None:
         self.arrivals.ring()

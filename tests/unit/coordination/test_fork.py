@@ -208,8 +208,7 @@ said, say = os.pipe()
 def own():
     queue = PersistentQueue(path)
     queue.put(b"kept")
-    grandchild = in_child(lambda: os.read(reader, 1))
-    os.write(say, b"%d\\n" % grandchild)
+    in_child(lambda: (os.write(say, b"%d" % os.getpid()), os.read(reader, 1)))
     time.sleep(30)
 
 owner = in_child(own)

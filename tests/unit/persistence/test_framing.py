@@ -70,9 +70,7 @@ def test_a_frame_comes_back(
 
 def test_a_reader_that_knows_only_stx_and_size_can_walk_a_batch() -> None:
     """The seed of the format holds for every frame."""
-    data = b"".join(
-        encode_batch(SALT, [b"a", b"", b"ccc"], index=0, durable_mark=FRAMES_START, timestamp_ns=TIMESTAMP)
-    )
+    data = b"".join(encode_batch(SALT, [b"a", b"", b"ccc"], index=0, durable_mark=FRAMES_START, timestamp_ns=TIMESTAMP))
     at, count = 0, 0
     while at < len(data):
         assert data[at] == 0x02
@@ -86,9 +84,7 @@ def test_a_batch_is_the_run_of_its_frames() -> None:
     payloads = [b"one", b"", b"three"]
     flags = [FLAG_FIRST, 0, FLAG_LAST]
     singles = [
-        encode_frame(
-            SALT, payload, index=5 + number, durable_mark=9, timestamp_ns=TIMESTAMP, flags=flags[number]
-        )
+        encode_frame(SALT, payload, index=5 + number, durable_mark=9, timestamp_ns=TIMESTAMP, flags=flags[number])
         for number, payload in enumerate(payloads)
     ]
     batch = encode_batch(SALT, payloads, index=5, durable_mark=9, timestamp_ns=TIMESTAMP)

@@ -23,9 +23,7 @@ SALT = 99
 
 def encoded(change: Change, number: int = 5, salt: int = SALT) -> bytes:
     """Return an entry."""
-    return encode_entry(
-        salt, change, number=number, flags=3, timestamp_ns=10**18, synced_mark=4, generation=2**33 + 1
-    )
+    return encode_entry(salt, change, number=number, flags=3, timestamp_ns=10**18, synced_mark=4, generation=2**33 + 1)
 
 
 @given(

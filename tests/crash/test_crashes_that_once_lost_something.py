@@ -1,0 +1,181 @@
+"""Crashes that explorers found to lose, double or misreport something: each one by itself, in a few lines."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import FlushPolicy, PersistentQueue, StorageError
+from support.crash_choices import ByKind
+from support.disk_operations import NameOperation, Rename
+from support.faults import FaultPlan
+from support.recorded_run import ROOT, message, open_queue
+from support.simulated_storage import SimulatedStorage
+
+POLICY = FlushPolicy.every_commit()
+LARGE = 4000  # two of them fill a data file
+
+
+class Killed(Exception):
+    """What stands in for SIGKILL."""
+
+
+def kill_before(storage: SimulatedStorage, verb: str, path: Path, call: Callable[[], object]) -> SimulatedStorage:
+    """Make a call that dies in front of a verb; return the disk that the dead process leaves."""
+    left: list[SimulatedStorage] = []
+
+    def before_verb(name: str, where: Path) -> None:
+        if (name, where) == (verb, path) and not left:
+            left.append(storage.crash_keeping_all())
+            raise Killed
+
+    storage.before_verb = before_verb
+    with pytest.raises(Killed):
+        call()
+    storage.before_verb = None
+    return left[0]
+
+
+def payloads(queue: PersistentQueue) -> list[bytes]:
+    """Return what the queue's group would be given."""
+    return [entry.payload for entry in queue.peek(1000)]
+
+
+def killed_after_renaming_to(storage: SimulatedStorage, target: Path) -> SimulatedStorage:
+    """Return the disk that a process leaves which is killed when it has given a file this name, and synced nothing."""
+    for replayed in storage.replay():
+        last = replayed.log[-1] if replayed.log else None
+        if isinstance(last, Rename) and last.target == target:
+            return replayed.crash_keeping_all()
+    raise AssertionError(f"nothing is renamed to {target} any more: find out where it becomes durable now")
+
+
+def test_a_queue_whose_maker_was_killed_before_its_name_was_durable_is_made_durable_by_the_next() -> None:
+    """``queue.json`` was there, so the next process did not sync the directory, and a power loss took the queue."""
+    new = SimulatedStorage()
+    open_queue(new, POLICY).close()
+    storage = killed_after_renaming_to(new, ROOT / "queue.json")
+    with open_queue(storage, POLICY) as queue:
+        queue.put(b"acknowledged")
+    with open_queue(storage.crash_dropping_unsynced(), POLICY) as queue:
+        assert payloads(queue) == [b"acknowledged"]
+
+
+def test_queue_json_never_outlives_the_directories_it_speaks_of() -> None:
+    """A power loss that kept the name of ``queue.json`` and dropped the directory ``data`` left a dead queue."""
+
+    class OnlyQueueJson(ByKind):
+        def keep_name(self, operation: NameOperation) -> bool:
+            return isinstance(operation, Rename)
+
+    storage = SimulatedStorage()
+    with open_queue(storage, POLICY):
+        pass
+    for replayed in storage.replay():
+        crashed = replayed.crash(OnlyQueueJson(sectors=True, sizes=True, names=True))
+        with open_queue(crashed, POLICY) as queue:
+            assert queue.put(b"works") == 0
+
+
+def test_a_retired_file_that_was_made_ready_for_reuse_does_not_come_back_under_its_old_name() -> None:
+    """Its old name stood in the log again, with the header of the file it was to become."""
+    storage = SimulatedStorage()
+    with open_queue(storage, POLICY) as queue:
+        for number in range(5):
+            queue.put(message(number, LARGE))
+            queue.get(block=False)
+    for replayed in storage.replay():
+        crashed = replayed.crash_dropping_unsynced()
+        with open_queue(crashed, POLICY) as queue:
+            if queue.stats().next_offset:
+                queue.groups.create("auditor")
+                with open_queue(crashed, POLICY, mode="look", group="auditor") as auditor:
+                    auditor.peek(10)
+                    assert auditor.recovery.damage == ()
+
+
+def test_a_power_loss_while_progress_of_a_killed_process_is_recovered_redelivers_nothing() -> None:
+    """The newest position file had a name that was not durable, and the one before it was overwritten."""
+    first = SimulatedStorage()
+    with open_queue(first, POLICY) as queue:
+        queue.put_many([b"one", b"two"])
+        assert queue.get(block=False) == b"one"
+    opened = first.crash_dropping_unsynced()
+    open_queue(opened, POLICY).close()
+    killed = killed_after_renaming_to(opened, ROOT / "groups" / "default" / "0000000002.position")
+    open_queue(killed, POLICY).close()
+    for replayed in killed.replay():
+        with open_queue(replayed.crash_dropping_unsynced(), POLICY) as queue:
+            assert payloads(queue) == [b"two"]
+
+
+def test_a_group_whose_deletion_was_cut_off_does_not_come_back_to_files_that_are_gone() -> None:
+    """The deletion was not durable, files that only this group had not finished were retired, then the power went."""
+    storage = SimulatedStorage()
+    queue = open_queue(storage, POLICY)
+    queue.groups.create("slow")
+    for number in range(5):
+        queue.put(message(number, LARGE))
+    queue.receive_many(1, timeout=0)[0].ack()
+    killed = kill_before(storage, "sync_directory", ROOT / "groups" / "slow", lambda: queue.groups.delete("slow"))
+    queue.close()
+    with open_queue(killed, POLICY) as queue:
+        while not queue.empty():
+            queue.get(block=False)
+        without_power = killed.crash_dropping_unsynced()
+    with open_queue(without_power, POLICY) as queue:
+        assert "slow" not in queue.groups.list()
+
+
+@pytest.mark.parametrize("commits", [2, 1000])
+def test_offsets_that_were_finished_and_lost_leave_nothing_to_wait_for(commits: int) -> None:
+    """The depth counted them for ever, and a get that should have waited spun."""
+    policy = FlushPolicy.every(commits=commits)
+    storage = SimulatedStorage()
+    queue = open_queue(storage, policy)
+    queue.put_many([b"one", b"two", b"three"])
+    queue.put(b"four")
+    batch = queue.receive_many(3, timeout=0)
+    batch.ack(batch[2:])
+    data_lost = storage.crash(LoseData(storage))
+    queue.close()
+    with open_queue(data_lost, policy) as queue:
+        assert queue.qsize() == len(payloads(queue))
+        assert queue.stats().next_offset in (3, 4)
+        offset = queue.put(b"five")
+        assert offset >= 3
+        assert payloads(queue)[-1:] == [b"five"]
+        assert queue.qsize() == len(payloads(queue))
+
+
+class LoseData(ByKind):
+    """Drops what was written to data files and keeps all else, progress first of all."""
+
+    def __init__(self, storage: SimulatedStorage) -> None:
+        super().__init__(sectors=True, sizes=True, names=True)
+        data = next(path for path in storage.tree() if path.suffix == ".data")
+        self._inode = storage.open(data, writable=False).inode
+
+    def keep_sectors(self, inode: int, first_sector: int, count: int) -> int:
+        return 0 if inode == self._inode else super().keep_sectors(inode, first_sector, count)
+
+
+def test_a_position_file_that_could_not_be_begun_does_not_hide_later_acknowledgements() -> None:
+    """Its name was there and its sync failed; acknowledgements went on into the one before it, which nobody reads."""
+    storage = SimulatedStorage()
+    queue = open_queue(storage, POLICY)
+    queue.put_many([b"%d" % number for number in range(400)])
+    assert queue.get(block=False) == b"0"
+    storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
+    with pytest.raises(StorageError):
+        for _ in range(100):  # three entries each: the last slot is free when there is no room for two
+            held = queue.receive_many(2, timeout=0)
+            held.nack(held[:1])
+            held.ack()
+            queue.receive_many(3, timeout=0).ack()
+    assert storage.faults.fired_count == 1
+    done = {int(queue.get(block=False)) for _ in range(20)}
+    queue.close()
+    with open_queue(storage, POLICY) as queue:
+        assert done.isdisjoint(entry.offset for entry in queue.peek(1000))

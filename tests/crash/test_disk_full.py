@@ -1,0 +1,196 @@
+"""A real full disk: puts are refused whole, consumers go on, and puts work again once there is room.
+
+A small tmpfs is mounted for it, which takes root on Linux; ``test_system_call_faults.py`` and its neighbours say the
+same through the storage port everywhere.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.processes import Child
+
+from holdfast import DiskFullError, Empty, FlushPolicy, PersistentQueue
+
+FILE_BYTES = 256 * 2**10
+DISK_BYTES = 2 * 2**20
+POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs takes root on Linux")
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: str = "both") -> PersistentQueue:
+    """Open the queue that lives on the small disk."""
+    return PersistentQueue(disk / "orders", mode=mode, flush=policy, data_file_bytes=FILE_BYTES)
+
+
+def message(number: int) -> bytes:
+    """Return message ``number``, 1,000 bytes of it."""
+    return b"%06d" % number + bytes(994)
+
+
+def fill(queue: PersistentQueue, number: int = 0) -> int:
+    """Put messages from ``number`` on until the disk is full; return the number of the one that was refused."""
+    with pytest.raises(DiskFullError):
+        while True:
+            queue.put(message(number))
+            number += 1
+    return number
+
+
+def fill_with_somebody_elses_file(disk: Path) -> Path:
+    """Take all the room that is left."""
+    path = disk / "somebody-elses"
+    with path.open("wb", buffering=0) as file:
+        for size in (2**16, 4096, 1):
+            try:
+                while file.write(bytes(size)):
+                    pass
+            except OSError:
+                continue
+    return path
+
+
+def drain(queue: PersistentQueue) -> list[int]:
+    """Receive and acknowledge all that is there; return the numbers."""
+    numbers: list[int] = []
+    while True:
+        try:
+            with queue.receive_many(50, timeout=0) as batch:
+                numbers += [int(delivery.payload[:6]) for delivery in batch]
+                assert all(delivery.payload == message(int(delivery.payload[:6])) for delivery in batch)
+        except Empty:
+            return numbers
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_full_disk_refuses_puts_whole_and_consumers_make_room_again(disk: Path, policy: FlushPolicy) -> None:
+    """Nothing partial is visible, draining and acknowledging go on, the space returns, and puts work again."""
+    with open_queue(disk, policy) as queue:
+        number = fill(queue)
+        assert number > 1000
+        for _ in range(3):
+            with pytest.raises(DiskFullError):
+                queue.put(message(number))
+        with pytest.raises(DiskFullError):
+            queue.put_many([message(number)] * 300)
+        assert [int(found.payload[:6]) for found in queue.peek(10_000)] == list(range(number))
+        assert queue.qsize() == queue.stats().next_offset == number
+        assert drain(queue) == list(range(number))
+        assert queue.put(message(number)) == number
+        again = fill(queue, number + 1)
+        assert again - number > 1000, "the space has not come back"
+        assert drain(queue) == list(range(number, again))
+
+
+def test_get_takes_and_acknowledges_on_a_full_disk(disk: Path) -> None:
+    """The room for a group's progress was there before it was needed."""
+    with open_queue(disk) as queue:
+        queue.put(message(0))
+        assert queue.get() == message(0)
+        number = fill(queue, 1)
+        fill_with_somebody_elses_file(disk)
+        assert [int(queue.get(timeout=0)[:6]) for _ in range(1, number)] == list(range(1, number))
+
+
+def test_a_group_that_cannot_begin_on_a_full_disk_says_so_and_begins_once_there_is_room(disk: Path) -> None:
+    """The first take of all needs a little room; without it the answer is DiskFullError, and nothing is lost."""
+    with open_queue(disk) as queue:
+        number = fill(queue)
+        other = fill_with_somebody_elses_file(disk)
+        for _ in range(2):
+            with pytest.raises(DiskFullError):
+                queue.get(timeout=0)
+        other.unlink()
+        assert drain(queue) == list(range(number))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_queue_reopens_on_a_full_disk_and_drains(disk: Path, policy: FlushPolicy) -> None:
+    """After an orderly end."""
+    with open_queue(disk, policy) as queue:
+        queue.put(message(0))
+        assert queue.get(timeout=0) == message(0)
+        number = fill(queue, 1)
+        fill_with_somebody_elses_file(disk)
+    with open_queue(disk, policy) as queue:
+        assert drain(queue) == list(range(1, number))
+        assert queue.put(message(number)) == number
+
+
+def test_a_queue_reopens_on_a_full_disk_after_a_kill(disk: Path) -> None:
+    """Recovery needs no room either, and nothing that was put or acknowledged is forgotten."""
+
+    def work() -> None:
+        queue = open_queue(disk, FlushPolicy.never())
+        for number in range(10):
+            queue.put(message(number))
+        assert [int(payload[:6]) for payload in queue.get_many(5)] == [0, 1, 2, 3, 4]
+        number = fill(queue, 10)
+        fill_with_somebody_elses_file(disk)
+        (disk / "somebody-elses").open("r+b").write(b"%06d" % number)
+        os.kill(os.getpid(), 9)
+
+    assert Child(work).wait() == -9
+    number = int((disk / "somebody-elses").read_bytes()[:6])
+    with open_queue(disk, FlushPolicy.never()) as queue:
+        assert drain(queue) == list(range(5, number))
+        assert not queue.recovery.damage
+        assert queue.put(message(number)) == number
+
+
+def test_a_disk_that_somebody_else_fills_stops_puts_at_the_end_of_a_data_file(disk: Path) -> None:
+    """The room of a data file is reserved when it is begun, so puts go on to its end; then they are refused whole."""
+    with open_queue(disk) as queue:
+        for number in range(10):
+            queue.put(message(number))
+        queue.get_many(3)
+        other = fill_with_somebody_elses_file(disk)
+        refused = fill(queue, 10)
+        assert refused > 200, "the data file was not reserved"
+        assert queue.stats().next_offset == refused
+        assert [int(found.payload[:6]) for found in queue.peek(10_000)] == list(range(3, refused))
+        with pytest.raises(DiskFullError) as full:
+            queue.put_many([message(refused), message(refused + 1)])
+        assert "make room" in str(full.value)
+        other.unlink()
+        assert queue.put_many([message(refused), message(refused + 1)]) == range(refused, refused + 2)
+        assert drain(queue) == list(range(3, refused + 2))
+    with open_queue(disk) as queue:
+        assert queue.recovery.clean
+        assert queue.qsize() == 0
+
+
+def test_a_consumer_process_drains_while_the_producer_is_refused(disk: Path) -> None:
+    """The two sides do not share their troubles; space that the consumer frees is the producer's at once."""
+    with open_queue(disk) as queue:
+        queue.put(message(0))
+        assert queue.get() == message(0)
+    with open_queue(disk, mode="produce") as producer:
+        number = fill(producer, 1)
+        fill_with_somebody_elses_file(disk)
+
+        def work() -> None:
+            with open_queue(disk, mode="consume") as consumer:
+                assert drain(consumer) == list(range(1, number))
+
+        assert Child(work).wait() == 0
+        assert producer.put(message(number)) == number

@@ -1,0 +1,140 @@
+"""Names, documents and directories of a queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import ConfigError, CorruptionError, QueueNotFoundError, UnsupportedVersionError
+from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.layout import (
+    DataFileName,
+    QueueDirectory,
+    check_header,
+    check_name,
+    list_data_files,
+    list_generations,
+    open_directory,
+    position_file,
+    read_document,
+    write_document,
+)
+from support.faults import FaultPlan
+from support.log_parts import LogParts, put
+from support.simulated_storage import SimulatedStorage
+
+ROOT = Path("/queue")
+
+
+@pytest.mark.parametrize("name", ["orders", "a", "A-Z_0.9", "-", "_", "x" * 100, "9"])
+def test_names_of_letters_digits_dots_underscores_and_dashes_pass(name: str) -> None:
+    """1 to 100 of them."""
+    assert check_name(name, "queue") == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".hidden", "a/b", "../a", "a\0b", "a b", "ü", "x" * 101, "a\n", None, b"a", 5]
+)
+def test_all_other_names_are_refused(name: str) -> None:
+    """The error repeats the name and says what passes."""
+    with pytest.raises(ConfigError, match="cannot name a group"):
+        check_name(name, "group")
+
+
+def test_data_files_are_listed_in_log_order_and_strangers_left_out(parts: LogParts) -> None:
+    """Sequences of more than ten digits too."""
+    names = [DataFileName(2, 25_600), DataFileName(1, 0), DataFileName(10**10, 10**19), DataFileName(10, 30_000)]
+    for name in names:
+        put(parts.storage, parts.directory.data_file(name), b"")
+    for stranger in ("x.data", "0000000001.data", "0000000001-00000000000000000000.data.bak", "1-2.data"):
+        put(parts.storage, parts.directory.data / stranger, b"")
+    assert list_data_files(parts.storage, parts.directory) == sorted(names)
+    assert str(names[0]) == "0000000002-00000000000000025600.data"
+
+
+def test_generations_are_listed_oldest_first(parts: LogParts) -> None:
+    """The file in waiting is none of them."""
+    directory = parts.directory.group("g")
+    parts.storage.make_directory(directory)
+    for generation in (10, 2):
+        put(parts.storage, position_file(directory, generation), b"")
+    put(parts.storage, directory / "next.position", b"")
+    assert list_generations(parts.storage, directory) == [2, 10]
+
+
+def test_a_data_file_has_to_be_what_its_name_says(parts: LogParts) -> None:
+    """The queue, the sequence and the first offset."""
+    header = parts.header(3, 40)
+    check_header(header, DataFileName(3, 40), parts.queue_id, Path("f"))
+    for name in (DataFileName(4, 40), DataFileName(3, 41)):
+        with pytest.raises(CorruptionError, match="give it that name back"):
+            check_header(header, name, parts.queue_id, Path("f"))
+    with pytest.raises(CorruptionError, match="another queue"):
+        check_header(header, DataFileName(3, 40), b"x" * 16, Path("f"))
+
+
+def test_a_document_comes_back_and_carries_a_checksum(parts: LogParts) -> None:
+    """For people and tools: it is JSON."""
+    path = parts.directory.root / "some.json"
+    fields = {"format": FORMAT_VERSION, "name": "Größe", "count": 7}
+    write_document(parts.storage, path, fields)
+    assert read_document(parts.storage, path) == fields
+    write_document(parts.storage, path, {"format": FORMAT_VERSION})
+    assert read_document(parts.storage, path) == {"format": FORMAT_VERSION}
+
+
+def test_a_document_is_the_old_or_the_new_one_after_every_crash() -> None:
+    """Whole and durable, wherever the power goes."""
+    base = SimulatedStorage()
+    path = Path("/some.json")
+    write_document(base, path, {"format": FORMAT_VERSION, "which": "old"})
+    storage = base.crash_dropping_unsynced()
+    write_document(storage, path, {"format": FORMAT_VERSION, "which": "new"})
+    seen = {read_document(crash.storage, path)["which"] for crash in storage.prefix_crashes()}
+    assert seen == {"old", "new"}
+    assert read_document(storage.crash_dropping_unsynced(), path)["which"] == "new"
+
+
+def test_a_document_of_a_newer_version_is_not_damage(parts: LogParts) -> None:
+    """It says which version to use."""
+    write_document(parts.storage, parts.directory.identity, {"format": FORMAT_VERSION + 1})
+    with pytest.raises(UnsupportedVersionError) as caught:
+        read_document(parts.storage, parts.directory.identity)
+    assert caught.value.version == FORMAT_VERSION + 1
+
+
+def test_a_queue_is_made_once_and_found_again() -> None:
+    """With the same id."""
+    storage = SimulatedStorage()
+    directory, queue_id, is_new = open_directory(storage, ROOT, create=True)
+    assert is_new
+    assert directory == QueueDirectory(ROOT)
+    assert open_directory(storage, ROOT, create=True)[1:] == (queue_id, False)
+    assert open_directory(storage, ROOT, create=False, writable=False)[1:] == (queue_id, False)
+
+
+def test_a_queue_exists_whole_or_not_at_all_after_every_crash() -> None:
+    """Opening it anew makes it, or finds it."""
+    storage = SimulatedStorage()
+    queue_id = open_directory(storage, ROOT, create=True)[1]
+    for crash in storage.prefix_crashes():
+        found, is_new = open_directory(crash.storage, ROOT, create=True)[1:]
+        assert is_new or found == queue_id
+
+
+def test_no_queue_is_an_error_where_none_is_to_be_made() -> None:
+    """And nothing is made."""
+    storage = SimulatedStorage()
+    with pytest.raises(QueueNotFoundError) as caught:
+        open_directory(storage, ROOT, create=False)
+    assert caught.value.path == str(ROOT)
+    assert not storage.mutation_count
+
+
+def test_a_disk_that_refuses_is_told_as_such() -> None:
+    """The operating system's own words are in it."""
+    storage = SimulatedStorage()
+    storage.faults = FaultPlan(2, verbs=frozenset({"directory_owner", "list", "make_directory"}))
+    with pytest.raises(Exception, match="opening the queue failed"):
+        open_directory(storage, ROOT, create=True)

@@ -1,0 +1,79 @@
+"""Locks of sides: one owner, named, and gone with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import LockTimeoutError, QueueLockedError
+from holdfast.clock import SystemClock
+from holdfast.persistence import locks
+from holdfast.persistence.storage import OsStorage
+from support.simulated_storage import SimulatedStorage
+
+PATH = Path("/write.lock")
+CLOCK = SystemClock()
+
+
+def test_a_lock_that_is_held_is_refused_at_once_and_names_its_owner() -> None:
+    """Process and host, in the text and as attributes."""
+    storage = SimulatedStorage()
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="the write side")
+    started = time.monotonic()
+    with pytest.raises(QueueLockedError, match=f"process {os.getpid()} on {socket.gethostname()}") as caught:
+        locks.acquire(storage, PATH, CLOCK, timeout=0, what="the write side")
+    assert time.monotonic() - started < 0.5
+    assert (caught.value.pid, caught.value.host, caught.value.path) == (os.getpid(), socket.gethostname(), str(PATH))
+    held.release()
+    locks.acquire(storage, PATH, CLOCK, timeout=0, what="the write side").release()
+
+
+def test_waiting_for_a_lock_ends_with_its_owner() -> None:
+    """A rolling deploy."""
+    storage = SimulatedStorage()
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+    timer = threading.Timer(0.05, held.release)
+    timer.start()
+    locks.acquire(storage, PATH, CLOCK, timeout=30, what="x").release()
+    timer.join()
+
+
+def test_waiting_in_vain_says_for_how_long() -> None:
+    """LockTimeoutError is a QueueLockedError with a story."""
+    storage = SimulatedStorage()
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+    with pytest.raises(LockTimeoutError, match=r"after 0\.05 s"):
+        locks.acquire(storage, PATH, CLOCK, timeout=0.05, what="x")
+    held.release()
+
+
+def test_the_lock_file_stays_when_the_lock_goes(tmp_path: Path) -> None:
+    """Removing it would let two owners lock two files of one name."""
+    path = tmp_path / "write.lock"
+    locks.acquire(OsStorage(), path, CLOCK, timeout=0, what="x").release()
+    assert path.exists()
+    assert locks.try_acquire(OsStorage(), path) is not None
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b"\xff", b'{"pid": 1}', b'{"pid": "x", "host": 3}'])
+def test_a_note_that_cannot_be_read_names_nobody(note: bytes) -> None:
+    """It is for people, and decides nothing."""
+    storage = SimulatedStorage()
+    file = storage.open(PATH, create=True)
+    file.write_at((note,), 0)
+    assert locks.read_owner(storage, PATH) == locks.LockOwner()
+    assert file.try_lock()
+    with pytest.raises(QueueLockedError, match="another handle"):
+        locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+
+
+def test_no_lock_file_names_nobody() -> None:
+    """Looking does not make one."""
+    storage = SimulatedStorage()
+    assert locks.read_owner(storage, PATH) == locks.LockOwner()
+    assert not storage.mutation_count

@@ -1,0 +1,93 @@
+"""The catalogue of data files, and what becomes of retired ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.persistence.layout import DataFileName, open_directory
+from holdfast.persistence.log_files import SPARES_MAX, LogFiles
+from holdfast.persistence.storage import OsStorage
+from support.log_parts import LogParts
+
+NAMES = [DataFileName(1, 0), DataFileName(2, 10), DataFileName(4, 30)]
+
+
+def with_files(parts: LogParts, names: list[DataFileName] = NAMES) -> LogFiles:
+    """Return the catalogue of a directory that holds such files."""
+    for name in names:
+        parts.data_file([], header=parts.header(name.sequence, name.first_offset), behind=bytes(name.sequence))
+    return parts.files()
+
+
+def test_an_empty_directory_is_an_empty_log(parts: LogParts) -> None:
+    """Every question has an answer."""
+    files = parts.files()
+    assert (len(files), files.names(), files.first_offset, files.total_bytes) == (0, [], 0, 0)
+    assert files.next_after(0) is None
+    assert files.containing(5) is None
+    assert files.named(1) is None
+
+
+def test_files_are_found_by_sequence_and_by_offset(parts: LogParts) -> None:
+    """Gaps are no obstacle."""
+    files = with_files(parts)
+    assert files.names() == NAMES
+    assert [files.next_after(sequence) for sequence in (0, 1, 2, 3, 4)] == [*NAMES, NAMES[2], None]
+    assert [files.containing(offset) for offset in (0, 9, 10, 29, 30, 99)] == [name for name in NAMES for _ in range(2)]
+    assert files.total_bytes == 3 * 4608 + 7
+
+
+def test_files_of_other_processes_appear_and_go_with_a_look(parts: LogParts) -> None:
+    """Asking for a sequence that is not known looks by itself."""
+    files = with_files(parts, NAMES[:1])
+    with_files(parts, NAMES[1:2])
+    assert files.named(2) == NAMES[1]
+    parts.storage.remove(parts.directory.data_file(NAMES[0]))
+    assert len(files) == 2
+    files.refresh()
+    assert files.names() == NAMES[1:2]
+
+
+def test_sizes_are_kept_in_step(parts: LogParts) -> None:
+    """What the writer adds and cuts counts at once, and once."""
+    files = with_files(parts)
+    before = files.total_bytes
+    files.add(DataFileName(5, 40), 1000)
+    files.add(DataFileName(5, 40), 1200)
+    files.resize(5, 700)
+    files.resize(99, 5)
+    assert files.total_bytes == before + 700
+
+
+def test_retired_files_are_kept_as_spares_up_to_a_bound(parts: LogParts) -> None:
+    """The rest is removed."""
+    names = [DataFileName(sequence, sequence * 10) for sequence in range(1, SPARES_MAX + 3)]
+    files = with_files(parts, names)
+    for name in names:
+        files.retire(name)
+    assert len(parts.storage.list(parts.directory.spare)) == SPARES_MAX
+    assert parts.storage.list(parts.directory.data) == []
+    assert (len(files), files.total_bytes) == (0, 0)
+
+
+def test_a_file_with_a_second_name_is_never_reused(tmp_path: Path) -> None:
+    """The other name is somebody's backup."""
+    directory, _, _ = open_directory(OsStorage(), tmp_path / "queue", create=True)
+    path = directory.data_file(NAMES[0])
+    path.write_bytes(b"precious")
+    backup = tmp_path / "backup"
+    os.link(path, backup)
+    files = LogFiles(OsStorage(), directory)
+    files.retire(NAMES[0])
+    assert not path.exists()
+    assert not list(directory.spare.iterdir())
+    assert backup.read_bytes() == b"precious"
+
+
+def test_retiring_what_is_gone_already_is_no_error(parts: LogParts) -> None:
+    """A crash between two steps is gone over again."""
+    files = with_files(parts)
+    parts.storage.remove(parts.directory.data_file(NAMES[0]))
+    files.retire(NAMES[0])
+    assert files.names() == NAMES[1:]

@@ -1,0 +1,213 @@
+"""Writing progress: entries, generations, checkpoints, reserved space."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from holdfast import CommitUnknownError, DiskFullError, PoisonedError, StorageError
+from holdfast.persistence.format import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
+from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import GroupProgress
+from support.clocks import FakeClock
+from support.disk_operations import Allocate, Create
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+
+GROUP = Path("/group")
+QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16
+SLOTS = 20
+FILE_BYTES = FRAMES_START + SLOTS * ENTRY.size
+
+
+def new_storage() -> SimulatedStorage:
+    """Return a storage with the directory of a group, durable."""
+    storage = SimulatedStorage()
+    storage.make_directory(GROUP)
+    storage.sync_directory(Path("/"))
+    return storage.crash_dropping_unsynced()
+
+
+def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> PositionFileWriter:
+    """Return a writer of small files."""
+    return PositionFileWriter(
+        storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, progress or GroupProgress(), file_bytes=FILE_BYTES
+    )
+
+
+def read(storage: SimulatedStorage, start: int = 0) -> PositionFileReader:
+    """Return a reader that has read everything."""
+    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, lambda: GroupProgress(start))
+    reader.refresh()
+    return reader
+
+
+def done(first: int, count: int = 1) -> Change:
+    """Return an entry that finishes messages."""
+    return Change(ENTRY_DONE, first, count, (1, 5000 + first))
+
+
+def state(progress: GroupProgress) -> tuple[object, ...]:
+    """Return all of a progress, to compare."""
+    return progress.floor, progress.finished_count, list(progress.runs()), progress.deliveries, progress.lost_count
+
+
+def test_what_was_appended_is_read() -> None:
+    """By anybody who looks, at once; and the writer's own progress says the same."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    positions.append([done(0, 3), Change(ENTRY_DELIVERED, 5, 2, (1, 0), 4)])
+    positions.append([done(4)])
+    assert state(read(storage).progress) == state(progress)
+    assert progress.floor == 3
+    assert progress.deliveries == {5: 4, 6: 4}
+
+
+def test_a_new_writer_goes_on_where_the_last_one_was() -> None:
+    """In a generation of its own, whose checkpoint says everything."""
+    storage = new_storage()
+    writer(storage).append([done(0, 3), done(7)])
+    reader = read(storage)
+    again = writer(storage, reader.progress)
+    assert list_generations(storage, GROUP)[-1] == reader.generation + 1
+    again.append([done(3)])
+    again.close()
+    found = read(storage)
+    assert (found.progress.floor, next(found.progress.runs())[:2]) == (4, (7, 8))
+    assert not found.damage
+
+
+def test_a_full_file_is_followed_by_the_next_generation() -> None:
+    """Any number of acknowledgements fits into two files."""
+    storage = new_storage()
+    positions = writer(storage)
+    for offset in range(20 * SLOTS):
+        positions.append([done(offset)])
+        assert len(list_generations(storage, GROUP)) <= 2
+    assert read(storage).progress.floor == 20 * SLOTS
+    assert list_generations(storage, GROUP)[-1] > 15
+
+
+def test_a_checkpoint_with_many_runs_gets_a_file_that_holds_it() -> None:
+    """Progress full of holes, larger than the usual file."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    for offset in range(1, 400, 2):
+        positions.append([done(offset)])
+    positions.close()
+    found = read(storage).progress
+    assert found.floor == 0
+    assert len(list(found.runs())) == 200
+    again = writer(storage, found)
+    again.append([done(0)])
+    assert read(storage).progress.floor == 2
+
+
+def test_a_run_larger_than_a_file_is_written_whole() -> None:
+    """Atomic runs are never split over two generations."""
+    storage = new_storage()
+    positions = writer(storage)
+    positions.append([done(2 * number) for number in range(3 * SLOTS)])
+    assert read(storage).progress.finished_count == 3 * SLOTS
+
+
+def test_acknowledging_needs_no_new_room() -> None:
+    """The space of one more generation is kept, so a full disk does not stop consumers."""
+    storage = new_storage()
+    positions = writer(storage)
+    for offset in range(2 * SLOTS):  # two generations exist from here on
+        positions.append([done(offset)])
+    before = storage.mutation_count
+    for offset in range(2 * SLOTS, 10 * SLOTS):
+        positions.append([done(offset)])
+    assert not [operation for operation in storage.log[before:] if isinstance(operation, Allocate | Create)]
+
+
+def test_a_run_counts_whole_or_not_at_all_after_every_crash() -> None:
+    """One entry of two never shows."""
+    storage = new_storage()
+    positions = writer(storage)
+    positions.append([done(0), done(10)])
+    positions.append([done(1), done(11)])
+    positions.sync()
+    for crash in storage.prefix_crashes():
+        progress = read(crash.storage).progress
+        assert progress.is_finished(0) == progress.is_finished(10)
+        assert progress.is_finished(1) == progress.is_finished(11)
+
+
+def test_what_was_synced_survives_every_crash_after_it_also_over_generations() -> None:
+    """No moment of a roll loses progress."""
+    storage = new_storage()
+    positions = writer(storage)
+    synced: list[tuple[int, int]] = []
+    for offset in range(2 * SLOTS):
+        positions.append([done(offset)])
+        positions.sync()
+        synced.append((storage.mutation_count, offset + 1))
+    for crash in storage.prefix_crashes():
+        promised = max((floor for count, floor in synced if count <= crash.operation_count), default=0)
+        assert promised <= read(crash.storage).progress.floor <= promised + 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_append_that_fails_does_not_count_and_the_next_one_takes_its_place(number: int) -> None:
+    """Neither in memory nor on the disk."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    positions.append([done(0)])
+    storage.faults = FaultPlan(1, error=number, verbs=frozenset({"write_at"}))
+    with pytest.raises(DiskFullError if number == errno.ENOSPC else StorageError):
+        positions.append([done(1)])
+    storage.faults = None
+    assert progress.floor == read(storage).progress.floor == 1
+    positions.append([done(2)])
+    assert state(read(storage).progress) == state(progress)
+    assert not progress.is_finished(1)
+
+
+def test_a_failed_sync_poisons_the_read_side() -> None:
+    """A second sync could succeed over lost data, so there is none."""
+    storage = new_storage()
+    positions = writer(storage)
+    positions.append([done(0)])
+    storage.faults = FaultPlan(1, verbs=frozenset({"sync"}))
+    with pytest.raises(CommitUnknownError, match="reopen"):
+        positions.sync()
+    storage.faults = None
+    for call in (positions.sync, lambda: positions.append([done(1)])):
+        with pytest.raises(PoisonedError):
+            call()
+    positions.close()
+    assert read(storage).progress.floor == 1
+
+
+def test_closing_leaves_a_witness_behind_the_last_entry() -> None:
+    """So that a flipped bit in any acknowledgement is found, and costs nothing."""
+    storage = new_storage()
+    positions = writer(storage)
+    for offset in range(3):
+        positions.append([done(offset)])
+    positions.close()
+    path = position_file(GROUP, 1)
+    for number in range(2, 5):
+        broken = storage.crash_keeping_all()
+        file = broken.open(path)
+        file.write_at((b"\xff",), FRAMES_START + number * ENTRY.size + 40)
+        reader = read(broken)
+        assert [damage.position for damage in reader.damage] == [FRAMES_START + number * ENTRY.size]
+        assert reader.progress.floor == 3
+
+
+def test_closing_without_an_append_writes_nothing() -> None:
+    """The checkpoint was synced already."""
+    storage = new_storage()
+    positions = writer(storage)
+    count = storage.mutation_count
+    positions.close()
+    assert storage.mutation_count == count

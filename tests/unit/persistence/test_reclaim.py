@@ -1,0 +1,102 @@
+"""Space of finished files comes back once all groups have finished them."""
+
+from __future__ import annotations
+
+from holdfast.persistence.format import ENTRY_DONE
+from holdfast.persistence.group_files import GroupInfo, progress_reader, write_group
+from holdfast.persistence.layout import DataFileName
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reclaim import retire_finished_files
+from support.log_parts import LogParts
+
+FIRST, SECOND, LAST = DataFileName(1, 0), DataFileName(2, 10), DataFileName(3, 20)
+
+
+def with_log(parts: LogParts, *groups: str) -> list[GroupInfo]:
+    """Make three data files of ten messages each, and groups."""
+    for name in (FIRST, SECOND, LAST):
+        parts.data_file([], header=parts.header(name.sequence, name.first_offset))
+    return [write_group(parts.storage, parts.directory, name, parts.files(), 0) for name in groups]
+
+
+def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:
+    """Note that a group has finished messages."""
+    progress = progress_reader(parts.storage, parts.directory, parts.queue_id, group).refresh()
+    positions = PositionFileWriter(
+        parts.storage,
+        parts.directory.group(group.name),
+        parts.clock,
+        parts.queue_id,
+        group.group_id,
+        progress,
+        file_bytes=16_384,
+    )
+    positions.append([Change(ENTRY_DONE, run.start, len(run), (1, 5000)) for run in runs])
+    positions.close()
+
+
+def retire(parts: LogParts, **own: object) -> list[DataFileName]:
+    """Retire what can be."""
+    files = parts.files()
+    return retire_finished_files(parts.storage, parts.directory, files, parts.queue_id, parts.clock, **own)  # type: ignore[arg-type]
+
+
+def test_a_file_goes_when_every_group_has_finished_it(parts: LogParts) -> None:
+    """The slower one decides."""
+    one, two = with_log(parts, "one", "two")
+    finish(parts, one, range(20))
+    assert retire(parts) == []
+    finish(parts, two, range(10))
+    assert retire(parts) == [FIRST]
+    assert parts.files().names() == [SECOND, LAST]
+    finish(parts, two, range(10, 20))
+    assert retire(parts) == [SECOND]
+
+
+def test_one_unfinished_message_pins_its_own_file_only(parts: LogParts) -> None:
+    """A file goes wherever it stands in the log."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(1, 20))
+    assert retire(parts) == [SECOND]
+    assert parts.files().names() == [FIRST, LAST]
+
+
+def test_the_last_file_stays(parts: LogParts) -> None:
+    """It is the one being written."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(30))
+    assert retire(parts) == [FIRST, SECOND]
+    assert parts.files().names() == [LAST]
+
+
+def test_without_a_group_nothing_goes(parts: LogParts) -> None:
+    """The first one may still want everything."""
+    with_log(parts)
+    assert retire(parts) == []
+
+
+def test_progress_is_durable_before_the_file_goes(parts: LogParts) -> None:
+    """Else a power loss would ask for messages that are no longer there."""
+    own, other = with_log(parts, "own", "other")
+    finish(parts, other, range(10))
+    progress = GroupProgress()
+    progress.finish(0, 10)
+    order: list[str] = []
+
+    def look(verb: str, path: object) -> None:
+        if verb in {"rename", "remove"} and "data" in str(path):
+            order.append("gone")
+
+    parts.storage.before_verb = look
+    done = retire(parts, own_group=own.name, own_progress=progress, sync_own=lambda: order.append("synced"))
+    assert done == [FIRST]
+    assert order == ["synced", "gone"]
+
+
+def test_own_progress_in_memory_decides_for_the_own_group(parts: LogParts) -> None:
+    """What is not noted on the disk yet is synced first."""
+    (own,) = with_log(parts, "own")
+    progress = GroupProgress()
+    assert retire(parts, own_group=own.name, own_progress=progress, sync_own=lambda: None) == []
