@@ -206,8 +206,8 @@ class QueueFileReader:
         while not records and self.next_offset < end[2]:
             limit = self._limit(end) if self._file is not None else 0
             if self._position < limit:
-                if not self._read_frames(records, count_max, limit):
-                    self._pass_damage(limit, end)
+                if not self._read_frames(records, count_max, limit) and not self._pass_damage(limit, end):
+                    break
             elif self._name.sequence >= end[0]:
                 self._finish_log(end)
                 break
@@ -314,12 +314,11 @@ class QueueFileReader:
 
     # -- Damage ------------------------------------------------------------------------------------------------------
 
-    def _pass_damage(self, limit: int, end: LogEnd) -> None:
-        """Report what does not verify at the position, and go on at the next frame that does."""
+    def _pass_damage(self, limit: int, end: LogEnd) -> bool:
+        """Report what does not verify at the position, and go on at the next frame that does; False at the log's end."""
         assert self._file is not None
         if self.recheck and self._was_reused():
-            self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
-            return
+            return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
         first = self._header.first_offset
         expected = self.next_offset - first
         scanner = FrameScanner(self._file, self._header.salt, self._position, limit)
@@ -343,6 +342,7 @@ class QueueFileReader:
         self._lose(self._files.path(self._name), self._position, resume - self._position, lost, reason)
         self._position, self.next_offset = resume, max(self.next_offset, next_offset)
         self._buffer, self._at = b"", 0
+        return True
 
     def _lose(self, path: Path, position: int, size: int, offsets: range, reason: str) -> None:
         self._on_loss(Damage(path, position, size, offsets, DAMAGED, reason))

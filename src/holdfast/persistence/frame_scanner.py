@@ -49,9 +49,9 @@ class FrameScanner:
             There is none that verifies; the position stays.
         """
         at = self._load(FRAME_HEADER_BYTES)
-        size = int.from_bytes(self._window[at + 1 : at + FRAME_SIZE_END], "little")
-        if self.position + FRAME_SIZE_END + size <= self._end:
-            at = self._load(FRAME_SIZE_END + size)
+        size = FRAME_SIZE_END + int.from_bytes(self._window[at + 1 : at + FRAME_SIZE_END], "little")
+        if at + size > len(self._window) and self.position + size <= self._end:
+            at = self._load(size)
         frame = decode_frame(self._window, at, self.position, self._salt, self._end)
         self.position = frame.end
         return frame

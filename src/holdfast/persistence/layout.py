@@ -170,6 +170,8 @@ def open_directory(
                 _refuse_foreign_directory(storage, directory, names)
             return directory, *_create(storage, directory)
         queue_id = _read_identity(storage, directory, repair=create)
+        if writable:
+            storage.make_directory(directory.spare)  # empty most of the time: archives leave it out
         if create:
             storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
         return directory, queue_id, False

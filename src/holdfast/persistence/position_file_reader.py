@@ -107,14 +107,21 @@ class PositionFileReader:
         finally:
             file.close()
         if not self._has_floor:
-            self.damage.append(Damage(path, FRAMES_START, 0, range(0), DAMAGED, "the checkpoint has lost its floor"))
+            self._report(path, FRAMES_START, 0, "the checkpoint has lost its floor")
+            self.generation = 0  # so that an older one, where there is one, is read instead
         return self._has_floor
+
+    def _report(self, path: Path, position: int, size: int, reason: str) -> None:
+        """Note damage once, however often it is met: some readers look every few milliseconds."""
+        damage = Damage(path, position, size, range(0), DAMAGED, reason)
+        if damage not in self.damage:
+            self.damage.append(damage)
 
     def _begin(self, path: Path, generation: int, start: bytes) -> bool:
         try:
             header = PositionFileHeader.decode(block_copies(start), str(path))
         except CorruptionError as error:
-            self.damage.append(Damage(path, 0, len(start), range(0), DAMAGED, str(error)))
+            self._report(path, 0, len(start), str(error))
             return False
         if (header.queue_id, header.group_id) != self._ids or header.generation != generation:
             return False
@@ -133,7 +140,7 @@ class PositionFileReader:
                     return
                 position = FRAMES_START + self._next * ENTRY.size
                 reason = f"entry {self._next} does not verify; what it said may be done again"
-                self.damage.append(Damage(path, position, ENTRY.size, range(0), DAMAGED, reason))
+                self._report(path, position, ENTRY.size, reason)
                 self._next += 1
                 continue
             self._next += 1

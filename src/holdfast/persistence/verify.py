@@ -326,7 +326,7 @@ class _Verification:
         places = [(0, 0), *((name.first_offset, found.end_offset) for name, found in files)]
         for (_, end), (first, _) in pairwise(places):
             needed = merged(run for each in progress for run in each.unfinished_runs(end, first))
-            if not groups and end:
+            if not groups and 0 < end < first:
                 needed = (range(end, first),)
             for run in needed:
                 self._report(self._directory.data, 0, "a data file is missing", run)

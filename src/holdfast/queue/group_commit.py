@@ -1,8 +1,8 @@
 """Threads that commit at the same time share one sync.
 
-The first to ask leads: it notes the end, syncs, and releases those whose commit lies at or below what it noted. The
-others wait, and one of those left over leads next. A leader that shared the last sync gives the others a moment to
-arrive again, a fraction of what a sync takes; alone, a thread waits for nobody and hands its work to nobody.
+The first to ask leads: it notes the end, syncs, and wakes those whose commit lies at or below what it noted. Of those
+left over it wakes one to lead next, before the others, so that the disk is not kept waiting. Alone, a thread waits for
+nobody and hands its work to nobody. Everybody waits at a lock of their own: to wake a thread costs no queue at a door.
 
 A sync that fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one
 fails. There is one leader at a time: a write error is reported once per open file, so of two syncs at once on one
@@ -21,6 +21,18 @@ _GATHER_SHARE = 0.25
 """How long a leader waits for those who shared the last sync, as a share of what that sync took."""
 
 
+class _Waiter:
+    """A thread that waits for somebody else's sync, or for its turn to lead."""
+
+    __slots__ = ("bell", "leads", "ticket")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.leads = False
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+
 class GroupCommit:
     """Makes tickets durable.
 
@@ -32,10 +44,10 @@ class GroupCommit:
 
     def __init__(self, sync: Callable[[], int]) -> None:
         self._sync = sync
-        self._condition = threading.Condition(threading.Lock())
-        self._leader: int | None = None
-        self._waiting = 0
-        self._shared = 1
+        self._lock = threading.Lock()
+        self._waiters: list[_Waiter] = []
+        self._has_leader = False
+        self._shared = 0
         self._sync_seconds = 0.0
         self._durable = 0
         self._failure: HoldfastError | None = None
@@ -48,59 +60,61 @@ class GroupCommit:
         CommitUnknownError
             The sync that should have covered it failed: reopen the queue and look.
         """
-        if self._durable >= ticket:
-            return
-        with self._condition:
-            self._waiting += 1
+        waiter = _Waiter(ticket)
         try:
-            while self._is_pending(ticket):
-                self._lead()
+            while self._durable < ticket and self._failure is None:
+                if self._enter(waiter):
+                    self._lead(waiter)
+                else:
+                    waiter.bell.acquire()
         finally:
-            with self._condition:
-                self._waiting -= 1
-                self._resign()
+            self._leave(waiter)
+        if self._durable < ticket:
+            raise CommitUnknownError(
+                f"the sync that this commit shared failed ({self._failure}); nobody knows what is on the disk: "
+                "reopen the queue and look"
+            ) from self._failure
 
-    def _is_pending(self, ticket: int) -> bool:
-        """Wait until ``ticket`` is durable (False) or it is this thread's turn to lead (True)."""
-        with self._condition:
-            while self._durable < ticket:
-                if self._failure is not None:
-                    raise CommitUnknownError(
-                        f"the sync that this commit shared failed ({self._failure}); nobody knows what is on the disk: "
-                        "reopen the queue and look"
-                    ) from self._failure
-                if self._leader is None:
-                    self._leader = threading.get_ident()
-                    return True
-                self._condition.wait()
-            return False
+    def _enter(self, waiter: _Waiter) -> bool:
+        """Line up; return whether it is this thread's turn to lead."""
+        with self._lock:
+            if not self._has_leader:
+                self._has_leader = waiter.leads = True
+            elif not waiter.leads and waiter not in self._waiters:
+                self._waiters.append(waiter)
+            return waiter.leads
 
-    def _lead(self) -> None:
-        """Sync for everybody. A failure is left for all to find; an interruption hits one, and the next one leads."""
-        failure: HoldfastError | None = None
-        covered = 0
+    def _lead(self, waiter: _Waiter) -> None:
+        """Sync for everybody; a failure is left for all to find."""
+        if self._shared:
+            self._gather()
+        shared, started = len(self._waiters), time.perf_counter()
         try:
-            if self._shared > 1:
-                self._gather()
-            shared, started = self._waiting, time.perf_counter()
-            covered = self._sync()
+            self._durable = max(self._durable, self._sync())
             self._shared, self._sync_seconds = shared, time.perf_counter() - started
         except HoldfastError as error:
-            failure = error
-        finally:
-            with self._condition:
-                self._durable = max(self._durable, covered)
-                self._failure = self._failure or failure
-                self._resign()
-
-    def _resign(self) -> None:
-        """Let somebody else lead, if this thread does; also where it was interrupted before it had begun."""
-        if self._leader == threading.get_ident():
-            self._leader = None
-            self._condition.notify_all()
+            self._failure = self._failure or error
 
     def _gather(self) -> None:
         """Give the threads that shared the last sync a moment to commit again."""
         deadline = time.perf_counter() + self._sync_seconds * _GATHER_SHARE
-        while self._waiting < self._shared and time.perf_counter() < deadline:
+        while len(self._waiters) < self._shared and time.perf_counter() < deadline:
             time.sleep(0)
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Stop waiting; a leader wakes the next one and those who are done, however it came here."""
+        with self._lock:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            if not waiter.leads:
+                return
+            waiter.leads = False
+            left = [other for other in self._waiters if other.ticket > self._durable]
+            done = [other for other in self._waiters if other.ticket <= self._durable]
+            self._waiters = left
+            self._has_leader = bool(left)
+            if left:
+                left[0].leads = True
+                done.insert(0, left.pop(0))
+        for other in done:
+            other.bell.release()

@@ -219,6 +219,10 @@ def test_a_generation_that_has_lost_both_floors_is_reported_and_the_one_before_i
     positions = reader(storage)
     assert finished(positions) == [0, 1]
     assert "floor" in str(positions.damage[-1])
+    count = len(positions.damage)
+    positions.refresh()
+    assert finished(positions) == [0, 1]
+    assert len(positions.damage) == count, "reported once, however often somebody looks"
 
 
 def test_reading_changes_nothing() -> None:

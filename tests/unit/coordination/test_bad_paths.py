@@ -1,0 +1,196 @@
+"""Bad paths get one clear error each, and nothing is created or changed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, PersistentQueue, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.layout import write_document
+from holdfast.persistence.storage import OsStorage
+from support.real_trees import tree
+
+IS_ROOT = os.geteuid() == 0
+NOBODY = 65_534
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a path for a queue that does not exist yet."""
+    return tmp_path / "orders"
+
+
+@pytest.fixture
+def unchanged(root: Path) -> Iterator[None]:
+    """Make sure that a test leaves the directory above the queue as it found it."""
+    before = tree(root.parent)
+    yield
+    assert tree(root.parent) == before
+
+
+@pytest.mark.parametrize("mode", ["consume", "look"])
+@pytest.mark.usefixtures("unchanged")
+def test_a_queue_that_does_not_exist_is_not_made_by_those_who_do_not_write(root: Path, mode: str) -> None:
+    """QueueNotFoundError says which mode makes one."""
+    with pytest.raises(QueueNotFoundError, match="mode='both'") as caught:
+        PersistentQueue(root, mode=mode)
+    assert caught.value.path == str(root)
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+def test_a_file_is_no_queue(root: Path, mode: str) -> None:
+    """It stays as it is."""
+    root.write_bytes(b"mine")
+    before = tree(root.parent)
+    with pytest.raises(ConfigError, match="is a file"):
+        PersistentQueue(root, mode=mode)
+    assert tree(root.parent) == before
+
+
+def test_a_directory_of_somebody_else_is_no_queue(root: Path) -> None:
+    """The error names what stands there."""
+    root.mkdir()
+    (root / "thesis.tex").write_bytes(b"mine")
+    before = tree(root.parent)
+    with pytest.raises(ConfigError, match=r"thesis\.tex"):
+        PersistentQueue(root)
+    assert tree(root.parent) == before
+
+
+def test_an_empty_directory_becomes_a_queue(root: Path) -> None:
+    """Somebody may have made it with the right mount or owner."""
+    root.mkdir()
+    with PersistentQueue(root) as queue:
+        assert queue.put(b"x") == 0
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_directory_without_a_parent_is_a_clear_error(root: Path) -> None:
+    """Parents are not made: a typing error would go unnoticed."""
+    with pytest.raises(StorageError, match="No such file") as caught:
+        PersistentQueue(root / "missing" / "orders")
+    assert str(root) in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None:
+    """UnsupportedVersionError says which version it has."""
+    PersistentQueue(root).close()
+    fields = json.loads((root / "queue.json").read_text())
+    del fields["crc32c"]
+    write_document(OsStorage(), root / "queue.json", fields | {"format": FORMAT_VERSION + 1})
+    before = tree(root.parent)
+    with pytest.raises(UnsupportedVersionError, match="newer Holdfast") as caught:
+        PersistentQueue(root, mode=mode)
+    assert caught.value.version == FORMAT_VERSION + 1
+    assert tree(root.parent) == before
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+def test_a_symbolic_link_is_not_followed(root: Path, mode: str) -> None:
+    """Who can place a link must not choose where the queue goes."""
+    PersistentQueue(root.parent / "real").close()
+    root.symlink_to(root.parent / "real")
+    before = tree(root.parent)
+    with pytest.raises(ConfigError, match="symbolic link"):
+        PersistentQueue(root, mode=mode)
+    assert tree(root.parent) == before
+
+
+@pytest.mark.parametrize("name", ["write.lock", "write.mark", "queue.json"])
+def test_a_symbolic_link_in_place_of_a_file_is_not_followed(root: Path, name: str) -> None:
+    """Nothing is written to where it points."""
+    PersistentQueue(root).close()
+    target = root.parent / "target"
+    target.write_bytes(b"precious")
+    (root / name).unlink()
+    (root / name).symlink_to(target)
+    with pytest.raises(StorageError):
+        PersistentQueue(root)
+    assert target.read_bytes() == b"precious"
+
+
+def test_a_path_with_a_nul_is_refused(root: Path) -> None:
+    """The operating system cannot even be asked."""
+    with pytest.raises(ConfigError, match="NUL"):
+        PersistentQueue(f"{root}\0x")
+
+
+@pytest.mark.parametrize("path", [None, 5, b"bytes\xff", object()], ids=repr)
+def test_a_path_that_is_none_is_a_type_error(path: Any) -> None:
+    """As everywhere in the standard library."""
+    with pytest.raises(TypeError):
+        PersistentQueue(path)
+
+
+@pytest.mark.skipif(IS_ROOT, reason="root may write everywhere")
+def test_a_directory_that_is_read_only_is_a_clear_error(root: Path) -> None:
+    """Permission denied, with the path and what to check."""
+    PersistentQueue(root).close()
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    before = tree(root.parent)
+    try:
+        with pytest.raises(StorageError, match="permissions"):
+            PersistentQueue(root)
+        assert tree(root.parent) == before
+    finally:
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o700)
+
+
+def test_a_file_system_that_is_read_only_is_a_clear_error(root: Path) -> None:
+    """For whoever owns or writes; the same through the storage port for every user."""
+
+    class ReadOnly(OsStorage):
+        """A storage whose every change is refused."""
+
+        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Any:
+            if writable:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return super().open(path, create=create, writable=writable)
+
+        def make_directory(self, path: Path) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with pytest.raises(StorageError, match="Read-only file system"):
+        PersistentQueue(root, storage=ReadOnly())
+    assert not root.exists()
+    with PersistentQueue(root) as queue:
+        queue.put(b"x")
+    before = tree(root.parent)
+    for mode in ("both", "produce", "consume"):
+        with pytest.raises(StorageError, match="Read-only file system"):
+            PersistentQueue(root, mode=mode, storage=ReadOnly())
+    assert tree(root.parent) == before
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory away")
+@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+def test_a_directory_of_another_user_is_refused(root: Path, mode: str) -> None:
+    """Files made by one user would lock the other out; the error names both."""
+    PersistentQueue(root).close()
+    os.chown(root, NOBODY, NOBODY)
+    before = tree(root.parent)
+    with pytest.raises(ConfigError, match=str(NOBODY)):
+        PersistentQueue(root, mode=mode)
+    assert tree(root.parent) == before
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory away")
+def test_a_directory_of_another_user_can_be_looked_at(root: Path) -> None:
+    """As far as its permissions allow; looking changes nothing."""
+    with PersistentQueue(root) as queue:
+        queue.put(b"x")
+    os.chown(root, NOBODY, NOBODY)
+    before = tree(root.parent)
+    with PersistentQueue(root, mode="look") as queue:
+        assert queue.peek()[0].payload == b"x"
+    assert tree(root.parent) == before

@@ -1,0 +1,242 @@
+"""``verify`` walks a whole queue, changes nothing, and never cries wolf."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import ConfigError, Empty, FlushPolicy, PersistentQueue, QueueNotFoundError, verify
+from holdfast.persistence.format import FRAMES_START, KIND_SEAL
+from holdfast.persistence.report import Damage, VerifyReport, merged
+from holdfast.persistence.seal import Seal
+from support.log_parts import LogParts, frame
+from support.simulated_storage import SimulatedStorage
+from support.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
+
+
+@pytest.fixture
+def queue() -> SmallQueue:
+    """Return a closed queue of three data files."""
+    return build(Path("/queue"), SimulatedStorage(), taken_count=3)
+
+
+def test_a_sound_queue_is_ok_and_counted(queue: SmallQueue) -> None:
+    """Every file, frame and message: two seals and a mark of a clean close beside the messages."""
+    report = queue.verify()
+    assert report.ok
+    assert (report.file_count, report.message_count) == (3, queue.put_count)
+    assert report.frame_count == queue.put_count + 3
+    assert (report.damage, report.lost, report.lost_count, report.torn_bytes, report.notes) == ((), (), 0, 0, ())
+    assert str(report).startswith("ok: 3 data files")
+
+
+def test_verifying_takes_no_lock_and_changes_nothing(queue: SmallQueue) -> None:
+    """Damaged or not, owned or not."""
+    queue.flip(queue.data_files()[1], FRAMES_START + 40)
+    with queue.open():
+        assert isinstance(queue.storage, SimulatedStorage)
+        before = queue.storage.mutation_count
+        assert not queue.verify().ok
+        assert queue.storage.mutation_count == before
+
+
+def test_a_new_queue_and_one_that_was_never_used_are_ok() -> None:
+    """Nothing is there, and nothing is missing."""
+    storage = SimulatedStorage()
+    with PersistentQueue("/queue", storage=storage):
+        assert verify("/queue", storage=storage).ok
+    assert verify("/queue", storage=storage) == verify(Path("/queue"), storage=storage)
+
+
+def test_no_queue_is_an_error(tmp_path: Path) -> None:
+    """Nothing is made at a path that somebody mistyped."""
+    with pytest.raises(QueueNotFoundError):
+        verify(tmp_path / "nothing")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match="is a file"):
+        verify(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_killed_queue_is_ok(queue: SmallQueue) -> None:
+    """What was never closed is no damage; what waits to be made durable is noted."""
+    with queue.open() as handle:
+        handle.put(b"new")
+        storage = queue.storage
+        assert isinstance(storage, SimulatedStorage)
+        killed = SmallQueue(queue.root, storage.crash_keeping_all(), queue.put_count + 1, 3)
+    report = killed.verify()
+    assert report.ok
+    assert report.message_count == killed.put_count
+
+
+def test_a_torn_tail_is_counted_apart_from_damage(parts: LogParts) -> None:
+    """It was never acknowledged."""
+    good = frame(parts.header(), b"good", 0)
+    parts.data_file([good, frame(parts.header(), b"torn", 1)[:-1] + b"?"], behind=bytes(200))
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert report.ok
+    assert (report.message_count, report.torn_bytes) == (1, 36)
+    assert any("1 messages wait" in note for note in report.notes)
+    assert "torn tail: 36 bytes" in str(report)
+
+
+def test_every_place_is_reported_and_the_lost_ranges_are_merged(queue: SmallQueue) -> None:
+    """Two neighbours and one apart."""
+    path = queue.data_files()[1]
+    first = queue.header(path).first_offset
+    positions = [each.position for each in queue.frames(path)]
+    for number in (1, 2, 4):
+        queue.flip(path, positions[number] + 6)
+    report = queue.verify()
+    assert report.lost == (range(first + 1, first + 3), range(first + 4, first + 5))
+    assert report.lost_count == 3
+    assert "damaged" in str(report)
+
+
+def test_files_that_all_groups_have_finished_are_not_missed(queue: SmallQueue) -> None:
+    """Retiring is normal, wherever the file stood."""
+    with queue.open() as handle:
+        pinned = handle.receive(timeout=0)
+        while True:
+            try:
+                handle.get_many(100, timeout=0)
+            except Empty:
+                break
+        assert handle.stats().file_count == 2
+        pinned.nack()
+    assert queue.verify().ok
+
+
+def test_a_file_that_one_group_still_needs_is_missed(queue: SmallQueue) -> None:
+    """Though another one has finished it; what nobody needs is not lost."""
+    with queue.open() as handle:
+        handle.groups.create("slow")
+        while handle.qsize():
+            handle.get_many(100, timeout=0)
+    first, second = (queue.header(path).first_offset for path in queue.data_files()[1:])
+    queue.storage.remove(queue.data_files()[1])
+    assert queue.verify().lost == (range(first, second),)
+
+
+@pytest.mark.parametrize(
+    ("seal", "reason"),
+    [
+        (Seal(3, 0, 2**63, ()), "3 messages instead of 2"),
+        (Seal(2, 0, 2**63, ((1, FRAMES_START),)), "positions where other frames stand"),
+        (Seal(2, 0, 2**63, ((9, FRAMES_START),)), "positions where other frames stand"),
+        (Seal(2, 2**63, 2**63, ()), "timestamps"),
+        (Seal(2, 0, 0, ()), "timestamps"),
+    ],
+)
+def test_a_seal_that_says_something_else_than_the_file_is_damage(parts: LogParts, seal: Seal, reason: str) -> None:
+    """Its checksum is good, but it would mislead whoever trusts it."""
+    header = parts.header()
+    frames = [frame(header, b"a", 0), frame(header, b"b", 1), frame(header, seal.encode(), 2, kind=KIND_SEAL)]
+    parts.data_file(frames)
+    parts.data_file([], header=parts.header(2, 2, FRAMES_START + sum(map(len, frames))))
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert [len(damage.offsets) for damage in report.damage] == [0]
+    assert reason in str(report)
+
+
+def test_a_seal_that_cannot_be_read_is_damage(parts: LogParts) -> None:
+    """A frame of that kind with something else in it."""
+    header = parts.header()
+    frames = [frame(header, b"a", 0), frame(header, b"no seal", 1, kind=KIND_SEAL)]
+    parts.data_file(frames)
+    parts.data_file([], header=parts.header(2, 1, FRAMES_START + sum(map(len, frames))))
+    assert "the seal cannot be read" in str(verify(parts.directory.root, storage=parts.storage))
+
+
+def test_bytes_behind_the_accepted_end_of_a_file_are_void(parts: LogParts) -> None:
+    """The next header says where the file ends: what stands behind was never part of the log."""
+    header = parts.header()
+    good = frame(header, b"a", 0)
+    parts.data_file([good, frame(header, b"dropped", 1)])
+    parts.data_file([], header=parts.header(2, 1, FRAMES_START + len(good)))
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert report.ok
+    assert report.message_count == 1
+
+
+def test_a_file_with_more_messages_than_its_successor_leaves_room_for_is_damage(parts: LogParts) -> None:
+    """Two files would hold the same offsets."""
+    header = parts.header()
+    frames = [frame(header, b"a", 0), frame(header, b"b", 1)]
+    parts.data_file(frames)
+    parts.data_file([], header=parts.header(2, 1, FRAMES_START + sum(map(len, frames))))
+    assert "holds 2 messages where 1 should be" in str(verify(parts.directory.root, storage=parts.storage))
+
+
+def test_a_frame_out_of_order_is_damage(parts: LogParts) -> None:
+    """Indexes are contiguous: what is missing between two good frames is lost."""
+    header = parts.header()
+    frames = [frame(header, b"a", 0), frame(header, b"d", 3)]
+    parts.data_file(frames)
+    parts.data_file([], header=parts.header(2, 4, FRAMES_START + sum(map(len, frames))))
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert report.lost == (range(1, 3),)
+    assert "index 3 stands where 1 should" in str(report)
+
+
+@pytest.mark.parametrize(
+    "policy", [FlushPolicy.every_commit(), FlushPolicy.never(), FlushPolicy.every(commits=10, seconds=0.01)], ids=str
+)
+def test_a_queue_in_use_is_never_reported_as_damaged(tmp_path: Path, policy: FlushPolicy) -> None:
+    """Two producers and a consumer race through hundreds of tiny files while it is verified again and again."""
+    with tiny_files_allowed():
+        queue = PersistentQueue(tmp_path / "queue", data_file_bytes=FILE_BYTES, flush=policy)
+    stop = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            queue.put(payload(number % 50))
+            queue.put_many([b"batch"] * (number % 6))
+            if queue.qsize() > 300:
+                stop.wait(0.002)
+
+    def consume() -> None:
+        while not stop.is_set():
+            try:
+                queue.get_many(40, timeout=0.05)
+                with queue.receive(timeout=0.05):
+                    pass
+            except Empty:
+                pass
+
+    threads = [threading.Thread(target=work) for work in (produce, produce, consume)]
+    for thread in threads:
+        thread.start()
+    try:
+        reports = [verify(queue.path) for _ in range(40)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        queue.close()
+    assert [str(report) for report in reports if not report.ok] == []
+    assert max(report.message_count for report in reports) > 0
+    assert verify(queue.path).ok
+
+
+def test_ranges_are_merged_where_they_touch_or_overlap() -> None:
+    """In any order, and without empty ones."""
+    ranges = [range(5, 7), range(0, 2), range(2, 3), range(9, 9), range(6, 10), range(20, 21)]
+    assert merged(ranges) == (range(3), range(5, 10), range(20, 21))
+    assert merged([]) == ()
+
+
+def test_a_report_reads_in_one_look() -> None:
+    """What is lost, where, and what else there is to know."""
+    damage = Damage(Path("/q/data/x"), 5000, 60, range(7, 9), "damaged", "the checksum does not match")
+    report = VerifyReport(1, 2, 3, (damage,), (range(7, 9),), 12, ("something",))
+    text = str(report)
+    for part in ("damaged: 1 data files", "2 lost (7..8)", "/q/data/x: 60 bytes at 5000", "offsets 7..8 lost"):
+        assert part in text
+    assert "torn tail: 12 bytes" in text
+    assert "note: something" in text
