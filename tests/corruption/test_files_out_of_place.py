@@ -45,6 +45,24 @@ def test_a_missing_middle_file_loses_its_messages(queue: SmallQueue) -> None:
     assert "missing" in str(report)
 
 
+def test_only_what_was_not_finished_is_lost_with_a_missing_file() -> None:
+    """The file before it had been retired: both make one gap, and the report names the messages of one of them."""
+    queue = build(Path("/queue"), SimulatedStorage(), file_count=5)
+    third, fourth = offsets_of(queue, 2), offsets_of(queue, 3)
+    with queue.open() as handle:
+        pinned = [handle.receive(timeout=0) for _ in range(third.start)]
+        for _ in third:
+            handle.get(timeout=0)
+        for delivery in [*pinned, handle.receive(timeout=0)]:  # coming to the next file, the reader leaves this one
+            delivery.nack()
+    assert len(queue.data_files()) == 4, "the third file is retired"
+    queue.storage.remove(queue.data_files()[2])
+    report, drained = queue.verify(), drain(queue)
+    assert report.lost == (fourth,)
+    assert [damage.offsets for damage in drained.damage] == [fourth]
+    assert sorted(drained.payloads) == [*range(third.start), *range(fourth.stop, queue.put_count)]
+
+
 def test_a_missing_last_file_loses_its_messages_and_their_offsets_are_not_given_again(queue: SmallQueue) -> None:
     """write.mark still speaks of it."""
     lost = offsets_of(queue, 2)

@@ -7,12 +7,13 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import FlushPolicy
-from support.kill_oracle import Violation, judge
+from support.kill_oracle import BrokenPromiseError, judge
 from support.kill_work import Journal, drain, name_of, open_queue, work
 from support.processes import Child
 
@@ -46,11 +47,10 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
     for number in range(1, ROUNDS + 1):
         for journal in (puts, takes):
             journal.note("R", number)
-        seeds = {mode: choice.randrange(2**32) for mode in modes}
-        children = {
-            mode: Child(lambda mode=mode: work(path, mode, policy, (puts, takes), seeds[mode], number))
-            for mode in modes
-        }
+        children = {}
+        for mode in modes:
+            task = partial(work, path, mode, policy, (puts, takes), choice.randrange(2**32), number)
+            children[mode] = Child(task)
         for mode in choice.sample(modes, len(modes)):
             kill_at_a_moment(children[mode], takes if mode == "consume" else puts, choice)
         statuses = [process.wait() for process in children.values()]
@@ -89,7 +89,7 @@ def test_what_was_acknowledged_survives_kill_9_at_any_moment(
     seed = SEED + 1000 * len(modes) + list(POLICIES).index(policy)
     try:
         put_count, delivered_count, file_count = run_rounds(tmp_path / "queue", modes, POLICIES[policy], seed)
-    except Violation as violation:
+    except BrokenPromiseError as violation:
         pytest.fail(f"HOLDFAST_SEED={SEED}, policy {policy}, {ROUNDS} rounds: {violation}", pytrace=False)
     assert put_count >= ROUNDS, "the processes were killed before they did anything"
     assert delivered_count >= ROUNDS

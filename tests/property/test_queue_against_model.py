@@ -289,7 +289,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
 TestQueueAgainstModel = QueueAgainstModel.TestCase
 TestQueueAgainstModel.settings = settings(
-    max_examples=120,
+    max_examples=300,
     stateful_step_count=60,
     derandomize=True,  # the same runs everywhere: what fails here fails there
     database=None,

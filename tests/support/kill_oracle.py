@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-class Violation(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise was broken."""
 
 
 def check(holds: bool, what: str) -> None:
-    """Raise Violation with ``what`` unless ``holds``."""
+    """Raise BrokenPromiseError with ``what`` unless ``holds``."""
     if not holds:
-        raise Violation(what)
+        raise BrokenPromiseError(what)
 
 
 @dataclass
@@ -100,13 +100,14 @@ class TakeModel:
         """Check one delivery: it is what must come next, or an unreturned call explains why it is not."""
         self.log.stands(key, offset - index)
         self.delivered_count += 1
-        check(offset >= self.floor and offset not in self.finished, f"offset {offset} came again after its ack")
-        check(offset not in self.in_flight, f"offset {offset} was handed out twice at once")
         for passed in range(self.floor, offset):
             if self.is_open(passed):
                 self.explain(passed)
+        check(offset >= self.floor and offset not in self.finished, f"offset {offset} came again after its ack")
+        check(offset not in self.in_flight, f"offset {offset} was handed out twice at once")
         for group in [group for group in self.maybe if offset in group]:
-            check(not group & self.finished, f"half of an acknowledgement counted: {sorted(group)}")
+            half = [other for other in group if other < self.floor or other in self.finished]
+            check(not half, f"half of an acknowledgement counted: {sorted(half)} of {sorted(group)}")
             self.maybe.remove(group)
 
     def explain(self, offset: int) -> None:
@@ -169,7 +170,7 @@ class TakeModel:
 
 
 def judge(puts: list[list[str]], takes: list[list[str]], end: int) -> tuple[LogModel, TakeModel]:
-    """Check all that two journals say of a queue that was drained to ``end``; raises Violation."""
+    """Check all that two journals say of a queue that was drained to ``end``; raises BrokenPromiseError."""
     log = LogModel()
     for line in puts:
         kind, fields = line[0], line[1:]
@@ -188,9 +189,10 @@ def judge(puts: list[list[str]], takes: list[list[str]], end: int) -> tuple[LogM
     for number, line in enumerate(takes):
         try:
             model.read(line)
-        except Violation as error:
+        except BrokenPromiseError as error:
             around = "\n".join(" ".join(near) for near in takes[max(0, number - 6) : number + 2])
-            raise Violation(f"{error}\nline {number + 1} of the consumer's journal, and what came before:\n{around}") from None
+            where = f"line {number + 1} of the consumer's journal, and what came before"
+            raise BrokenPromiseError(f"{error}\n{where}:\n{around}") from None
     model.check_drained(end)
     log.check_whole(end)
     return log, model

@@ -6,8 +6,8 @@ SIGKILL whole. ``kill_oracle.py`` judges what the journals say.
 ===========  =====================================================================================================
 producer     ``p key count`` before a batch is put, ``P key first_offset`` after the call returned
 consumer     ``g n`` before ``get``/``get_many``, ``G key:index ...`` after; ``E`` where it found nothing;
-             ``D offset=key:index ...`` after ``receive``; ``a offset ...`` before ``ack``, ``A`` after; ``N offset ...``
-             after ``nack``
+             ``D offset=key:index ...`` after ``receive``; ``a offset ...`` before ``ack``, ``A`` after;
+             ``N offset ...`` after ``nack``
 both         ``R round`` where processes begin anew; ``X text`` what must never happen
 ===========  =====================================================================================================
 """

@@ -21,9 +21,7 @@ class GroupState:
     def unfinished(self, end: int) -> dict[int, int]:
         """Return the messages below ``end`` that the group would still be given, with their delivery counts."""
         counts = dict(self.deliveries)
-        return {
-            offset: counts.get(offset, 0) for offset in range(self.start, end) if offset not in self.finished
-        }
+        return {offset: counts.get(offset, 0) for offset in range(self.start, end) if offset not in self.finished}
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import Delivery, FlushPolicy, PersistentQueue
+from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue
 from support.clocks import FakeClock
 from support.model import GroupState, ModelGroup, ModelQueue
 from support.simulated_storage import SimulatedStorage
@@ -81,6 +81,7 @@ class RecordedRun:
         self._group_commits: list[int] = []
         self.group = "default"
         self.queue: PersistentQueue | None = None
+        self.batch: DeliveryBatch | None = None
 
     @property
     def storage(self) -> SimulatedStorage:
@@ -137,7 +138,7 @@ class RecordedRun:
         """Lease messages and keep them in hand."""
         queue = self._open_queue()
         self._begin_group()
-        deliveries = queue.receive_many(count, timeout=0)
+        self.batch = deliveries = queue.receive_many(count, timeout=0)
         offsets = self._check_order([delivery.payload for delivery in deliveries])
         assert [delivery.offset for delivery in deliveries] == offsets
         assert [delivery.delivery_count for delivery in deliveries] == self._model_group.deliver(offsets)
@@ -151,6 +152,13 @@ class RecordedRun:
             self.in_hand.pop(offset).ack()
             self._model_group.finish([offset])
             self._return_finished(f"ack({offset})")
+
+    def ack_together(self, *offsets: int) -> None:
+        """Acknowledge messages in hand in one step: all of them, or none."""
+        assert self.batch is not None
+        self.batch.ack([self.in_hand.pop(offset) for offset in offsets])
+        self._model_group.finish(offsets)
+        self._return_finished(f"ack_together{offsets}")
 
     def nack(self, *offsets: int) -> None:
         """Give messages in hand back, one by one."""

@@ -315,7 +315,7 @@ class QueueFileReader:
     # -- Damage ------------------------------------------------------------------------------------------------------
 
     def _pass_damage(self, limit: int, end: LogEnd) -> bool:
-        """Report what does not verify at the position, and go on at the next frame that does; False at the log's end."""
+        """Report what does not verify at the position, and go on at the next frame that does; False at the end."""
         assert self._file is not None
         if self.recheck and self._was_reused():
             return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show

@@ -125,9 +125,9 @@ ENTRY_FLAG_CHECKPOINT = 0x04
 
 # -- write.mark ------------------------------------------------------------------------------------------------------
 
-WRITE_MARK = struct.Struct("<8sHH16s16sQIIIIQ")
-"""magic, version, flags, queue id, file id, sequence, written position, messages below it in this file, synced
-position, messages below it in this file, latest timestamp; then CRC-32C of all that."""
+WRITE_MARK = struct.Struct("<8sHH16s16sQQIIIIQ")
+"""magic, version, flags, queue id, file id, sequence, first offset of that file, written position, messages below it in
+this file, synced position, messages below it in this file, latest timestamp; then CRC-32C of all that."""
 WRITE_MARK_MAGIC = b"\x89HFMARK\n"
 WRITE_MARK_BYTES = WRITE_MARK.size + HEADER_CRC.size
 
@@ -142,4 +142,4 @@ assert RECORD_SIZE_MIN == 27
 assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
 assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
-assert WRITE_MARK.size == 76 and WRITE_MARK_BYTES == 80
+assert WRITE_MARK.size == 84 and WRITE_MARK_BYTES == 88

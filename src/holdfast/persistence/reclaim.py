@@ -50,9 +50,9 @@ def retire_finished_files(
                 finished = _finished_by(reader.refresh(), finished)
         if not finished or not groups:
             return []
-        for name in storage.list(directory.groups):  # a deletion that was cut off must not come back without its files
-            if not name.startswith(".") and name not in {group.name for group in groups}:
-                storage.sync_directory(directory.group(name))
+        for entry in storage.list(directory.groups):  # a deletion that was cut off must not come back without its files
+            if not entry.startswith(".") and entry not in {group.name for group in groups}:
+                storage.sync_directory(directory.group(entry))
         if sync_own is not None:
             sync_own()
         for reader in readers:

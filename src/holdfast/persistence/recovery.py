@@ -70,7 +70,6 @@ def recover_log(
         mark = read_write_mark(mark_file, queue_id)
         names = files.names()
         if names:
-            storage.sync_directory(directory.data)  # a writer killed while rolling leaves a name that may go again
             name = names[-1]
             tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
             files.resize(name.sequence, tail.position)
@@ -142,11 +141,12 @@ def missing_last_file(mark: WriteMark | None, data: Path, sequence: int, next_of
     """Return what is lost where the last file in ``data`` is ``sequence``, and ``write.mark`` speaks of a later one."""
     if mark is None or mark.sequence <= sequence:
         return None
-    lost = range(next_offset, next_offset + mark.visible[1])
+    lost = range(next_offset, mark.first_offset + mark.visible[1])
     if mark.sequence == sequence + 1:
         return Damage(data, 0, 0, lost, DAMAGED, f"data file {mark.sequence}, the last one, is missing")
-    reason = f"data files {sequence + 1} to {mark.sequence}, the last ones, are missing; at least these messages"
-    return Damage(data, 0, 0, lost, UNSYNCED_OR_DAMAGED, reason)
+    return Damage(
+        data, 0, 0, lost, DAMAGED, f"data files {sequence + 1} to {mark.sequence}, the last ones, are missing"
+    )
 
 
 def _miss_last_file(

@@ -8,7 +8,6 @@ the last file from its first frame.
 from __future__ import annotations
 
 import logging
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +30,8 @@ class WriteMark:
     ----------
     queue_id, file_id : bytes
         The queue, and this life of the active file.
-    sequence : int
-        The active file.
+    sequence, first_offset : int
+        The active file, and the offset of its first message.
     written, written_count : int
         Position behind its last whole commit, and the messages below it in this file.
     synced, synced_count : int
@@ -46,6 +45,7 @@ class WriteMark:
     queue_id: bytes
     file_id: bytes
     sequence: int
+    first_offset: int
     written: int
     written_count: int
     synced: int
@@ -62,6 +62,7 @@ class WriteMark:
             self.queue_id,
             self.file_id,
             self.sequence,
+            self.first_offset,
             self.written,
             self.written_count,
             self.synced,
@@ -79,27 +80,24 @@ class WriteMark:
 def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
     """Return the mark, or None where it does not verify or belongs to another queue."""
     data = file.read_at(WRITE_MARK_BYTES, 0)
-    try:
-        magic, version, flags, owner, file_id, sequence, written, written_count, synced, synced_count, timestamp = (
-            WRITE_MARK.unpack_from(data)
-        )
-    except struct.error:
+    if len(data) < WRITE_MARK_BYTES:
         return None
+    magic, version, flags, owner, file_id, *numbers = WRITE_MARK.unpack_from(data)
     if magic != WRITE_MARK_MAGIC or version != FORMAT_VERSION or owner != queue_id:
         return None
-    if len(data) < WRITE_MARK_BYTES or HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(
-        0, data[: WRITE_MARK.size]
-    ):
+    if HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(0, data[: WRITE_MARK.size]):
         return None
+    sequence, first_offset, written, written_count, synced, synced_count, timestamp_ns = numbers
     return WriteMark(
         queue_id,
         file_id,
         sequence,
+        first_offset,
         written,
         written_count,
         synced,
         synced_count,
-        timestamp,
+        timestamp_ns,
         bool(flags & _FLAG_SYNCED_ONLY),
     )
 
@@ -132,6 +130,7 @@ class WriteMarkFile:
             queue_id=header.queue_id,
             file_id=header.file_id,
             sequence=header.sequence,
+            first_offset=header.first_offset,
             written=end[1],
             written_count=end[2] - header.first_offset,
             synced=synced[1],

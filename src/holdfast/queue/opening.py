@@ -234,7 +234,7 @@ class Opening:
         try:
             with self._groups_locked():
                 self.files.refresh()
-                group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # made with ``groups.create`` meanwhile
+                group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # ``groups.create`` has made it
                 return group or write_group(
                     self._storage, self.directory, DEFAULT_GROUP, self.files, self.files.first_offset
                 )
@@ -289,7 +289,7 @@ class Opening:
         if self.write_side is not None:
             side = self.write_side
             return LocalSource(lambda: side.end, side.arrivals)
-        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.files)
+        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id)
 
     # -- Both --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.storage import File, Storage, storage_errors
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
@@ -61,12 +60,11 @@ class LocalSource:
 class RemoteSource:
     """The writer is another process, or nobody just now: its end stands in ``write.mark``."""
 
-    def __init__(self, storage: Storage, path: Path, queue_id: bytes, files: LogFiles) -> None:
+    def __init__(self, storage: Storage, path: Path, queue_id: bytes) -> None:
         self._storage = storage
         self._path = path
         self._mark: File | None = None
         self._queue_id = queue_id
-        self._files = files
         self._bell = Doorbell()
         self._last: LogEnd = (0, 0, 0)
         self._delay = _POLL_SECONDS_MIN
@@ -75,11 +73,9 @@ class RemoteSource:
     def end(self) -> LogEnd:
         with storage_errors("looking for the end of the log", self._path):
             mark = self._read_mark()
-            if mark is not None and mark.sequence:
-                name = self._files.named(mark.sequence)
-                if name is not None:
-                    position, count = mark.visible
-                    self._last = max(self._last, (mark.sequence, position, name.first_offset + count))
+            if mark is not None:
+                position, count = mark.visible
+                self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
         return self._last
 
     def _read_mark(self) -> WriteMark | None:

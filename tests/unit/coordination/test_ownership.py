@@ -240,9 +240,7 @@ def test_a_consumer_that_waited_for_the_default_group_goes_on_where_the_last_one
         producer.put_many([b"first", b"second"])
         first = PersistentQueue(path, mode="consume")
         waiting: list[PersistentQueue] = []
-        thread = threading.Thread(
-            target=lambda: waiting.append(PersistentQueue(path, mode="consume", lock_timeout=20))
-        )
+        thread = threading.Thread(target=lambda: waiting.append(PersistentQueue(path, mode="consume", lock_timeout=20)))
         thread.start()
         time.sleep(0.2)
         assert first.get(timeout=5) == b"first"

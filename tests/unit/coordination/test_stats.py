@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support.clocks import FakeClock
-from support.processes import Child
 
 from holdfast import FlushPolicy, PersistentQueue, QueueStats
 from holdfast.persistence.format import FRAMES_START
+from support.clocks import FakeClock
+from support.processes import Child
 
 FILE_BYTES = 16 * 2**10
 
