@@ -112,10 +112,28 @@ def test_get_takes_and_acknowledges_on_a_full_disk(disk: Path) -> None:
         assert [int(queue.get(timeout=0)[:6]) for _ in range(1, number)] == list(range(1, number))
 
 
-def test_a_group_that_cannot_begin_on_a_full_disk_says_so_and_begins_once_there_is_room(disk: Path) -> None:
-    """The first take of all needs a little room; without it the answer is DiskFullError, and nothing is lost."""
+def test_a_group_begins_on_a_full_disk_and_drains_it(disk: Path) -> None:
+    """The first take of all needs a little room, which was set aside when the queue was made."""
     with open_queue(disk) as queue:
         number = fill(queue)
+        fill_with_somebody_elses_file(disk)
+        assert drain(queue) == list(range(number))
+
+
+def test_a_consumer_opens_for_the_first_time_on_a_full_disk_and_drains_it(disk: Path) -> None:
+    """Its lock file and its group need that room too."""
+    with open_queue(disk, mode="produce") as queue:
+        number = fill(queue)
+        fill_with_somebody_elses_file(disk)
+    with open_queue(disk, mode="consume") as queue:
+        assert drain(queue) == list(range(number))
+
+
+def test_a_group_that_cannot_begin_says_so_and_begins_once_there_is_room(disk: Path) -> None:
+    """Where even the room set aside is gone the answer is DiskFullError, and nothing is lost."""
+    with open_queue(disk) as queue:
+        number = fill(queue)
+        next(disk.rglob(".reserve")).unlink()
         other = fill_with_somebody_elses_file(disk)
         for _ in range(2):
             with pytest.raises(DiskFullError):

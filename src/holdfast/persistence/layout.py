@@ -90,6 +90,11 @@ class QueueDirectory:
         """Held while a group is made or deleted and while a data file is retired."""
         return self.groups / ".lock"
 
+    @property
+    def reserve(self) -> Path:
+        """Room for a group that begins on a full disk."""
+        return self.groups / ".reserve"
+
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""
         return self.data / str(name)

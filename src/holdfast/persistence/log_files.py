@@ -94,9 +94,10 @@ class LogFiles:
         with self._lock:
             known = self._files
             self._files = {}
+            newest = max(known, default=0)  # was being written when it was measured, and may be sealed by now
             for name in list_data_files(self._storage, self._directory):
                 file = known.get(name.sequence)
-                if file is None or file.name != name:
+                if file is None or file.name != name or name.sequence == newest:
                     size = self._size_of(name)
                     if size is None:
                         continue

@@ -8,12 +8,14 @@ recovers for the owner of the write side, and who owns a side is written down on
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, DiskFullError
 from holdfast.persistence import locks
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.data_file_writer import QueueFileWriter
@@ -38,8 +40,9 @@ from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.recovery import RecoveredLog, recover_log
 from holdfast.persistence.report import Damage, RecoveryReport
+from holdfast.persistence.reserve import keep_reserve, spend_reserve
 from holdfast.persistence.sealed_file import retired_ranges
-from holdfast.persistence.storage import Storage, storage_error
+from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.look_side import LookSide
@@ -49,6 +52,8 @@ from holdfast.queue.sources import LocalSource, RemoteSource, Source
 from holdfast.queue.write_side import WriteSide
 
 logger = logging.getLogger("holdfast")
+
+Begun = TypeVar("Begun")
 
 MODES = ("both", "produce", "consume", "look")
 
@@ -89,6 +94,9 @@ class Opening:
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=options.writes, writable=options.mode != "look"
         )
+        self._position_file_bytes = min(
+            POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
+        )
         self.report = RecoveryReport()
         self.write_side: WriteSide | None = None
         self.read_side: ReadSide | None = None
@@ -108,13 +116,14 @@ class Opening:
         options = self._options
         if options.writes:
             self._open_log(self._lock_writes())
+            keep_reserve(self._storage, self.directory)
         elif options.mode == "look":
             self._open_log(None)
         else:
             with self._groups_locked():
                 self._open_log(locks.try_acquire(self._storage, self.directory.write_lock))
         if options.reads:
-            self._open_read_side()
+            self._with_reserve(self._open_read_side)
         elif options.mode == "look":
             self._open_look_side()
 
@@ -202,7 +211,7 @@ class Opening:
                 source,
                 lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
                 progress,
-                lambda: self._open_books(self._begin_default_group()),
+                lambda: self._with_reserve(lambda: self._open_books(self._begin_default_group())),
                 lock,
                 books,
             )
@@ -211,6 +220,17 @@ class Opening:
                 source.close()
             lock.release()
             raise
+
+    def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
+        """Begin to read; on a full disk once more with the room that was set aside for this."""
+        try:
+            return begin()
+        except (OSError, DiskFullError) as error:
+            full = isinstance(error, DiskFullError) or error.errno in DISK_FULL_ERRNOS
+            if not full or not spend_reserve(self._storage, self.directory):
+                raise
+        self._position_file_bytes = POSITION_FILE_BYTES_MIN
+        return begin()
 
     def _find_own_group(self) -> GroupInfo | None:
         """Return the group to read for; None for a default group that nobody has used yet."""
@@ -257,7 +277,7 @@ class Opening:
             self.queue_id,
             group.group_id,
             progress,
-            file_bytes=min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)),
+            file_bytes=self._position_file_bytes,
         )
         books = GroupBooks(
             positions,

@@ -26,7 +26,7 @@ from holdfast.persistence import format as layout
         ("ENTRY", 64),
         ("ENTRY_BODY", 60),
         ("ENTRY_CRC", 4),
-        ("WRITE_MARK", 76),
+        ("WRITE_MARK", 84),
     ],
 )
 def test_every_struct_has_the_size_of_version_1(name: str, size: int) -> None:
