@@ -1,8 +1,9 @@
 """Threads that commit at the same time share one sync.
 
-The first to ask leads: it notes the end, syncs, and wakes those whose commit lies at or below what it noted. Of those
-left over it wakes one to lead next, before the others, so that the disk is not kept waiting. Alone, a thread waits for
-nobody and hands its work to nobody. Everybody waits at a lock of their own: to wake a thread costs no queue at a door.
+The first to ask leads: it notes the end and syncs. Those whose commit lies at or below what it noted are done; one of
+those left over leads next. The next leader is woken first, and wakes those who are done as it goes into its own sync:
+so they commit again while the disk works, and the disk waits for nobody. Everybody waits at a lock of their own, which
+makes no crowd at one door. Alone, a thread waits for nobody and hands its work to nobody.
 
 A sync that fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one
 fails. There is one leader at a time: a write error is reported once per open file, so of two syncs at once on one
@@ -12,23 +13,20 @@ handle the second could succeed over lost data (docs/adr, group commit).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from holdfast.errors import CommitUnknownError, HoldfastError
-
-_GATHER_SHARE = 0.25
-"""How long a leader waits for those who shared the last sync, as a share of what that sync took."""
 
 
 class _Waiter:
     """A thread that waits for somebody else's sync, or for its turn to lead."""
 
-    __slots__ = ("bell", "leads", "ticket")
+    __slots__ = ("bell", "leads", "owed", "ticket")
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
         self.leads = False
+        self.owed: list[_Waiter] = []
         self.bell = threading.Lock()
         self.bell.acquire()
 
@@ -47,8 +45,6 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._has_leader = False
-        self._shared = 0
-        self._sync_seconds = 0.0
         self._durable = 0
         self._failure: HoldfastError | None = None
 
@@ -85,36 +81,36 @@ class GroupCommit:
             return waiter.leads
 
     def _lead(self, waiter: _Waiter) -> None:
-        """Sync for everybody; a failure is left for all to find."""
-        if self._shared:
-            self._gather()
-        shared, started = len(self._waiters), time.perf_counter()
+        """Wake those who are done since the last sync, and sync for everybody; a failure is left for all to find."""
+        _wake(waiter)
         try:
             self._durable = max(self._durable, self._sync())
-            self._shared, self._sync_seconds = shared, time.perf_counter() - started
         except HoldfastError as error:
             self._failure = self._failure or error
 
-    def _gather(self) -> None:
-        """Give the threads that shared the last sync a moment to commit again."""
-        deadline = time.perf_counter() + self._sync_seconds * _GATHER_SHARE
-        while len(self._waiters) < self._shared and time.perf_counter() < deadline:
-            time.sleep(0)
-
     def _leave(self, waiter: _Waiter) -> None:
-        """Stop waiting; a leader wakes the next one and those who are done, however it came here."""
+        """Stop waiting; a leader hands over to the next one and to those who are done, however it came here."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             if not waiter.leads:
                 return
             waiter.leads = False
-            left = [other for other in self._waiters if other.ticket > self._durable]
             done = [other for other in self._waiters if other.ticket <= self._durable]
-            self._waiters = left
+            left = [other for other in self._waiters if other.ticket > self._durable]
             self._has_leader = bool(left)
             if left:
-                left[0].leads = True
-                done.insert(0, left.pop(0))
-        for other in done:
-            other.bell.release()
+                following = left.pop(0)
+                following.leads = True
+                following.owed = [*waiter.owed, *done]
+                waiter.owed = [following]
+            else:
+                waiter.owed = [*waiter.owed, *done]
+            self._waiters = left
+        _wake(waiter)
+
+
+def _wake(waiter: _Waiter) -> None:
+    """Wake those whom ``waiter`` owes it."""
+    while waiter.owed:
+        waiter.owed.pop().bell.release()
