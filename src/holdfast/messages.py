@@ -1,16 +1,9 @@
-"""What a queue carries: offsets, positions and messages."""
+"""What a queue carries: messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NewType
-
-Offset = NewType("Offset", int)
-"""Logical number of a record in its queue: 0, 1, 2 ..."""
-
-Position = NewType("Position", int)
-"""A byte in one file, counted from its start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@ One instance is shared by the write side, which adds files, and the read side, w
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.persistence.layout import DataFileName, QueueDirectory, is_missing, list_data_files
 from holdfast.persistence.storage import File, Storage
+
+_GLANCE_SECONDS = 0.1
 
 SPARES_MAX = 2
 """Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
@@ -39,6 +42,7 @@ class LogFiles:
         self._lock = threading.Lock()
         self._files: dict[int, LogFile] = {}
         self._total_bytes = 0
+        self._looked_at = 0.0
         self.refresh()
 
     @property
@@ -92,6 +96,7 @@ class LogFiles:
     def refresh(self) -> None:
         """Look at the directory again; other processes add files and retire them."""
         with self._lock:
+            self._looked_at = time.monotonic()
             known = self._files
             self._files = {}
             newest = max(known, default=0)  # was being written when it was measured, and may be sealed by now
@@ -104,6 +109,11 @@ class LogFiles:
                     file = LogFile(name, size)
                 self._files[name.sequence] = file
             self._total_bytes = sum(file.size_bytes for file in self._files.values())
+
+    def glance(self) -> None:
+        """Look at the directory again, ten times a second at the most: a listing costs as much as there are files."""
+        if time.monotonic() - self._looked_at >= _GLANCE_SECONDS:
+            self.refresh()
 
     def add(self, name: DataFileName, size_bytes: int) -> None:
         """Take up a file that the writer has just made."""

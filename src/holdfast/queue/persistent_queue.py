@@ -19,8 +19,8 @@ from holdfast.queue import fork
 from holdfast.queue.arguments import as_bytes, check_count, check_sizes, too_large, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
-from holdfast.queue.opening import Opening, Options, check_options
 from holdfast.queue.read_side import ReadSide
+from holdfast.queue.sides import Options, Sides, check_options
 from holdfast.queue.stats import QueueStats, gather_stats
 from holdfast.queue.task_count import TaskCount
 from holdfast.queue.write_side import WriteSide
@@ -102,21 +102,21 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self._opening = opening = Opening(self._storage, self._clock, self.path, options)
-        self._write_side: WriteSide | None = opening.write_side
-        self._read_side: ReadSide | None = opening.read_side
-        self._look_side = opening.look_side
+        self._sides = sides = Sides(self._storage, self._clock, self.path, options)
+        self._write_side: WriteSide | None = sides.write_side
+        self._read_side: ReadSide | None = sides.read_side
+        self._look_side = sides.look_side
         self._state: str = "open"
-        opening.bound(maxsize, max_bytes)
-        opened_depth, opened_end = opening.depth(), opening.next_offset()
-        self._tasks = TaskCount(lambda: opened_depth + opening.next_offset() - opened_end)
+        sides.bound(maxsize, max_bytes)
+        opened_depth, opened_end = sides.depth(), sides.next_offset()
+        self._tasks = TaskCount(lambda: opened_depth + sides.next_offset() - opened_end)
         self.groups = Groups(
             self._storage,
-            opening.directory,
-            opening.files,
+            sides.directory,
+            sides.files,
             self._clock,
-            opening.next_offset,
-            opening.reclaim,
+            sides.next_offset,
+            sides.reclaim,
             check_open=self._check_open,
             may_change=mode != "look",
         )
@@ -287,7 +287,7 @@ class PersistentQueue:
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
         self._check_open()
-        return self._read_side.ready_count if self._read_side is not None else self._opening.depth()
+        return self._read_side.ready_count if self._read_side is not None else self._sides.depth()
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
@@ -335,12 +335,12 @@ class PersistentQueue:
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
         self._check_open()
-        return gather_stats(self._opening, self._clock)
+        return gather_stats(self._sides, self._clock)
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and did, and the damage that reading has met since."""
-        return self._opening.recovery()
+        return self._sides.recovery()
 
     def close(self) -> None:
         """Give deliveries back, sync, leave the files clean, and let the next owner in. Closing twice does nothing."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from holdfast.clock import Clock
 from holdfast.persistence.storage import storage_errors
-from holdfast.queue.opening import Opening
+from holdfast.queue.sides import Sides
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
     """What :meth:`PersistentQueue.stats` returns; gathered in constant time.
+
+    Where another process adds or retires data files, what is said of those is up to 0.1 seconds old.
 
     Attributes
     ----------
@@ -44,22 +46,23 @@ class QueueStats:
     lost: int
 
 
-def gather_stats(opening: Opening, clock: Clock) -> QueueStats:
+def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
     """Return the figures of an open queue."""
-    files, read_side = opening.files, opening.read_side
+    files, read_side = sides.files, sides.read_side
     with storage_errors("listing data files", files.directory):
-        files.refresh()  # other processes add data files and retire them
-    reader = read_side or opening.look_side
+        files.glance()
+    next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
+    reader = read_side or sides.look_side
     oldest = reader.oldest_timestamp_ns() if reader is not None else None
-    recovery = opening.recovery()
+    recovery = sides.recovery()
     return QueueStats(
-        depth=opening.depth(),
+        depth=sides.depth(),
         in_flight=read_side.in_flight_count if read_side is not None else 0,
         oldest_age_seconds=None if oldest is None else max(0.0, (clock.time_ns() - oldest) / 1e9),
         bytes_on_disk=files.total_bytes,
         file_count=len(files),
         first_offset=files.first_offset,
-        next_offset=opening.next_offset(),
+        next_offset=next_offset,
         recovered=recovery.recovered_count,
         lost=max(recovery.lost_count, read_side.progress.lost_count if read_side is not None else 0),
     )

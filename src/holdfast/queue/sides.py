@@ -1,4 +1,4 @@
-"""Opening a queue: who may, what has to be recovered first, and which sides come up.
+"""Sides a queue: who may, what has to be recovered first, and which sides come up.
 
 Whoever reads a log reads a recovered log: a consumer that finds no writer takes the free write lock for as long as
 recovery takes. Sides are locked, and consumers recover, while the groups lock is held: so nobody takes a consumer that
@@ -84,8 +84,8 @@ class Options:
         return self.mode in ("both", "consume")
 
 
-class Opening:
-    """Brings the sides of one queue up, in order; :attr:`write_side` and the others hold what came of it."""
+class Sides:
+    """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode."""
 
     def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
         self._storage = storage
@@ -291,10 +291,14 @@ class Opening:
             books.lose(damage.offsets)
         return books
 
-    def reclaim(self, own_group: str | None = None, own: GroupProgress | None = None, sync: object = None) -> object:
+    def reclaim(
+        self,
+        own_group: str | None = None,
+        own: GroupProgress | None = None,
+        sync: Callable[[], object] | None = None,
+    ) -> None:
         """Retire the data files that every group has finished."""
-        assert sync is None or callable(sync)
-        return retire_finished_files(
+        retire_finished_files(
             self._storage,
             self.directory,
             self.files,
