@@ -125,10 +125,10 @@ class OsFile:
 
     def sync(self) -> None:
         self._check_open()
-        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves the bytes in the drive's cache
-            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
-        else:
+        if hasattr(os, "fdatasync"):
             os.fdatasync(self._fd)
+        else:
+            _sync_fully(self._fd)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -198,9 +198,17 @@ class OsStorage:
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            os.fsync(fd)
+            _sync_fully(fd)
         finally:
             os.close(fd)
+
+
+def _sync_fully(fd: int) -> None:
+    """Sync data and all metadata; on macOS, where fsync alone leaves the bytes in the drive's cache, ask for more."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(fd)
 
 
 def storage_error(error: OSError, what: str, path: Path) -> StorageError:
