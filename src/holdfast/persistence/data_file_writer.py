@@ -353,7 +353,8 @@ class QueueFileWriter:
                 self._poison.check()  # a sync of the old file may have failed meanwhile, and is never tried again
                 self._switch(file, header)
         except BaseException:
-            file.close()
+            if self._file is not file:
+                file.close()
             raise
 
     def _switch(self, file: File, header: DataFileHeader) -> None:

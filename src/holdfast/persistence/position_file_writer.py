@@ -103,19 +103,27 @@ class PositionFileWriter:
         slot, end = self._slot, self.end
         entries = self._encode(changes, slot)
         assert self._file is not None
+        written = False
         try:
             write_whole(self._file, entries, FRAMES_START + slot * ENTRY.size)
-            for change in changes:
-                change.apply_to(self._progress)
-            self._slot = slot + len(changes)
-            self.end = end + len(changes)
+            written = True
+            self._count(changes, slot, end)
         except BaseException as error:
-            self._slot, self.end = slot, end
-            self._erase(slot, len(changes))
+            if written:  # interrupted behind the write: what stands on the disk counts in memory too
+                self._count(changes, slot, end)
+            else:
+                self._erase(slot, len(changes))
             if isinstance(error, OSError):
                 raise storage_error(error, "noting progress", self._path) from error
             raise
         return end + len(changes)
+
+    def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
+        """Do to the progress what has been written says; doing it twice changes nothing."""
+        for change in changes:
+            change.apply_to(self._progress)
+        self._slot = slot + len(changes)
+        self.end = end + len(changes)
 
     def _encode(self, changes: Sequence[Change], slot: int) -> list[bytes]:
         timestamp = self._time_ns()

@@ -21,11 +21,12 @@ from holdfast.errors import CommitUnknownError, HoldfastError
 class _Waiter:
     """A thread that waits for somebody else's sync, or for its turn to lead."""
 
-    __slots__ = ("bell", "leads", "owed", "ticket")
+    __slots__ = ("bell", "has_left", "leads", "owed", "ticket")
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
         self.leads = False
+        self.has_left = False
         self.owed: list[_Waiter] = []
         self.bell = threading.Lock()
         self.bell.acquire()
@@ -64,7 +65,14 @@ class GroupCommit:
                 else:
                     waiter.bell.acquire()
         finally:
-            self._leave(waiter)
+            interruption: BaseException | None = None
+            while not waiter.has_left:  # a leader that left without handing over would stop all others for ever
+                try:
+                    self._leave(waiter)
+                except KeyboardInterrupt as error:
+                    interruption = error
+            if interruption is not None:
+                raise interruption
         if self._durable < ticket:
             raise CommitUnknownError(
                 f"the sync that this commit shared failed ({self._failure}); nobody knows what is on the disk: "
@@ -93,21 +101,26 @@ class GroupCommit:
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            if not waiter.leads:
-                return
-            waiter.leads = False
-            done = [other for other in self._waiters if other.ticket <= self._durable]
-            left = [other for other in self._waiters if other.ticket > self._durable]
-            self._has_leader = bool(left)
-            if left:
-                following = left.pop(0)
-                following.leads = True
-                following.owed = [*waiter.owed, *done]
-                waiter.owed = [following]
-            else:
-                waiter.owed = [*waiter.owed, *done]
-            self._waiters = left
+            if waiter.leads:
+                self._hand_over(waiter)
         _wake(waiter)
+        waiter.has_left = True
+
+    def _hand_over(self, waiter: _Waiter) -> None:
+        """Make the next one lead. All is worked out first; nothing interrupts the assignments behind it."""
+        done = [other for other in self._waiters if other.ticket <= self._durable]
+        left = [other for other in self._waiters if other.ticket > self._durable]
+        if left:
+            following = left[0]
+            following.leads = True
+            following.owed = [*waiter.owed, *done]
+            waiter.owed = [following]
+            self._waiters = left[1:]
+        else:
+            waiter.owed = [*waiter.owed, *done]
+            self._waiters = left
+            self._has_leader = False
+        waiter.leads = False
 
 
 def _wake(waiter: _Waiter) -> None:

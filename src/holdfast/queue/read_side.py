@@ -236,8 +236,13 @@ class ReadSide:
         deliveries = list(dict.fromkeys(deliveries))
         with self._take_lock:
             records = self._receipts(deliveries)
-            self._release(deliveries)
-            self._give_back(records)
+            try:
+                self._release(deliveries)
+                # An acknowledgement that was interrupted behind its entry stands, and is not taken back here.
+                self._give_back([record for record in records if not self._progress.is_finished(record[0])])
+            except BaseException:
+                self._must_read_anew = True
+                raise
         self._source.wake()
 
     def _receipts(self, deliveries: Sequence[Delivery]) -> list[Record]:

@@ -1,0 +1,69 @@
+"""What was retired from the middle of the log is nobody's loss, least of all that of a group that came later."""
+
+from pathlib import Path
+
+from holdfast import PersistentQueue, verify
+
+FILE_BYTES = 16 * 2**10
+
+
+def with_a_gap(path: Path) -> list[int]:
+    """Make a queue whose middle data files are retired; return the offsets that are still there."""
+    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+        for number in range(100):
+            queue.put(b"%d" % number + bytes(1000))
+        pinned = queue.receive()
+        while queue.stats().depth > 1:
+            queue.get_many(100)
+        assert pinned.offset == 0
+        names = sorted(file.name for file in (path / "data").iterdir())
+        assert len(names) == 2
+        first_of_last = int(names[1].split("-")[1].split(".")[0])
+        assert first_of_last > 50
+    report = verify(path)
+    assert report.ok, str(report)
+    count_in_first = report.message_count - (100 - first_of_last)
+    return [*range(count_in_first), *range(first_of_last, 100)]
+
+
+def take_all(queue: PersistentQueue) -> list[int]:
+    """Return the numbers of all that is left."""
+    numbers: list[int] = []
+    while not queue.empty():
+        numbers += [int(payload.rstrip(b"\0")) for payload in queue.get_many(100)]
+    return numbers
+
+
+def test_a_group_made_behind_a_gap_gets_what_is_there_and_misses_nothing(tmp_path: Path) -> None:
+    """Its depth counts what it can get, and nothing is reported as lost."""
+    there = with_a_gap(tmp_path / "orders")
+    with PersistentQueue(tmp_path / "orders", mode="produce") as queue:
+        queue.groups.create("late")
+    with PersistentQueue(tmp_path / "orders", mode="consume", group="late") as queue:
+        assert queue.stats().depth == len(there)
+        assert take_all(queue) == there
+        assert queue.recovery.damage == ()
+        assert queue.stats().lost == 0
+
+
+def test_looking_over_a_gap_shows_no_damage(tmp_path: Path) -> None:
+    """The group that finished what is gone knows so."""
+    with_a_gap(tmp_path / "orders")
+    with PersistentQueue(tmp_path / "orders", mode="look") as queue:
+        assert [entry.offset for entry in queue.peek(100)] == [0]
+        assert queue.recovery.damage == ()
+
+
+def test_a_file_that_recovery_cut_says_where_its_offsets_end(tmp_path: Path) -> None:
+    """It has no seal; its frames are counted."""
+    path = tmp_path / "orders"
+    there = with_a_gap(path)
+    first = min((path / "data").iterdir())
+    seal_bytes = int.from_bytes(first.read_bytes()[-4:], "little")
+    with first.open("r+b") as file:
+        file.truncate(first.stat().st_size - seal_bytes)
+    with PersistentQueue(path, mode="produce") as queue:
+        queue.groups.create("late")
+    with PersistentQueue(path, mode="consume", group="late") as queue:
+        assert take_all(queue) == there
+        assert queue.recovery.damage == ()
