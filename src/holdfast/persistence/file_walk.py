@@ -55,7 +55,6 @@ class FileWalk:
     @property
     def end_offset(self) -> int:
         """Offset behind the last message, lost ones included."""
-        """Offset behind the last message, lost ones included."""
         return self._header.first_offset + len(self._positions)
 
     @property
