@@ -31,6 +31,8 @@ from holdfast.errors import (
     ShutDown,
     StaleReceiptError,
     StorageError,
+    TransactionNotFoundError,
+    TransactionStateError,
     UnsupportedVersionError,
     UsageError,
 )
@@ -39,8 +41,11 @@ from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.report import Damage, RecoveryReport, VerifyReport
 from holdfast.persistence.verify import verify
 from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.in_doubt import PreparedTransaction
 from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.queues_transaction import QueuesTransaction, transaction
 from holdfast.queue.stats import QueueStats
+from holdfast.queue.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -65,17 +70,23 @@ __all__ = [
     "NotFoundError",
     "PersistentQueue",
     "PoisonedError",
+    "PreparedTransaction",
     "QueueLockedError",
     "QueueNotFoundError",
     "QueueStats",
+    "QueuesTransaction",
     "RecordTooLargeError",
     "RecoveryReport",
     "RetryableError",
     "ShutDown",
     "StaleReceiptError",
     "StorageError",
+    "Transaction",
+    "TransactionNotFoundError",
+    "TransactionStateError",
     "UnsupportedVersionError",
     "UsageError",
     "VerifyReport",
+    "transaction",
     "verify",
 ]

@@ -83,6 +83,12 @@ class ConfigError(UsageError):
     code = "config"
 
 
+class TransactionStateError(UsageError):
+    """The verb does not fit what has become of the transaction. Attributes: ``transaction`` (its id), ``state``."""
+
+    code = "transaction_state"
+
+
 class RecordTooLargeError(UsageError):
     """A record or a batch larger than its bound; nothing was written. Attributes: ``size_bytes``, ``max_bytes``."""
 
@@ -105,6 +111,12 @@ class GroupNotFoundError(NotFoundError):
     """No consumer group of that name. Attributes: ``group``, ``groups``."""
 
     code = "group_not_found"
+
+
+class TransactionNotFoundError(NotFoundError):
+    """No transaction of that id is in doubt, and none was decided as far back as is remembered. Attribute: ``id``."""
+
+    code = "transaction_not_found"
 
 
 class RetryableError(HoldfastError):

@@ -7,6 +7,7 @@ google-crc32c computes it in hardware where its compiled form is installed; crcm
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 Crc32c = Callable[[int, bytes], int]
 """``crc(seed, data)``: the checksum of ``data`` continued from ``seed``; a seed of 0 starts afresh."""
@@ -37,3 +38,41 @@ def portable_crc32c() -> Crc32c:
 
 
 crc32c: Crc32c = compiled_crc32c() or portable_crc32c()
+
+
+def reseed(crc: int, seed: int, new_seed: int, size: int) -> int:
+    """Return the checksum that ``size`` bytes would have from ``new_seed``, given the one they have from ``seed``.
+
+    A checksum is affine in its seed: two seeds give two checksums whose XOR depends on nothing but the XOR of the seeds
+    and how many bytes followed. So the bytes are not needed again. Costs as many steps as ``size`` has binary digits.
+    """
+    difference = seed ^ new_seed
+    power = 0
+    while size:
+        if size & 1:
+            difference = _apply(_zeros_matrix(power), difference)
+        size >>= 1
+        power += 1
+    return crc ^ difference
+
+
+_Matrix = tuple[int, ...]
+"""What becomes of each of the 32 bits of a difference."""
+
+
+@cache
+def _zeros_matrix(power: int) -> _Matrix:
+    """Return what ``2 ** power`` zero bytes do to a difference between two checksums."""
+    if power == 0:
+        return tuple(crc32c(1 << bit, b"\0") ^ crc32c(0, b"\0") for bit in range(32))
+    half = _zeros_matrix(power - 1)
+    return tuple(_apply(half, column) for column in half)
+
+
+def _apply(matrix: _Matrix, difference: int) -> int:
+    result = 0
+    for column in matrix:
+        if difference & 1:
+            result ^= column
+        difference >>= 1
+    return result

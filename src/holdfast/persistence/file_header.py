@@ -16,6 +16,9 @@ from holdfast.persistence.checksum import crc32c
 
 _CRC_AT = layout.HEADER_BLOCK_BYTES - layout.HEADER_CRC.size
 
+_Block = tuple[int, bytes, bytes, int, bytes]
+"""Compatible features, queue id, file id, salt, and the rest behind them."""
+
 
 def random_id() -> bytes:
     """Return 16 random bytes, which name a queue, a group or one life of a file."""
@@ -45,6 +48,8 @@ class DataFileHeader:
         The file before this one, and the position behind its last accepted byte: what stands there is void.
     salt : int
         Starts the checksum of every frame.
+    features : int
+        Compatible features: ``COMPATIBLE_*`` of ``format.py``. Those that are not known are kept and mean nothing.
     """
 
     queue_id: bytes
@@ -55,6 +60,7 @@ class DataFileHeader:
     previous_end: int = 0
     file_id: bytes = field(default_factory=random_id)
     salt: int = field(default_factory=random_salt)
+    features: int = 0
 
     def encode(self) -> bytes:
         """Return the block of ``HEADER_BLOCK_BYTES``."""
@@ -67,14 +73,14 @@ class DataFileHeader:
             0,  # codec id: frames are stored as they are
             0,  # key id: frames are not encrypted
         )
-        return _encode_block(layout.DATA_MAGIC, self.queue_id, self.file_id, self.salt, rest)
+        return _encode_block(layout.DATA_MAGIC, self.features, self.queue_id, self.file_id, self.salt, rest)
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> DataFileHeader:
         """Return the header that the first good copy holds; raises the error of the first copy where none is good."""
-        queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
+        features, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
         sequence, first, base, previous, previous_end, _, _ = layout.DATA_HEADER_REST.unpack_from(rest)
-        return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt)
+        return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt, features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,12 @@ class PositionFileHeader:
     def encode(self) -> bytes:
         """Return the block of ``HEADER_BLOCK_BYTES``."""
         rest = layout.POSITION_HEADER_REST.pack(self.group_id, self.generation)
-        return _encode_block(layout.POSITION_MAGIC, self.queue_id, self.file_id, self.salt, rest)
+        return _encode_block(layout.POSITION_MAGIC, 0, self.queue_id, self.file_id, self.salt, rest)
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> PositionFileHeader:
         """Return the header that the first good copy holds; raises the error of the first copy where none is good."""
-        queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
+        _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
         group_id, generation = layout.POSITION_HEADER_REST.unpack_from(rest)
         return cls(queue_id, group_id, generation, file_id, salt)
 
@@ -122,15 +128,15 @@ def damaged_copies(start: bytes, magic: bytes, path: str) -> list[int]:
     return bad
 
 
-def _encode_block(magic: bytes, queue_id: bytes, file_id: bytes, salt: int, rest: bytes) -> bytes:
+def _encode_block(magic: bytes, features: int, queue_id: bytes, file_id: bytes, salt: int, rest: bytes) -> bytes:
     prefix = layout.HEADER_PREFIX.pack(
-        magic, layout.FORMAT_VERSION, layout.HEADER_BLOCK_BYTES, 0, 0, 0, queue_id, file_id, salt
+        magic, layout.FORMAT_VERSION, layout.HEADER_BLOCK_BYTES, features, 0, 0, queue_id, file_id, salt
     )
     body = (prefix + rest).ljust(_CRC_AT, b"\0")
     return body + layout.HEADER_CRC.pack(crc32c(0, body))
 
 
-def _decode_copies(copies: list[bytes], magic: bytes, path: str) -> tuple[bytes, bytes, int, bytes]:
+def _decode_copies(copies: list[bytes], magic: bytes, path: str) -> _Block:
     first_error: StorageError | None = None
     for at, copy in zip(layout.HEADER_COPY_POSITIONS, copies, strict=True):
         try:
@@ -141,9 +147,9 @@ def _decode_copies(copies: list[bytes], magic: bytes, path: str) -> tuple[bytes,
     raise first_error
 
 
-def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> tuple[bytes, bytes, int, bytes]:
+def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> _Block:
     try:
-        found, version, _, _, _, incompatible, queue_id, file_id, salt = layout.HEADER_PREFIX.unpack_from(block)
+        found, version, _, features, _, incompatible, queue_id, file_id, salt = layout.HEADER_PREFIX.unpack_from(block)
     except struct.error:
         raise CorruptionError(f"{path} is too short to hold a header", path=path, position=at) from None
     if found != magic:
@@ -159,4 +165,4 @@ def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> tuple[bytes
         raise CorruptionError(f"{path} is too short to hold a header", path=path, position=at)
     if layout.HEADER_CRC.unpack_from(block, _CRC_AT)[0] != crc32c(0, block[:_CRC_AT]):
         raise CorruptionError(f"the header of {path} does not match its checksum", path=path, position=at)
-    return queue_id, file_id, salt, block[layout.HEADER_PREFIX.size :]
+    return features, queue_id, file_id, salt, block[layout.HEADER_PREFIX.size :]

@@ -60,7 +60,6 @@ class FileWalk:
     @property
     def end_position(self) -> int:
         """Position behind the last byte that was read."""
-        """Position behind the last byte that was read."""
         return self._end
 
     def run(self) -> None:
@@ -101,7 +100,7 @@ class FileWalk:
     def _take(self, frame: Frame) -> None:
         self.message_count += 1
         self._positions.append(frame.position)
-        timestamp = max(frame.timestamp_ns, self._header.base_timestamp_ns)
+        timestamp = frame.timestamp_ns  # as the seal has it; the file's base timestamp may be later
         earliest, latest = self._timestamps or (timestamp, timestamp)
         self._timestamps = (min(earliest, timestamp), max(latest, timestamp))
 

@@ -32,6 +32,9 @@ POSITION_HEADER_REST = struct.Struct("<16sQ")
 HEADER_CRC = struct.Struct("<I")
 """CRC-32C of the block's bytes before it; the last four bytes of the block."""
 
+COMPATIBLE_BORN_SEALED = 0x0001
+"""Compatible feature of a data file: all of it was on the disk before it came into data/, its seal included."""
+
 INCOMPATIBLE_FEATURES_KNOWN = 0
 """Bits of the incompatible features this version understands: none yet. An unknown one refuses the file."""
 
@@ -60,13 +63,16 @@ RECORD_SIZE_MIN = FRAME_HEADER_BYTES - FRAME_SIZE_END
 KIND_MESSAGE = 0x01
 KIND_SEAL = 0x10
 KIND_MARK = 0x11
-KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK})
-"""0x12 to 0x1F are kept for decision, gap and carried state."""
+KIND_DECISION = 0x12
+KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_DECISION})
+"""0x13 to 0x1F are kept for gap and carried state."""
 
 FLAG_FIRST = 0x0001
 FLAG_LAST = 0x0002
 FLAG_HEADERS = 0x0004
 FLAG_CLEAN_CLOSE = 0x0008
+FLAG_OPEN_DECISIONS = 0x0010
+"""On the mark of a clean close: decisions before it are still open."""
 FLAGS_SINGLE = FLAG_FIRST | FLAG_LAST
 """A batch of one."""
 
@@ -85,6 +91,11 @@ TLV_USER_HEADER = 1
 """One application header: size of the name (1 byte), name, value; both UTF-8."""
 
 HEADERS_BYTES_MAX = 2**16 - 1
+
+# -- Decision frame payload ------------------------------------------------------------------------------------------
+
+DECISION_TRAILER = struct.Struct("<I")
+"""Size of the whole decision frame; stands behind its JSON, so that the frame is found from behind."""
 
 # -- Seal frame payload ----------------------------------------------------------------------------------------------
 
@@ -117,17 +128,48 @@ ENTRY_DONE = 2
 ENTRY_DELIVERED = 3
 ENTRY_LOST = 4
 """As done, but given up: the bytes are damaged, and it was reported."""
-ENTRY_KINDS = frozenset({ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST})
+ENTRY_VOTE = 5
+"""Begins a vote. The three fields of ``VOTE_START`` hold its nonce and the size of its text in bytes; the end position
+holds how many ENTRY_HELD it has. So its first entry says how many entries it takes."""
+ENTRY_TEXT = 6
+"""The next ``VOTE_TEXT_BYTES`` of a vote's text, in the same three fields."""
+ENTRY_HELD = 7
+"""As done, but held by the vote: neither finished nor to be handed out."""
+ENTRY_OUTCOME = 8
+"""What became of a vote: its nonce as in ENTRY_VOTE; ``delivery count`` is 1 for committed, 0 for aborted."""
+ENTRY_KINDS = frozenset(
+    {ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST, ENTRY_VOTE, ENTRY_TEXT, ENTRY_HELD, ENTRY_OUTCOME}
+)
+
+VOTE_START = struct.Struct("<16sQ")
+"""nonce, size of the text: the sequence, first offset and count fields of ENTRY_VOTE and ENTRY_OUTCOME."""
+
+VOTE_WORDS = struct.Struct("<QQQ")
+"""The same bytes as the three integers of any other entry."""
+
+VOTE_TEXT_BYTES = VOTE_WORDS.size
+"""Bytes of text in one ENTRY_TEXT, padded with zeros."""
 
 ENTRY_FLAG_FIRST = 0x01
 ENTRY_FLAG_LAST = 0x02
 ENTRY_FLAG_CHECKPOINT = 0x04
 
+# -- Decided transactions --------------------------------------------------------------------------------------------
+
+DECIDED_SLOT = struct.Struct("<IBBHQQ16sQQ100s4x")
+"""CRC-32C of what follows, verdict, size of the id, zeros, number, timestamp, nonce, first offset, count, id."""
+DECIDED_MAX = 1024
+"""Slots of the ring: how many decided transactions are remembered. 160 KiB hold them."""
+DECIDED_ID_BYTES_MAX = 100
+DECIDED_COMMITTED = 1
+DECIDED_ABORTED = 2
+
 # -- write.mark ------------------------------------------------------------------------------------------------------
 
-WRITE_MARK = struct.Struct("<8sHH16s16sQQIIIIQ")
+WRITE_MARK = struct.Struct("<8sHH16s16sQQIIIIIQ")
 """magic, version, flags, queue id, file id, sequence, first offset of that file, written position, messages below it in
-this file, synced position, messages below it in this file, latest timestamp; then CRC-32C of all that."""
+this file, synced position, messages below it in this file, position of the first open decision, latest timestamp; then
+CRC-32C of all that."""
 WRITE_MARK_MAGIC = b"\x89HFMARK\n"
 WRITE_MARK_BYTES = WRITE_MARK.size + HEADER_CRC.size
 
@@ -141,5 +183,7 @@ assert FRAME_HEADER.size == FRAME_SCAN.size == FRAME_PREFIX.size + FRAME_BODY.si
 assert RECORD_SIZE_MIN == 27
 assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
 assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
+assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
-assert WRITE_MARK.size == 84 and WRITE_MARK_BYTES == 88
+assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
+assert DECIDED_SLOT.size == 160

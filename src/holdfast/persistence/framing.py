@@ -8,12 +8,13 @@ happens to stand inside a payload verifies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.format import (
     FLAG_FIRST,
+    FLAG_HEADERS,
     FLAG_LAST,
     FLAGS_SINGLE,
     FRAME_BODY,
@@ -22,6 +23,7 @@ from holdfast.persistence.format import (
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
+    KIND_DECISION,
     KIND_MESSAGE,
     KINDS,
     RECORD_SIZE_MIN,
@@ -32,6 +34,8 @@ _CANDIDATE = re.compile(
     rb"\x02.{8}[" + b"".join(re.escape(bytes((kind,))) for kind in sorted(KINDS)) + rb"].{4}\x01\x00", re.DOTALL
 )
 """Where a frame could start: STX, a known kind, a record count of 1. Runs at the speed of C."""
+
+_CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 _INDEX_AT = 16
 """Where the index stands in a frame."""
@@ -90,23 +94,50 @@ def encode_frame(
 ) -> tuple[bytes, bytes]:
     """Return a frame as two buffers: the nine bytes of its prefix, and all that the checksum covers."""
     body = FRAME_BODY.pack(kind, flags, len(headers), 1, index, durable_mark, timestamp_ns) + headers + payload
-    size = FRAME_BODY_START - FRAME_SIZE_END + len(body)
+    size = _CRC_BYTES + len(body)
     return FRAME_PREFIX.pack(STX, size, crc32c(salt ^ size, body)), body
 
 
 def encode_batch(
-    salt: int, payloads: Sequence[bytes], *, index: int, durable_mark: int, timestamp_ns: int
+    salt: int,
+    payloads: Sequence[bytes],
+    *,
+    index: int,
+    durable_mark: int,
+    timestamp_ns: int,
+    headers: Mapping[int, bytes] | None = None,
+    decision: bytes | None = None,
 ) -> list[bytes]:
-    """Return the frames of messages that commit together, two buffers each: :func:`encode_frame` unrolled by hand."""
+    """Return the frames of a batch, two buffers each: :func:`encode_frame` unrolled by hand.
+
+    ``headers`` are the encoded headers of some messages, by number; ``decision``, where there is one, ends the batch.
+    """
     pack_body, pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
     buffers: list[bytes] = []
-    last = len(payloads) - 1
+    last = len(payloads) - 1 if decision is None else len(payloads)
     for number, payload in enumerate(payloads):
         flags = (0 if number else FLAG_FIRST) | (0 if number < last else FLAG_LAST)
-        body = pack_body(KIND_MESSAGE, flags, 0, 1, index + number, durable_mark, timestamp_ns) + payload
-        size = RECORD_SIZE_MIN + len(payload)
+        if headers and number in headers:
+            stored = headers[number]
+            flags |= FLAG_HEADERS
+            body = pack_body(KIND_MESSAGE, flags, len(stored), 1, index + number, durable_mark, timestamp_ns) + stored
+            body += payload
+        else:
+            body = pack_body(KIND_MESSAGE, flags, 0, 1, index + number, durable_mark, timestamp_ns) + payload
+        size = _CRC_BYTES + len(body)
         buffers.append(pack_prefix(STX, size, crc32c(salt ^ size, body)))
         buffers.append(body)
+    if decision is not None:
+        flags = FLAG_LAST | (0 if payloads else FLAG_FIRST)
+        buffers += encode_frame(
+            salt,
+            decision,
+            index=index + len(payloads),
+            durable_mark=durable_mark,
+            timestamp_ns=timestamp_ns,
+            kind=KIND_DECISION,
+            flags=flags,
+        )
     return buffers
 
 

@@ -8,6 +8,9 @@
       groups/.lock                                    creating a group and retiring a file exclude each other
       groups/default/group.json  read.lock  0000000007.position
       spare/                                          emptied data files, and the next one while it is being made
+      prepared/<transaction id>.batch                 puts of transactions that are not decided
+      prepared/decided                                the latest transactions that were
+      requests/                                       what other processes ask of the owner
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
 _POSITION_FILE = re.compile(r"(\d{10,})\.position")
 _CREATE_SECONDS = 60.0
-_TOP_LEVEL = frozenset({"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare"})
+_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch")
+_TOP_LEVEL = frozenset(
+    {"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare", "prepared", "requests"}
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,6 +101,25 @@ class QueueDirectory:
         """Room for a group that begins on a full disk."""
         return self.groups / ".reserve"
 
+    @property
+    def prepared(self) -> Path:
+        """Transactions that are not decided, and the memory of those that were; missing where there never was one."""
+        return self.root / "prepared"
+
+    @property
+    def decided(self) -> Path:
+        """The memory of decided transactions."""
+        return self.prepared / "decided"
+
+    @property
+    def requests(self) -> Path:
+        """What other processes ask of the owner; missing where none ever did."""
+        return self.root / "requests"
+
+    def batch_file(self, transaction_id: str) -> Path:
+        """Return the path of the file that holds the puts of an undecided transaction."""
+        return self.prepared / f"{transaction_id}.batch"
+
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""
         return self.data / str(name)
@@ -117,6 +142,15 @@ def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFil
     """Return the data files in log order; names that are not ours are left alone."""
     matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
     return sorted(DataFileName(int(match[1]), int(match[2])) for match in matches if match)
+
+
+def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
+    """Return the ids of the transactions whose puts stand in ``prepared/``, sorted; other names are left alone."""
+    try:
+        names = storage.list(directory.prepared)
+    except FileNotFoundError:
+        return []
+    return sorted(match[1] for match in map(_BATCH_FILE.fullmatch, names) if match)
 
 
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:

@@ -76,6 +76,7 @@ def acquire(
     timeout: float,
     what: str,
     guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+    begin: Callable[[SideLock], object] = lambda _: None,
 ) -> SideLock:
     """Take the lock at ``path``.
 
@@ -87,6 +88,8 @@ def acquire(
         What is owned through it, for people.
     guard : callable
         Makes a context in which to try. Where everybody uses the same, a locked file already says who has it.
+    begin : callable
+        Called with the lock inside that context: what the others must find done where they find it locked.
 
     Raises
     ------
@@ -100,6 +103,7 @@ def acquire(
         with guard():
             lock = try_acquire(storage, path)
             if lock is not None:
+                begin(lock)
                 return lock
             owner = read_owner(storage, path)
         if clock.monotonic() >= deadline:

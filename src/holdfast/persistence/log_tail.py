@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.open_decisions import OpenDecisions
 from holdfast.persistence.storage import File
 
 LogEnd = tuple[int, int, int]
@@ -25,6 +26,8 @@ class LogTail:
         Latest timestamp given to a message of the queue.
     file : File or None
         Its handle where it may be appended to: after a clean close only.
+    decisions : OpenDecisions
+        Those of the last data file that have not ended.
     """
 
     header: DataFileHeader
@@ -32,6 +35,7 @@ class LogTail:
     message_count: int
     timestamp_ns: int
     file: File | None
+    decisions: OpenDecisions = field(default_factory=OpenDecisions)
 
     @property
     def next_offset(self) -> int:

@@ -16,8 +16,12 @@ from holdfast.persistence.storage import File, Storage, write_whole
 _NEXT = "next.data"
 
 
-def prepare(storage: Storage, directory: QueueDirectory, header: DataFileHeader, size_bytes: int) -> File:
+def prepare(
+    storage: Storage, directory: QueueDirectory, header: DataFileHeader, size_bytes: int, frames: bytes
+) -> File:
     """Make the next data file in ``spare/`` and return its handle; nothing of the log has changed yet.
+
+    ``frames`` are its first ones: what is carried into it from the file before.
 
     Raises ``OSError``: where the space is not there, it says so now, not in the middle of a commit.
     """
@@ -28,7 +32,7 @@ def prepare(storage: Storage, directory: QueueDirectory, header: DataFileHeader,
     file = storage.open(path, create=True)
     try:
         file.allocate(size_bytes)
-        write_whole(file, (block_buffers(header.encode()),), 0)
+        write_whole(file, (block_buffers(header.encode()), frames), 0)
         file.sync()
     except BaseException:
         file.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.persistence.checksum import crc32c
@@ -37,7 +36,11 @@ class Change:
     hint : Hint
         Data file of the run, and the position behind its last record.
     delivery_count : int
-        For ENTRY_DELIVERED.
+        For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 where it is committed.
+
+    Notes
+    -----
+    What ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME keep in these fields is the business of ``vote.py``.
     """
 
     kind: int
@@ -47,14 +50,15 @@ class Change:
     delivery_count: int = 0
 
     def apply_to(self, progress: GroupProgress) -> None:
-        """Do to ``progress`` what this entry says."""
-        if self.kind in (ENTRY_DONE, ENTRY_LOST):
-            newly = progress.finish(self.first_offset, self.count, self.hint)
-            if self.kind == ENTRY_LOST:
-                progress.lost_count += newly
-        elif self.kind == ENTRY_DELIVERED:
+        """Do to ``progress`` what this entry says by itself; those of votes take ``position_run.apply_run``."""
+        kind = self.kind
+        if kind == ENTRY_DONE:
+            progress.finish(self.first_offset, self.count, self.hint)
+        elif kind == ENTRY_DELIVERED:
             progress.deliver(self.first_offset, self.count, self.delivery_count)
-        elif self.kind == ENTRY_FLOOR:
+        elif kind == ENTRY_LOST:
+            progress.lost_count += progress.finish(self.first_offset, self.count, self.hint)
+        elif kind == ENTRY_FLOOR:
             progress.finish(progress.floor, self.first_offset - progress.floor, self.hint)
             progress.hint = self.hint if progress.floor == self.first_offset else progress.hint
             progress.lost_count = max(progress.lost_count, self.count)
@@ -100,26 +104,6 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
     if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
         return None
     return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
-
-
-def checkpoint(progress: GroupProgress) -> list[Change]:
-    """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
-    floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
-    runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
-    return [floor, *runs, *_delivery_runs(progress), floor]
-
-
-def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
-    first = end = times = 0
-    for offset, count in sorted(progress.deliveries.items()):
-        if offset == end and count == times:
-            end += 1
-            continue
-        if end > first:
-            yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
-        first, end, times = offset, offset + 1, count
-    if end > first:
-        yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
 
 
 def run_flags(number: int, count: int, *, is_checkpoint: bool = False) -> int:

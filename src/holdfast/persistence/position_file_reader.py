@@ -2,6 +2,9 @@
 
 A bad entry that is known to have been synced (a later entry says so) is passed over and reported; at any other bad
 entry reading stops: it is the torn end, or one that is being written just now.
+
+The rest of a run counts without its bad entries, with one exception: a vote counts whole or not at all. One that is
+not whole is dropped, and reported once more as what it is: its messages may be delivered although it commits.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from holdfast.persistence.format import (
     ENTRY_FLAG_LAST,
     ENTRY_FLOOR,
     ENTRY_GENERATION,
+    ENTRY_VOTE,
     FRAMES_START,
 )
 from holdfast.persistence.layout import is_missing, list_generations, position_file
-from holdfast.persistence.position_entry import Entry, decode_entry
+from holdfast.persistence.position_entry import Change, Entry, decode_entry
+from holdfast.persistence.position_run import UNREADABLE, apply_run
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import Storage
+from holdfast.persistence.vote import vote_entry_count
 
 
 class PositionFileReader:
@@ -61,7 +67,8 @@ class PositionFileReader:
         self.damage: list[Damage] = []
         self._salt = 0
         self._next = 0
-        self._run: list[Entry] = []
+        self._run: list[Change] = []
+        self._vote_end = 0  # number of the entry behind the last vote begun
         self._has_floor = False
 
     def refresh(self) -> GroupProgress:
@@ -127,7 +134,7 @@ class PositionFileReader:
             return False
         self.progress = self._initial()
         self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []
-        self._has_floor = False
+        self._vote_end, self._has_floor = 0, False
         return True
 
     def _take(self, path: Path, data: bytes) -> None:
@@ -137,21 +144,45 @@ class PositionFileReader:
             entry = decode_entry(data, at, self._salt, self._next)
             if entry is None:
                 if not self._was_synced(data, at):
-                    return
+                    break
                 position = FRAMES_START + self._next * ENTRY.size
                 reason = f"entry {self._next} does not verify; what it said may be done again"
                 self._report(path, position, ENTRY.size, reason)
+                self._run.append(UNREADABLE)
                 self._next += 1
-                continue
-            self._next += 1
-            if entry.flags & ENTRY_FLAG_FIRST:
-                self._run = []
-            self._run.append(entry)
-            if entry.flags & (ENTRY_FLAG_LAST | ENTRY_FLAG_CHECKPOINT):
-                for member in self._run:
-                    member.change.apply_to(self.progress)
-                    self._has_floor |= member.change.kind == ENTRY_FLOOR
-                self._run = []
+            else:
+                self._add(path, entry)
+        self._end_unreadable(path)
+
+    def _add(self, path: Path, entry: Entry) -> None:
+        """Put an entry to its run, and do what the run says where that ends it."""
+        if entry.flags & ENTRY_FLAG_FIRST:
+            self._end_unreadable(path)
+            self._run = []
+        self._run.append(entry.change)
+        self._next += 1
+        if entry.change.kind == ENTRY_VOTE:
+            self._vote_end = entry.number + vote_entry_count(entry.change)
+        in_checkpoint = entry.flags & ENTRY_FLAG_CHECKPOINT  # all of it is on the disk: each entry counts by itself
+        if entry.flags & ENTRY_FLAG_LAST or (in_checkpoint and self._next >= self._vote_end):
+            self._apply(path)
+
+    def _end_unreadable(self, path: Path) -> None:
+        """Do what a run says whose last entry is damaged.
+
+        It was whole: the bad entry is known to be synced, whole runs are synced, and the next one has begun or nothing
+        more is known to be synced.
+        """
+        if self._run and self._run[-1] is UNREADABLE:
+            self._apply(path)
+
+    def _apply(self, path: Path) -> None:
+        """Do what the entries say that were read since the last run."""
+        run, self._run = self._run, []
+        start = FRAMES_START + (self._next - len(run)) * ENTRY.size
+        for reason in apply_run(run, self.progress):
+            self._report(path, start, len(run) * ENTRY.size, reason)
+        self._has_floor |= any(change.kind == ENTRY_FLOOR for change in run)
 
     def _was_synced(self, data: bytes, at: int) -> bool:
         """Whether a good entry behind a bad one says that the bad one was on the disk once."""

@@ -21,7 +21,8 @@ from holdfast.persistence.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START
 from holdfast.persistence.layout import list_generations, position_file
 from holdfast.persistence.poison import Poison, commit_unknown
-from holdfast.persistence.position_entry import Change, checkpoint, encode_entry, run_flags
+from holdfast.persistence.position_entry import Change, encode_entry, run_flags
+from holdfast.persistence.position_run import apply_run, checkpoint
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.storage import DISK_FULL_ERRNOS, File, Storage, storage_error, write_whole
 
@@ -120,8 +121,7 @@ class PositionFileWriter:
 
     def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
         """Do to the progress what has been written says; doing it twice changes nothing."""
-        for change in changes:
-            change.apply_to(self._progress)
+        apply_run(changes, self._progress)
         self._slot = slot + len(changes)
         self.end = end + len(changes)
 
@@ -162,9 +162,8 @@ class PositionFileWriter:
         """
         with self._sync_lock:
             self._poison.check()
-            assert self._file is not None
             end, slot = self.end, self._slot
-            if end > self._synced_end:
+            if end > self._synced_end and self._file is not None:  # once it is closed, all of it has been synced
                 try:
                     self._file.sync()
                     self._synced_end, self._synced_slot = end, slot
@@ -282,3 +281,4 @@ class PositionFileWriter:
         """Close the handle and write nothing: after a fork, in the child."""
         if self._file is not None:
             self._file.close()
+            self._file = None

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # votes are kept here and made of entries, which are applied to progress
+    from holdfast.persistence.vote import Vote
 
 Hint = tuple[int, int]
 """Sequence of a data file and the position in it behind a record: where reading goes on."""
@@ -29,9 +33,23 @@ class GroupProgress:
         Messages given up because their bytes are damaged.
     deliveries : dict of int to int
         Delivery count of each unfinished message that was ever handed out.
+    votes : dict of bytes to Vote
+        By nonce, in their order: prepared transactions that wait for their outcome. Changed by :meth:`hold` and
+        :meth:`settle` only.
     """
 
-    __slots__ = ("_ends", "_hints", "_starts", "deliveries", "finished_count", "floor", "hint", "lost_count")
+    __slots__ = (
+        "_ends",
+        "_held",
+        "_hints",
+        "_starts",
+        "deliveries",
+        "finished_count",
+        "floor",
+        "hint",
+        "lost_count",
+        "votes",
+    )
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
@@ -39,6 +57,8 @@ class GroupProgress:
         self.finished_count = floor
         self.lost_count = 0
         self.deliveries: dict[int, int] = {}
+        self.votes: dict[bytes, Vote] = {}
+        self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._hints: list[Hint] = []
@@ -47,6 +67,11 @@ class GroupProgress:
     def finished_end(self) -> int:
         """Offset behind the last finished message."""
         return self._ends[-1] if self._ends else self.floor
+
+    @property
+    def seen_end(self) -> int:
+        """Offset behind the last message that was finished or is held: no other message may ever have it."""
+        return max([self.finished_end, *(run.stop for vote in self.votes.values() for run in vote.offsets)])
 
     def runs(self) -> Iterator[tuple[int, int, Hint]]:
         """Yield first offset, end offset and hint of each run of finished messages above the floor, in order."""
@@ -95,6 +120,9 @@ class GroupProgress:
         if self.deliveries:
             for offset in range(first, end):
                 self.deliveries.pop(offset, None)
+        if self._held:  # its vote stays: it still waits for its outcome
+            for offset in range(first, end):
+                self._held.pop(offset, None)
         if first <= self.floor and not self._starts:
             newly = max(0, end - self.floor)
             if newly:
@@ -105,6 +133,49 @@ class GroupProgress:
                 self._insert(max(first, self.floor), end, hint)
         self.finished_count += newly
         return newly
+
+    # -- Votes -------------------------------------------------------------------------------------------------------
+
+    def hold(self, vote: Vote) -> None:
+        """Note that a transaction was prepared: what it took and is not finished is held until :meth:`settle`."""
+        if vote.nonce in self.votes:  # done twice
+            self._let_go(self.votes[vote.nonce])
+        self.votes[vote.nonce] = vote
+        for offsets in vote.offsets:
+            for run in self.unfinished_runs(offsets.start, offsets.stop):
+                for offset in run:
+                    self._held[offset] = self._held.get(offset, 0) + 1
+
+    def settle(self, nonce: bytes, *, committed: bool) -> None:
+        """Finish what a vote holds, or let go of it; a nonce that is not known changes nothing."""
+        vote = self.votes.get(nonce)
+        if vote is None:
+            return
+        if committed:  # the vote goes last: after an interruption in between it is settled again
+            for first, count, sequence, end_position in vote.runs:
+                self.finish(first, count, (sequence, end_position))
+        else:
+            self._let_go(vote)
+        del self.votes[nonce]
+
+    def _let_go(self, vote: Vote) -> None:
+        for offsets in vote.offsets:
+            for offset in offsets:
+                if self._held.get(offset, 0) > 1:
+                    self._held[offset] -= 1
+                else:
+                    self._held.pop(offset, None)
+
+    def is_held(self, offset: int) -> bool:
+        """Whether a vote holds a message that is not finished."""
+        return offset in self._held
+
+    @property
+    def held_count(self) -> int:
+        """Messages held and not finished; O(1), and any thread may ask."""
+        return len(self._held)
+
+    # -- Runs --------------------------------------------------------------------------------------------------------
 
     def _insert(self, first: int, end: int, hint: Hint) -> None:
         """Merge a run into the others, and into the floor where it touches it."""

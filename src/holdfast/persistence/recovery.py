@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence import next_data_file
+from holdfast.persistence.decision_scan import find_decisions
 from holdfast.persistence.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format import (
     FRAME_HEADER,
@@ -107,7 +108,9 @@ def _recover_tail(
         scan, size = scan_tail(file, header, path, mark), file.size()
         if not scan.clean:
             _make_durable(file, scan)
-        tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, file if scan.clean else None)
+        decisions = find_decisions(file, header, scan)
+        appendable = file if scan.clean and not scan.is_sealed else None
+        tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, decisions)
         report = RecoveryReport(
             clean=scan.clean or scan.is_settled(size),
             recovered_count=scan.recovered_count,

@@ -16,9 +16,11 @@ from pathlib import Path
 
 from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import (
+    COMPATIBLE_BORN_SEALED,
     FLAG_CLEAN_CLOSE,
     FLAG_FIRST,
     FLAG_LAST,
+    FLAG_OPEN_DECISIONS,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_SIZE_END,
@@ -30,6 +32,7 @@ from holdfast.persistence.format import (
 from holdfast.persistence.frame_scanner import FrameScanner
 from holdfast.persistence.framing import Frame, FrameError
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.sealed_file import read_seal
 from holdfast.persistence.storage import File
 from holdfast.persistence.write_mark import WriteMark
 
@@ -51,7 +54,11 @@ class TailScan:
     timestamp_ns : int
         Latest timestamp seen.
     clean : bool
-        The file ends with the mark of a clean close, and with nothing behind it.
+        The file ends with the mark of a clean close, and with nothing behind it; or it was sealed when it came here.
+    is_sealed : bool
+        Nothing may be appended to it.
+    redo : int
+        Open decisions stand at or behind this position.
     damage : list of Damage
         Bad bytes below the witness.
     """
@@ -63,6 +70,8 @@ class TailScan:
     recovered_count: int = 0
     torn_bytes: int = 0
     clean: bool = False
+    is_sealed: bool = False
+    redo: int = FRAMES_START
     damage: list[Damage] = field(default_factory=list)
 
     def is_settled(self, size: int) -> bool:
@@ -81,12 +90,19 @@ def scan_tail(file: File, header: DataFileHeader, path: Path, mark: WriteMark | 
         What ``write.mark`` says, where it speaks of this very file.
     """
     size = file.size()
+    redo = mark.redo if mark is not None else FRAMES_START
+    born_sealed = bool(header.features & COMPATIBLE_BORN_SEALED)
+    seal = read_seal(file, header) if born_sealed else None
+    if seal is not None:
+        timestamp = max(seal.timestamp_max_ns, header.base_timestamp_ns)
+        return TailScan(size, seal.message_count, size, timestamp, clean=True, is_sealed=True)
     closed = _clean_close(file, header, size)
     if closed is not None:
-        return TailScan(size, closed.index, size, closed.timestamp_ns, clean=True)
-    scan = TailScan(FRAMES_START, 0, FRAMES_START, header.base_timestamp_ns)
+        redo = redo if closed.flags & FLAG_OPEN_DECISIONS else size
+        return TailScan(size, closed.index, size, closed.timestamp_ns, clean=True, redo=redo)
+    scan = TailScan(FRAMES_START, 0, size if born_sealed else FRAMES_START, header.base_timestamp_ns, redo=redo)
     if mark is not None and mark.synced >= FRAMES_START:
-        scan.witness = mark.synced
+        scan.witness = max(scan.witness, mark.synced)
         if mark.synced <= size:
             scan.end, scan.message_count = mark.synced, mark.synced_count
             scan.timestamp_ns = max(scan.timestamp_ns, mark.timestamp_ns)

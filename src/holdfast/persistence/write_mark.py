@@ -36,6 +36,8 @@ class WriteMark:
         Position behind its last whole commit, and the messages below it in this file.
     synced, synced_count : int
         The same for what is on the disk.
+    redo : int
+        Decisions before this position are not open any more.
     timestamp_ns : int
         Latest timestamp given to a message.
     synced_only : bool
@@ -50,6 +52,7 @@ class WriteMark:
     written_count: int
     synced: int
     synced_count: int
+    redo: int
     timestamp_ns: int
     synced_only: bool
 
@@ -67,6 +70,7 @@ class WriteMark:
             self.written_count,
             self.synced,
             self.synced_count,
+            self.redo,
             self.timestamp_ns,
         )
         return body + HEADER_CRC.pack(crc32c(0, body))
@@ -87,7 +91,7 @@ def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
         return None
     if HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(0, data[: WRITE_MARK.size]):
         return None
-    sequence, first_offset, written, written_count, synced, synced_count, timestamp_ns = numbers
+    sequence, first_offset, written, written_count, synced, synced_count, redo, timestamp_ns = numbers
     return WriteMark(
         queue_id,
         file_id,
@@ -97,6 +101,7 @@ def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
         written_count,
         synced,
         synced_count,
+        redo,
         timestamp_ns,
         bool(flags & _FLAG_SYNCED_ONLY),
     )
@@ -117,14 +122,14 @@ class WriteMarkFile:
         self._file = file
         self._root = root
         self._synced_only = synced_only
-        self._published: tuple[LogEnd, LogEnd] | None = None
+        self._published: tuple[LogEnd, LogEnd, int] | None = None
 
-    def publish(self, header: DataFileHeader, end: LogEnd, synced: LogEnd, timestamp_ns: int) -> None:
+    def publish(self, header: DataFileHeader, end: LogEnd, synced: LogEnd, redo: int, timestamp_ns: int) -> None:
         """Write the mark where it has changed.
 
         Failing costs no durability: other processes see the end a little later, with the next mark.
         """
-        if self._published == (end, synced):
+        if self._published == (end, synced, redo):
             return
         mark = WriteMark(
             queue_id=header.queue_id,
@@ -135,12 +140,13 @@ class WriteMarkFile:
             written_count=end[2] - header.first_offset,
             synced=synced[1],
             synced_count=synced[2] - header.first_offset,
+            redo=redo,
             timestamp_ns=timestamp_ns,
             synced_only=self._synced_only,
         )
         try:
             self._file.write_at((mark.encode(),), 0)
-            self._published = (end, synced)
+            self._published = (end, synced, redo)
         except OSError as error:
             logger.warning("write.mark of %s cannot be written: %s", self._root, error)
 

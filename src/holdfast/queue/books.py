@@ -20,6 +20,7 @@ from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.persistence.vote import Vote, outcome_changes, vote_changes
 from holdfast.queue.flusher import Flusher
 from holdfast.queue.group_commit import GroupCommit
 
@@ -78,18 +79,31 @@ class GroupBooks:
         start = 0
         for at in range(1, len(records) + 1):
             if at == len(records) or counts[at] != counts[start]:
-                changes += _runs(ENTRY_DELIVERED, records[start:at], counts[start])
+                changes += runs_of(ENTRY_DELIVERED, records[start:at], counts[start])
                 start = at
         self._positions.append(changes)
         return counts
 
     def finish(self, records: Sequence[Record]) -> int:
         """Note that records are done, all together; return the ticket to :meth:`commit`."""
-        changes = _runs(ENTRY_DONE, records)
+        changes = runs_of(ENTRY_DONE, records)
         ticket = self._positions.append(changes)
         for change in changes:
             self._look_at_file(change.hint[0])
         self._reclaim_if_due()
+        return ticket
+
+    def vote(self, vote: Vote) -> int:
+        """Note that messages are held until it is decided what becomes of them; return the ticket to :meth:`sync`."""
+        return self._positions.append(vote_changes(vote))
+
+    def resolve(self, vote: Vote, *, is_committed: bool) -> int:
+        """Note what became of a vote: what it holds is finished, or let go of."""
+        ticket = self._positions.append(outcome_changes(vote, committed=is_committed))
+        if is_committed:
+            for run in vote.runs:
+                self._look_at_file(run[2])
+            self._reclaim_if_due()
         return ticket
 
     def lose(self, offsets: range) -> int:
@@ -110,6 +124,10 @@ class GroupBooks:
             self._commits.wait(ticket)
         if self._flusher is not None and self._flusher.idle:
             self._flusher.kick()
+
+    def sync(self, ticket: int) -> None:
+        """Put what was noted on the disk, whatever the policy."""
+        self._commits.wait(ticket)
 
     def flush(self) -> None:
         """Sync everything noted so far."""
@@ -171,7 +189,7 @@ class GroupBooks:
         self._positions.abandon()
 
 
-def _runs(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
+def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
     """Return what to note: one change for each run of offsets inside one data file."""
     first, last = records[0], records[-1]
     if last[0] - first[0] == len(records) - 1 and first[5] == last[5]:

@@ -20,6 +20,16 @@ class Deliverer(Protocol):
         """Make them all ready again; nothing happens where one of them is stale."""
 
 
+class Holder(Protocol):
+    """A transaction as one of its deliveries sees it."""
+
+    def refusal(self) -> Exception:
+        """Return the error for whoever settles the delivery past the transaction."""
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
+        """Do what the end of the delivery's ``with`` block means."""
+
+
 class Delivery:
     """One handing-out of a message. A clean exit from ``with`` acknowledges it, an exception gives it back.
 
@@ -35,13 +45,16 @@ class Delivery:
         How often the message has been handed out, this time included; counted across the death of a process.
     is_settled : bool
         Whether it was acknowledged or given back.
+    holder : Holder or None
+        The transaction that settles it, with ``tx.ack``; None: whoever received it.
     """
 
-    __slots__ = ("_deliverer", "_record", "delivery_count", "is_settled", "offset", "payload", "timestamp_ns")
+    __slots__ = ("_deliverer", "_record", "delivery_count", "holder", "is_settled", "offset", "payload", "timestamp_ns")
 
-    def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int) -> None:
+    def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None) -> None:
         self._deliverer = deliverer
         self._record = record
+        self.holder = holder
         self.is_settled = False
         self.offset = record[0]
         self.timestamp_ns = record[1]
@@ -65,6 +78,8 @@ class Delivery:
         ------
         StaleReceiptError
             It was finished or given back before; nothing has changed.
+        TransactionStateError
+            It belongs to a transaction: ``tx.ack(delivery)`` takes it.
         """
         self._deliverer.ack((self,))
 
@@ -78,7 +93,11 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.is_settled:
+        if self.is_settled:
+            return
+        if self.holder is not None:
+            self.holder.leave(self, is_clean=kind is None)
+        else:
             (self.ack if kind is None else self.nack)()
 
     def __repr__(self) -> str:
@@ -109,7 +128,7 @@ class DeliveryBatch(Sequence[Delivery]):
         self._deliverer.nack(self._unsettled() if items is None else items)
 
     def _unsettled(self) -> list[Delivery]:
-        return [delivery for delivery in self._deliveries if not delivery.is_settled]
+        return [each for each in self._deliveries if not each.is_settled and each.holder is None]
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ClosedError, ShutDown, UsageError
+from holdfast.errors import ClosedError, ShutDown
 from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.layout import check_name
@@ -23,10 +23,11 @@ from holdfast.queue.read_side import ReadSide
 from holdfast.queue.sides import Options, Sides, check_options
 from holdfast.queue.stats import QueueStats, gather_stats
 from holdfast.queue.task_count import TaskCount
+from holdfast.queue.transactional import Transactional
 from holdfast.queue.write_side import WriteSide
 
 
-class PersistentQueue:
+class PersistentQueue(Transactional):
     """A durable first-in, first-out queue of byte strings in one directory.
 
     Threads of a process share one object. One process at a time owns the write side, and one the read side of each
@@ -69,7 +70,7 @@ class PersistentQueue:
 
     Notes
     -----
-    Promises: docs/durability.md. Format: docs/format.md.
+    Promises: docs/durability.md. Transactions: docs/transactions.md. Format: docs/format.md.
     """
 
     def __init__(
@@ -102,12 +103,13 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self._sides = sides = Sides(self._storage, self._clock, self.path, options)
+        self.sides = sides = Sides(self._storage, self._clock, self.path, options)
         self._write_side: WriteSide | None = sides.write_side
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"
         sides.bound(maxsize, max_bytes)
+        self._open_transactions()
         opened_depth, opened_end = sides.depth(), sides.next_offset()
         self._tasks = TaskCount(lambda: opened_depth + sides.next_offset() - opened_end)
         self.groups = Groups(
@@ -287,7 +289,7 @@ class PersistentQueue:
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
         self._check_open()
-        return self._read_side.ready_count if self._read_side is not None else self._sides.depth()
+        return self._read_side.ready_count if self._read_side is not None else self.sides.depth()
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
@@ -335,12 +337,12 @@ class PersistentQueue:
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
         self._check_open()
-        return gather_stats(self._sides, self._clock)
+        return gather_stats(self.sides, self._clock)
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and did, and the damage that reading has met since."""
-        return self._sides.recovery()
+        return self.sides.recovery()
 
     def close(self) -> None:
         """Give deliveries back, sync, leave the files clean, and let the next owner in. Closing twice does nothing."""
@@ -349,13 +351,9 @@ class PersistentQueue:
         self._state = "closed"
         self._tasks.release()
         try:
-            if self._read_side is not None:
-                self._read_side.close()
+            self._close_transactions()
         finally:
-            if self._write_side is not None:
-                self._write_side.close()
-            if self._look_side is not None:
-                self._look_side.close()
+            self.sides.close()
 
     def __enter__(self) -> PersistentQueue:
         return self
@@ -373,9 +371,7 @@ class PersistentQueue:
     def forget_after_fork(self) -> None:
         """In a forked child: close the copies of the handles; every later call raises ForkedError."""
         self._state = "forked"
-        for side in (self._write_side, self._read_side):
-            if side is not None:
-                side.forget()
+        self.sides.forget()
 
     def _check_open(self) -> None:
         if self._state == "closed":
@@ -388,10 +384,8 @@ class PersistentQueue:
 
     def _require_write_side(self) -> WriteSide:
         self._check_open()
-        raise UsageError(f"{self.path} was opened with mode={self.mode!r}, which does not put; use 'both' or 'produce'")
+        return self.sides.require_write_side()
 
     def _require_read_side(self) -> ReadSide:
         self._check_open()
-        raise UsageError(
-            f"{self.path} was opened with mode={self.mode!r}, which does not take; use 'both' or 'consume'"
-        )
+        return self.sides.require_read_side()

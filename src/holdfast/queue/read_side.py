@@ -6,14 +6,12 @@ message counts as finished once its entry stands in the position file (and is sy
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
+from holdfast.clock import Clock
 from holdfast.errors import ClosedError, Empty, ShutDown, StaleReceiptError
 from holdfast.messages import Message
 from holdfast.persistence.data_file_reader import QueueFileReader, Record
@@ -21,15 +19,15 @@ from holdfast.persistence.locks import SideLock
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import storage_error, storage_errors
+from holdfast.persistence.storage import storage_errors
+from holdfast.persistence.vote import Vote
+from holdfast.queue.backlog import Backlog
 from holdfast.queue.books import GroupBooks
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.deadlines import Deadlines
+from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.doorbell import Doorbell
 from holdfast.queue.fork import forked_error
 from holdfast.queue.sources import Source
-
-PREFETCH_COUNT = 64
-"""Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
 
 Handed = TypeVar("Handed")
 
@@ -51,6 +49,13 @@ class ReadSide:
         Held until :meth:`close`.
     books : GroupBooks or None
         Those of a group that exists already.
+    clock : Clock
+        For deadlines.
+
+    Attributes
+    ----------
+    deadlines : Deadlines
+        When messages have to be given back that nobody gives back by himself.
     """
 
     def __init__(
@@ -60,27 +65,23 @@ class ReadSide:
         progress: GroupProgress,
         open_books: Callable[[], GroupBooks],
         lock: SideLock,
-        books: GroupBooks | None = None,
+        books: GroupBooks | None,
+        clock: Clock,
     ) -> None:
         self._source = source
-        self._reader = make_reader(self._on_loss)
         self._open_books = open_books
-        self._books = books
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = progress
-        self._ready: deque[Record] = deque()
-        self._returned: list[Record] = []
         self._in_flight: dict[int, Delivery] = {}
-        self._losses: list[Damage] = []
-        self._must_read_anew = False
-        self._read_before = 0
         self._refusal: Callable[[], Exception] | None = None
         self._draining = False
-        self.damage: list[Damage] = []
         self.room = Doorbell()
-        self._reader.recheck = books is None
-        self._reader.seek(progress.floor, progress.hint)
+        self.deadlines = Deadlines(clock)
+        self._backlog = Backlog(source, make_reader, progress, self._in_flight, lock.path.parent)
+        self._books = books
+        if books is not None:
+            self._backlog.begin(books)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -96,21 +97,24 @@ class ReadSide:
         self._settle(ticket)
         return [record[3] for record in records]
 
-    def receive(self, count_max: int, timeout: float | None) -> list[Delivery]:
-        """Take up to ``count_max`` messages and lease them."""
-        return self._take(count_max, timeout, self._lease)
+    def receive(self, count_max: int, timeout: float | None, holder: Holder | None = None) -> list[Delivery]:
+        """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder."""
+        if holder is None:
+            return self._take(count_max, timeout, self._lease)
+        return self._take(count_max, timeout, lambda records: self._lease(records, holder))
 
     def _take(self, count_max: int, timeout: float | None, hand_out: Callable[[list[Record]], Handed]) -> Handed:
         """Wait for messages and hand them out under the take lock; where that fails they stay to be taken."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
+            self.deadlines.expire_due()
             with self._take_lock:
                 if self._refusal is not None:
                     raise self._refusal()
                 records: list[Record] = []
                 try:
                     self._start()
-                    records = self._next_records(count_max)
+                    records = self._backlog.take(count_max)
                     if records:
                         return hand_out(records)
                 except BaseException:
@@ -121,15 +125,11 @@ class ReadSide:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise Empty
-            self._source.wait(self._may_have_more, left)
+            waits = [seconds for seconds in (left, self.deadlines.seconds_left()) if seconds is not None]
+            self._source.wait(self._may_have_more, min(waits, default=None))
 
     def _may_have_more(self) -> bool:
-        return (
-            bool(self._ready or self._returned)
-            or self._refusal is not None
-            or self._draining
-            or self._source.end[2] > self._reader.next_offset
-        )
+        return self._backlog.may_have_more or self._refusal is not None or self._draining
 
     def _start(self) -> None:
         """Open the books at the first take, and go to where they say; again after a take was cut short."""
@@ -137,74 +137,25 @@ class ReadSide:
             with storage_errors("beginning to read", self._lock.path.parent):
                 self._books = self._open_books()
             self._progress = self._books.progress
-            self._reader.recheck = False  # from here on the group pins what it has not finished
-            self._must_read_anew = True
-        if self._must_read_anew:
-            self._read_anew()
-
-    def _next_records(self, count_max: int) -> list[Record]:
-        """Return the next messages: those given back first, then in offset order."""
-        if self._returned:
-            return [heapq.heappop(self._returned) for _ in range(min(count_max, len(self._returned)))]
-        ready = self._ready
-        if not ready:
-            records = self._read(max(count_max, PREFETCH_COUNT) if count_max < PREFETCH_COUNT else count_max)
-            if len(records) <= count_max:
-                return records
-            ready.extend(records)
-        if count_max == 1:
-            return [ready.popleft()]
-        return [ready.popleft() for _ in range(min(count_max, len(ready)))]
-
-    def _read(self, count_max: int) -> list[Record]:
-        """Read on from the log, past what is finished already."""
-        reader, progress = self._reader, self._progress
-        end = self._source.end
-        try:
-            while reader.next_offset < end[2]:
-                before = reader.next_offset
-                records = reader.read(count_max, end)
-                if self._books is not None:
-                    self._note_losses(self._books)
-                    self._books.pass_files(reader.name)
-                if records and records[0][0] < max(progress.finished_end, self._read_before):
-                    taken = self._in_flight
-                    records = [item for item in records if item[0] not in taken and not progress.is_finished(item[0])]
-                if records or reader.next_offset == before:
-                    return records
-        except BaseException as error:
-            self._must_read_anew = True
-            if isinstance(error, OSError):
-                raise storage_error(error, "reading", self._lock.path.parent) from error
-            raise
-        return []
+            self._backlog.begin(self._books)
+            self._backlog.must_read_anew = True
+        if self._backlog.must_read_anew:
+            self._backlog.read_anew()
 
     def _take_back(self, records: Sequence[Record]) -> None:
         """Undo a take that was cut short, wherever it was: the next one reads what is unfinished from the log again."""
         for record in records:
             self._in_flight.pop(record[0], None)
-        self._must_read_anew = True
-
-    def _read_anew(self) -> None:
-        self._read_before = max(self._read_before, self._reader.next_offset)
-        self._ready.clear()
-        self._returned.clear()
-        with storage_errors("reading", self._lock.path.parent):
-            self._reader.seek(self._progress.floor, self._progress.hint)
-        self._must_read_anew = False
-
-    def _give_back(self, records: Sequence[Record]) -> None:
-        for record in records:
-            heapq.heappush(self._returned, record)
+        self._backlog.must_read_anew = True
 
     def _finish(self, records: list[Record]) -> tuple[list[Record], int]:
         assert self._books is not None
         return records, self._books.finish(records)
 
-    def _lease(self, records: list[Record]) -> list[Delivery]:
+    def _lease(self, records: list[Record], holder: Holder | None = None) -> list[Delivery]:
         assert self._books is not None
         counts = self._books.deliver(records)
-        deliveries = [Delivery(self, record, count) for record, count in zip(records, counts, strict=True)]
+        deliveries = [Delivery(self, record, count, holder) for record, count in zip(records, counts, strict=True)]
         self._in_flight.update({delivery.offset: delivery for delivery in deliveries})
         return deliveries
 
@@ -217,35 +168,54 @@ class ReadSide:
 
     # -- Settling deliveries -----------------------------------------------------------------------------------------
 
-    def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale."""
+    def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None, *, is_decided: bool = False) -> None:
+        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale.
+
+        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a decision in the log, which is
+        durable, says it already, so nothing waits for a sync.
+        """
         if not deliveries:
             return
         deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
         with self._take_lock:
-            records = self._receipts(deliveries)
+            records = self._receipts(deliveries, holder)
             assert self._books is not None
             ticket = self._books.finish(records)
             self._release(deliveries)
-        self._settle(ticket)
+        if not is_decided:
+            self._settle(ticket)
+        elif self.room.waiting:
+            self.room.ring()
 
-    def nack(self, deliveries: Sequence[Delivery]) -> None:
+    def nack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Make deliveries ready again; raises StaleReceiptError, and changes nothing, where one is stale."""
         if not deliveries:
             return
         deliveries = list(dict.fromkeys(deliveries))
         with self._take_lock:
-            records = self._receipts(deliveries)
+            records = self._receipts(deliveries, holder)
             try:
                 self._release(deliveries)
                 # An acknowledgement that was interrupted behind its entry stands, and is not taken back here.
-                self._give_back([record for record in records if not self._progress.is_finished(record[0])])
+                self._backlog.give_back([record for record in records if not self._progress.is_finished(record[0])])
             except BaseException:
-                self._must_read_anew = True
+                self._backlog.must_read_anew = True
                 raise
         self._source.wake()
 
-    def _receipts(self, deliveries: Sequence[Delivery]) -> list[Record]:
+    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
+        with self._take_lock:
+            self._receipts(deliveries, None)
+            for delivery in deliveries:
+                delivery.holder = holder
+
+    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
+        """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
+        with self._take_lock:
+            return self._receipts(deliveries, holder)
+
+    def _receipts(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
         """Return the records of deliveries that are live, in offset order."""
         if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
             raise self._refusal()
@@ -256,12 +226,50 @@ class ReadSide:
                     "take the message again if it is still there",
                     offset=delivery.offset,
                 )
+            if delivery.holder is not holder:
+                raise delivery.holder.refusal() if delivery.holder is not None else _not_held(delivery)
         return sorted(delivery.record for delivery in deliveries)
 
     def _release(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             del self._in_flight[delivery.offset]
             delivery.is_settled = True
+
+    # -- Voting ------------------------------------------------------------------------------------------------------
+
+    def vote(self, vote: Vote, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Hold deliveries durably, restarts included, until :meth:`resolve`."""
+        with self._take_lock:
+            self._receipts(deliveries, holder)
+            assert self._books is not None
+            ticket = self._books.vote(vote)
+            self._release(deliveries)
+        self._books.sync(ticket)
+
+    def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
+        """Finish what a vote holds, or let go of it; False where there is no such vote.
+
+        ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
+        """
+        with self._take_lock:
+            self._start()
+            assert self._books is not None
+            vote = self._progress.votes.get(nonce)
+            if vote is None:
+                return False
+            ticket = self._books.resolve(vote, is_committed=is_committed)
+            if not is_committed:
+                self._backlog.must_read_anew = True
+        if is_durable:
+            self._books.sync(ticket)
+        self._source.wake()
+        self.room.ring()
+        return True
+
+    @property
+    def books(self) -> GroupBooks | None:
+        """The books of the group, once it has begun."""
+        return self._books
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
@@ -270,16 +278,10 @@ class ReadSide:
         with self._take_lock:
             if self._refusal is not None:
                 raise self._refusal()
-            if self._must_read_anew:
-                self._read_anew()
-            records = sorted(self._returned)[:count_max]
-            while len(records) + len(self._ready) < count_max and (more := self._read(count_max)):
-                self._ready.extend(more)
-            records += [record for record, _ in zip(self._ready, range(count_max - len(records)), strict=False)]
             deliveries = self._progress.deliveries
             return [
                 Message(payload, offset, timestamp, decode_headers(headers), deliveries.get(offset, 0))
-                for offset, timestamp, headers, payload, _, _ in records
+                for offset, timestamp, headers, payload, _, _ in self._backlog.peek(count_max)
             ]
 
     @property
@@ -290,12 +292,12 @@ class ReadSide:
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now."""
-        return max(0, self.depth - len(self._in_flight))
+        return max(0, self.depth - self.in_flight_count)
 
     @property
     def in_flight_count(self) -> int:
-        """Messages that are handed out and not settled."""
-        return len(self._in_flight)
+        """Messages that are handed out and not settled, or held by a prepared transaction."""
+        return len(self._in_flight) + self._progress.held_count
 
     @property
     def end(self) -> int:
@@ -312,6 +314,11 @@ class ReadSide:
         """What the group has done."""
         return self._progress
 
+    @property
+    def damage(self) -> list[Damage]:
+        """What reading has met."""
+        return self._backlog.damage
+
     def oldest_timestamp_ns(self) -> int | None:
         """Return when the oldest unfinished message was put; None where there is none."""
         with self._take_lock:
@@ -320,25 +327,9 @@ class ReadSide:
             delivery = self._in_flight.get(self._progress.floor)
             if delivery is not None:
                 return delivery.timestamp_ns
-            if not self._ready:
-                self._ready.extend(self._read(PREFETCH_COUNT))
-            candidates = [record[1] for record in (*self._returned[:1], *list(self._ready)[:1])]
+            candidates = [record[1] for record in self._backlog.oldest()]
             candidates += [next(iter(self._in_flight.values())).timestamp_ns] if self._in_flight else []
             return min(candidates, default=None)
-
-    # -- Damage ------------------------------------------------------------------------------------------------------
-
-    def _on_loss(self, damage: Damage) -> None:
-        self._losses.append(damage)
-
-    def _note_losses(self, books: GroupBooks) -> None:
-        """Give up what is damaged, durably, so that it is reported once; what was finished before is nobody's loss."""
-        while self._losses:
-            damage = self._losses[0]
-            missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
-            books.lose(damage.offsets)
-            self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
-            self._losses.pop(0)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
@@ -354,7 +345,7 @@ class ReadSide:
             self._draining = True
             if immediate and self._refusal is None:
                 self._refusal = ShutDown
-                self._give_back([delivery.record for delivery in self._in_flight.values()])
+                self._backlog.give_back([delivery.record for delivery in self._in_flight.values()])
                 self._release(list(self._in_flight.values()))
         self._wake()
 
@@ -368,7 +359,7 @@ class ReadSide:
                 if self._books is not None:
                     self._books.close()
         finally:
-            self._reader.close()
+            self._backlog.close()
             self._source.close()
             self._lock.release()
 
@@ -378,9 +369,15 @@ class ReadSide:
         self._refusal = forked_error
         if self._books is not None:
             self._books.forget()
-        self._reader.close()
+        self._backlog.close()
         self._source.close()
 
     def _wake(self) -> None:
         self._source.wake()
         self.room.ring()
+
+
+def _not_held(delivery: Delivery) -> StaleReceiptError:
+    return StaleReceiptError(
+        f"the delivery of offset {delivery.offset} is not one of this transaction", offset=delivery.offset
+    )

@@ -15,40 +15,36 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, DiskFullError
+from holdfast.errors import ConfigError, DiskFullError, UsageError
 from holdfast.persistence import locks
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.group_files import (
-    DEFAULT_GROUP,
     GroupInfo,
-    find_group,
     groups_locked,
     list_groups,
     progress_reader,
-    repair_group,
-    require_group,
-    write_group,
 )
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.recovery import RecoveredLog, recover_log
+from holdfast.persistence.redo import redo_decisions
 from holdfast.persistence.report import Damage, RecoveryReport
 from holdfast.persistence.reserve import keep_reserve, spend_reserve
-from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
+from holdfast.queue.live_queues import Coordinator
 from holdfast.queue.look_side import LookSide
+from holdfast.queue.own_group import OwnGroup
 from holdfast.queue.read_side import ReadSide
 from holdfast.queue.slowest_group import SlowestGroup
 from holdfast.queue.sources import LocalSource, RemoteSource, Source
+from holdfast.queue.waiting_batches import WaitingBatches
 from holdfast.queue.write_side import WriteSide
 
 logger = logging.getLogger("holdfast")
@@ -59,6 +55,9 @@ MODES = ("both", "produce", "consume", "look")
 
 POSITION_FILE_BYTES_MAX = 2**20
 """16,000 acknowledgements between two checkpoints; each group keeps two such files."""
+
+SPILL_BYTES_MAX = 16 * 2**20
+"""A transaction that puts more goes on in a file."""
 
 POSITION_FILE_BYTES_MIN = 16 * 2**10
 
@@ -88,8 +87,9 @@ class Sides:
     """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode."""
 
     def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
-        self._storage = storage
-        self._clock = clock
+        self.storage = self._storage = storage
+        self.path = root
+        self.clock = clock
         self._options = options
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=options.writes, writable=options.mode != "look"
@@ -101,6 +101,8 @@ class Sides:
         self.write_side: WriteSide | None = None
         self.read_side: ReadSide | None = None
         self.look_side: LookSide | None = None
+        self.batches: WaitingBatches | None = None
+        self.coordinator: Coordinator | None = None
         try:
             self._open_sides()
         except BaseException as error:
@@ -115,7 +117,7 @@ class Sides:
     def _open_sides(self) -> None:
         options = self._options
         if options.writes:
-            self._open_log(self._lock_writes())
+            self._lock_writes()
             keep_reserve(self._storage, self.directory)
         elif options.mode == "look":
             self._open_log(None)
@@ -131,6 +133,9 @@ class Sides:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
         try:
             self.files = LogFiles(self._storage, self.directory)
+            self.group = OwnGroup(
+                self._storage, self.clock, self.directory, self.queue_id, self.files, self._options.group, self._is_new
+            )
             if write_lock is not None:
                 self._open_writer(self._recover(), write_lock)
         finally:
@@ -138,31 +143,34 @@ class Sides:
                 write_lock.release()
 
     def _groups_locked(self) -> AbstractContextManager[None]:
-        return groups_locked(self._storage, self.directory, self._clock)
+        return groups_locked(self._storage, self.directory, self.clock)
 
     def _undo(self) -> None:
         if self.write_side is not None:
-            self.write_side.close()
+            self.close()
 
     # -- The write side ----------------------------------------------------------------------------------------------
 
-    def _lock_writes(self) -> SideLock:
-        return locks.acquire(
+    def _lock_writes(self) -> None:
+        """Take the write lock and recover the log; a consumer that finds it locked finds it recovered."""
+        locks.acquire(
             self._storage,
             self.directory.write_lock,
-            self._clock,
+            self.clock,
             timeout=self._options.lock_timeout,
             what="the write side",
             guard=self._groups_locked,
+            begin=self._open_log,
         )
 
     def _recover(self) -> RecoveredLog:
-        started = self._clock.monotonic()
-        finished = 0
+        started = self.clock.monotonic()
+        seen = 0
         for group in list_groups(self._storage, self.directory):
-            finished = max(finished, self._reader_of(group).refresh().finished_end)
-        log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=finished)
-        self.report = replace(log.report, seconds=self._clock.monotonic() - started)
+            seen = max(seen, progress_reader(self._storage, self.directory, self.queue_id, group).refresh().seen_end)
+        log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=seen)
+        redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
+        self.report = replace(log.report, seconds=self.clock.monotonic() - started)
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
@@ -172,48 +180,50 @@ class Sides:
             self._storage,
             self.directory,
             self.files,
-            self._clock,
+            self.clock,
             log.tail,
             log.mark,
             file_bytes=options.data_file_bytes,
             synced_only=options.flush.syncs_every_commit,
         )
         if options.writes:
-            self.write_side = WriteSide(writer, lock, options.flush, self._clock)
+            self.write_side = WriteSide(writer, lock, options.flush, self.clock)
+            self.batches = WaitingBatches(
+                self._storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
+            )
+            self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
         else:
             writer.abandon()
 
     # -- The read side -----------------------------------------------------------------------------------------------
 
-    def _reader_of(self, group: GroupInfo) -> PositionFileReader:
-        return progress_reader(self._storage, self.directory, self.queue_id, group)
-
     def _open_read_side(self) -> None:
         options = self._options
-        self._find_own_group()  # before anything is made
+        self.group.find()  # before anything is made
         path = self.directory.group(options.group)
         self._storage.make_directory(path)
         lock = locks.acquire(
             self._storage,
             path / "read.lock",
-            self._clock,
+            self.clock,
             timeout=options.lock_timeout,
             what=f"group {options.group!r}",
             guard=self._groups_locked,
         )
         source: Source | None = None
         try:
-            group = self._find_own_group()  # whoever had the lock may have begun the default group, or deleted ours
+            group = self.group.find()  # whoever had the lock may have begun the default group, or deleted ours
             source = self._source()
             books = self._open_books(group) if group is not None else None
-            progress = books.progress if books is not None else self._unused_group().initial_progress()
+            progress = books.progress if books is not None else self.group.unused().initial_progress()
             self.read_side = ReadSide(
                 source,
                 lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
                 progress,
-                lambda: self._with_reserve(lambda: self._open_books(self._begin_default_group())),
+                lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
                 lock,
                 books,
+                self.clock,
             )
         except BaseException:
             if source is not None:
@@ -232,63 +242,19 @@ class Sides:
         self._position_file_bytes = POSITION_FILE_BYTES_MIN
         return begin()
 
-    def _find_own_group(self) -> GroupInfo | None:
-        """Return the group to read for; None for a default group that nobody has used yet."""
-        name = self._options.group
-        if name != DEFAULT_GROUP and self._is_new:
-            with self._groups_locked():
-                group = find_group(self._storage, self.directory, name)
-                return group or write_group(self._storage, self.directory, name, self.files, 0)
-        if name != DEFAULT_GROUP:
-            return require_group(self._storage, self.directory, name)
-        return find_group(self._storage, self.directory, name)
-
-    def _unused_group(self) -> GroupInfo:
-        """Return what the default group would be if it began now."""
-        return GroupInfo(
-            DEFAULT_GROUP, bytes(16), self.files.first_offset, tuple(retired_ranges(self._storage, self.files))
-        )
-
-    def _begin_default_group(self) -> GroupInfo:
-        """Make the default group at its first use: it starts at the oldest message that is still there."""
-        try:
-            with self._groups_locked():
-                self.files.refresh()
-                group = find_group(self._storage, self.directory, DEFAULT_GROUP)  # ``groups.create`` has made it
-                return group or write_group(
-                    self._storage, self.directory, DEFAULT_GROUP, self.files, self.files.first_offset
-                )
-        except OSError as error:
-            raise storage_error(error, "beginning the default group", self.directory.groups) from error
-
     def _open_books(self, group: GroupInfo) -> GroupBooks:
-        options = self._options
-        if group.damage:
-            group = repair_group(self._storage, self.directory, group, self.files)
-        reader = self._reader_of(group)
-        progress = reader.refresh()
-        self.report = replace(
-            self.report, progress_damage=(*self.report.progress_damage, *group.damage, *reader.damage)
-        )
-        positions = PositionFileWriter(
-            self._storage,
-            self.directory.group(group.name),
-            self._clock,
-            self.queue_id,
-            group.group_id,
-            progress,
-            file_bytes=self._position_file_bytes,
-        )
+        positions, progress, damage = self.group.open(group, self._position_file_bytes)
+        self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
         books = GroupBooks(
             positions,
             progress,
             self.files,
-            options.flush,
-            self._clock,
+            self._options.flush,
+            self.clock,
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
-        for damage in self.report.damage:  # what recovery knows to be lost does not wait for a reader to come by
-            books.lose(damage.offsets)
+        for each in self.report.damage:  # what recovery knows to be lost does not wait for a reader to come by
+            books.lose(each.offsets)
         return books
 
     def reclaim(
@@ -303,7 +269,7 @@ class Sides:
             self.directory,
             self.files,
             self.queue_id,
-            self._clock,
+            self.clock,
             own_group=own_group,
             own_progress=own,
             sync_own=sync,
@@ -315,7 +281,71 @@ class Sides:
             return LocalSource(lambda: side.end, side.arrivals)
         return RemoteSource(self._storage, self.directory.write_mark, self.queue_id)
 
+    # -- What a handle may do ----------------------------------------------------------------------------------------
+
+    def require_write_side(self) -> WriteSide:
+        """Return the write side; raises UsageError where the mode has none."""
+        if self.write_side is None:
+            raise self._lacks("put", "both", "produce")
+        return self.write_side
+
+    def require_batches(self) -> WaitingBatches:
+        """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
+        if self.batches is None:
+            raise self._lacks("put", "both", "produce")
+        return self.batches
+
+    def require_coordinator(self) -> Coordinator:
+        """Return who answers for the log's decisions; raises as :meth:`require_write_side`."""
+        if self.coordinator is None:
+            raise self._lacks("put", "both", "produce")
+        return self.coordinator
+
+    def require_read_side(self) -> ReadSide:
+        """Return the read side; raises UsageError where the mode has none."""
+        if self.read_side is None:
+            raise self._lacks("take", "both", "consume")
+        return self.read_side
+
+    def _lacks(self, verb: str, *modes: str) -> UsageError:
+        return UsageError(
+            f"{self.path} was opened with mode={self._options.mode!r}, which does not {verb}; "
+            f"use {' or '.join(map(repr, modes))}"
+        )
+
+    @property
+    def spill_bytes(self) -> int:
+        """Payloads of one transaction that are kept in memory."""
+        return min(self._options.data_file_bytes // 4, SPILL_BYTES_MAX)
+
     # -- Both --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give deliveries back, sync, leave the files clean, and let the next owner in."""
+        try:
+            if self.write_side is not None:
+                self.write_side.end_decisions()  # while what they wait for is open
+            if self.read_side is not None:
+                self.read_side.close()
+        finally:
+            if self.coordinator is not None:
+                self.coordinator.close()
+            try:
+                if self.write_side is not None:
+                    self.write_side.close()
+            finally:
+                if self.batches is not None:
+                    self.batches.close()
+                if self.look_side is not None:
+                    self.look_side.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        for part in (self.write_side, self.read_side, self.batches):
+            if part is not None:
+                part.forget()
+        if self.coordinator is not None:
+            self.coordinator.close()
 
     def bound(self, maxsize: int, max_bytes: int | None) -> None:
         """Make producers wait where there is no room; 0 and None: no bound."""
@@ -355,18 +385,8 @@ class Sides:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def _open_look_side(self) -> None:
-        self._find_positions()  # raises where there is no such group
-        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), self._find_positions)
-
-    def _find_positions(self) -> tuple[PositionFileReader, bool]:
-        """Return the progress of the group to look at, and whether it has begun; until then it starts at the oldest."""
-        name = self._options.group
-        group = find_group(self._storage, self.directory, name)
-        if group is None and name != DEFAULT_GROUP:
-            group = require_group(self._storage, self.directory, name)
-        if group is None:
-            self.files.refresh()
-        return self._reader_of(group or self._unused_group()), group is not None
+        self.group.positions()  # raises where there is no such group
+        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), self.group.positions)
 
 
 def check_options(options: Options) -> None:

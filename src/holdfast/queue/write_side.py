@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.clock import Clock
 from holdfast.errors import ClosedError, Full, ShutDown
+from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.data_file_writer import QueueFileWriter
+from holdfast.persistence.decision import Decision
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.format import FRAME_HEADER_BYTES
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.storage import storage_errors
+from holdfast.persistence.open_decisions import OpenDecisions
+from holdfast.persistence.storage import File, storage_errors
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.doorbell import Doorbell
 from holdfast.queue.flusher import Flusher
@@ -27,6 +30,9 @@ waits for little, and so that recovery after a power cut has little to read."""
 
 _PUBLISH_SECONDS = 0.005
 """How far other processes lag behind a policy that does not sync every commit."""
+
+_OPEN_DECISIONS_MAX = 256
+"""At so many open decisions those that can end are made to: one sync of each position file, and so on, for them all."""
 
 _IDLE_SECONDS = 1.0
 """A queue that is idle for this long writes a mark frame as the witness of its last commit."""
@@ -103,19 +109,66 @@ class WriteSide:
             self._announce()
         return offset
 
-    def put_many(self, payloads: Sequence[bytes], timeout: float | None) -> range:
+    def put_many(
+        self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
+    ) -> range:
         """Append a batch as one commit; return its offsets."""
         if self.bounds is not None:
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
-            first = self._put_bounded(len(payloads), size, timeout, lambda: self._writer.append_batch(payloads).start)
+            append = lambda: self._writer.append_batch(payloads, headers).start  # noqa: E731  # as put has one
+            first = self._put_bounded(len(payloads), size, timeout, append)
             return range(first, first + len(payloads))
         with self._append_lock:
             if self._refusal is not None:
                 raise self._refusal()
-            offsets = self._writer.append_batch(payloads)
+            offsets = self._writer.append_batch(payloads, headers)
         self._commit(offsets.stop)
         self._announce()
         return offsets
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def wait_for_room(self, count: int, size: int, timeout: float | None) -> None:
+        """Return once a bounded queue has room for a batch; raises queue.Full after ``timeout`` seconds."""
+        if self.bounds is None or not count:
+            return
+        self.bounds.check_fits(count)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._refusal is None and not self.bounds.has_room(count, size):
+            self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+
+    def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision) -> range:
+        """Append a batch that ends with a decision, and sync it whatever the policy; return its offsets."""
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.append_batch(payloads, headers, decision)
+        if payloads:
+            self._commits.wait(offsets.stop)
+        else:  # no offset tells a sync that covers it from one that does not
+            self._writer.sync()
+        if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
+            self.end_decisions()
+        self._announce()
+        return offsets
+
+    def adopt(self, file: File, batch: BatchSummary) -> range:
+        """Make a batch file the next data file: that decides it; return its offsets."""
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.adopt(file, batch)
+        self._announce()
+        return offsets
+
+    @property
+    def open_decisions(self) -> OpenDecisions:
+        """Decisions whose consequences are not all on the disk yet."""
+        return self._writer.open_decisions
+
+    def end_decisions(self) -> None:
+        """End those decisions that can end: what follows from them is made durable elsewhere."""
+        self._writer.open_decisions.end()
 
     def _put_bounded(self, count: int, size: int, timeout: float | None, append: Callable[[], int]) -> int:
         assert self.bounds is not None

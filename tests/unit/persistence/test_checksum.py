@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.persistence.checksum import Crc32c, compiled_crc32c, crc32c, portable_crc32c
+from holdfast.persistence.checksum import Crc32c, compiled_crc32c, crc32c, portable_crc32c, reseed
 
 FORMS = {"portable": portable_crc32c(), "chosen": crc32c, "compiled": compiled_crc32c() or crc32c}
 
@@ -58,3 +58,36 @@ def test_both_libraries_agree() -> None:
 def test_different_salts_give_different_checksums() -> None:
     """The seed is what sets one life of a file apart from another."""
     assert len({crc32c(salt, b"frame") for salt in range(1000)}) == 1000
+
+
+def test_a_checksum_moves_to_another_seed_without_the_bytes(crc: Crc32c) -> None:
+    """Every small size, sizes around powers of two, and one over a mebibyte; any seed to any other."""
+    rng = random.Random(3)
+    for size in [*range(70), 255, 256, 257, 4095, 4096, 4097, 65_537, 2**20 + 3]:
+        data = rng.randbytes(size)
+        for seed, new_seed in [(0, 0), (0, 1), (1, 0), (0, 0xFFFFFFFF), (rng.getrandbits(32), rng.getrandbits(32))]:
+            moved = reseed(crc(seed, data), seed, new_seed, size)
+            assert moved == crc(new_seed, data), (size, seed, new_seed)
+
+
+def test_each_bit_of_a_seed_moves_by_itself(crc: Crc32c) -> None:
+    """All 32 of them, through sizes that use every matrix on its own."""
+    for power in range(13):
+        data = bytes(2**power)
+        for bit in range(32):
+            assert reseed(crc(0, data), 0, 1 << bit, len(data)) == crc(1 << bit, data)
+
+
+def test_moving_to_another_seed_and_back_changes_nothing_at_any_size() -> None:
+    """Up to the largest frame, in steps that no loop over the bytes could take."""
+    for size in (2**31 + 5, 2**32 - 1):
+        moved = reseed(0x12345678, 0xDEADBEEF, 0x0BADF00D, size)
+        assert moved != 0x12345678
+        assert reseed(moved, 0x0BADF00D, 0xDEADBEEF, size) == 0x12345678
+
+
+def test_sizes_add_up_when_the_seed_moves() -> None:
+    """A difference that has gone through one size and then another has gone through both."""
+    for first, second in ((1, 2**32 - 2), (2**20, 3 * 2**30), (12_345, 678_901)):
+        step = reseed(0, 0, 0xCAFE, first)
+        assert reseed(0, 0, step, second) == reseed(0, 0, 0xCAFE, first + second)

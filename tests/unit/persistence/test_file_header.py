@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast import CorruptionError, UnsupportedVersionError
@@ -16,6 +18,7 @@ from holdfast.persistence.file_header import (
     random_salt,
 )
 from holdfast.persistence.format import (
+    COMPATIBLE_BORN_SEALED,
     DATA_MAGIC,
     FORMAT_VERSION,
     FRAMES_START,
@@ -115,7 +118,17 @@ def test_an_unknown_compatible_feature_does_not(at: int) -> None:
     """Neither a compatible nor a read-only compatible one keeps a reader out."""
     block = bytearray(HEADER.encode())
     block[at] |= 4
-    assert DataFileHeader.decode([sealed(block)] * 2, "f") == HEADER
+    header = DataFileHeader.decode([sealed(block)] * 2, "f")
+    assert replace(header, features=0) == HEADER
+    assert header.features == (4 if at == COMPATIBLE_AT else 0)
+
+
+def test_a_file_that_was_born_sealed_says_so() -> None:
+    """The bit stands among the compatible features, and is no part of a file that was not."""
+    born = replace(HEADER, features=COMPATIBLE_BORN_SEALED)
+    assert DataFileHeader.decode([born.encode()] * 2, "f") == born
+    assert born.encode()[COMPATIBLE_AT] == 1
+    assert HEADER.encode()[COMPATIBLE_AT] == 0
 
 
 @pytest.mark.parametrize("size", [0, 10, 59, 60, 511])

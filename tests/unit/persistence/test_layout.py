@@ -13,6 +13,7 @@ from holdfast.persistence.layout import (
     QueueDirectory,
     check_header,
     check_name,
+    list_batch_files,
     list_data_files,
     list_generations,
     open_directory,
@@ -51,6 +52,27 @@ def test_data_files_are_listed_in_log_order_and_strangers_left_out(parts: LogPar
         put(parts.storage, parts.directory.data / stranger, b"")
     assert list_data_files(parts.storage, parts.directory) == sorted(names)
     assert str(names[0]) == "0000000002-00000000000000025600.data"
+
+
+def test_batches_in_waiting_are_listed_by_id(parts: LogParts) -> None:
+    """None where nothing was ever prepared; the memory of decided ones and strangers are left out."""
+    assert list_batch_files(parts.storage, parts.directory) == []
+    parts.storage.make_directory(parts.directory.prepared)
+    for transaction in ("t2", "a.batch", "t10", "-"):
+        put(parts.storage, parts.directory.batch_file(transaction), b"")
+    put(parts.storage, parts.directory.decided, b"")
+    for stranger in (".hidden.batch", "t.batch.new", "x y.batch", ".batch"):
+        put(parts.storage, parts.directory.prepared / stranger, b"")
+    assert list_batch_files(parts.storage, parts.directory) == ["-", "a.batch", "t10", "t2"]
+
+
+def test_directories_that_came_later_belong_to_a_queue_too() -> None:
+    """One that was begun and not finished is made whole, whatever of them stands there."""
+    storage = SimulatedStorage()
+    directory = QueueDirectory(ROOT)
+    for path in (ROOT, directory.prepared, directory.requests):
+        storage.make_directory(path)
+    assert open_directory(storage, ROOT, create=True)[2]
 
 
 def test_generations_are_listed_oldest_first(parts: LogParts) -> None:

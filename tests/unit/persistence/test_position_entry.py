@@ -12,11 +12,9 @@ from holdfast.persistence.format import (
     ENTRY_FLAG_CHECKPOINT,
     ENTRY_FLAG_FIRST,
     ENTRY_FLAG_LAST,
-    ENTRY_FLOOR,
-    ENTRY_LOST,
+    ENTRY_KINDS,
 )
-from holdfast.persistence.position_entry import Change, checkpoint, decode_entry, encode_entry, run_flags
-from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.position_entry import Change, decode_entry, encode_entry, run_flags
 
 SALT = 99
 
@@ -27,7 +25,7 @@ def encoded(change: Change, number: int = 5, salt: int = SALT) -> bytes:
 
 
 @given(
-    st.sampled_from([ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST]),
+    st.sampled_from(sorted(ENTRY_KINDS)),
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1),
     st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)),
@@ -73,35 +71,3 @@ def test_flags_of_a_run_say_first_last_and_checkpoint() -> None:
     assert run_flags(0, 1) == ENTRY_FLAG_FIRST | ENTRY_FLAG_LAST
     assert [run_flags(number, 3) for number in range(3)] == [ENTRY_FLAG_FIRST, 0, ENTRY_FLAG_LAST]
     assert run_flags(1, 3, is_checkpoint=True) == ENTRY_FLAG_CHECKPOINT
-
-
-@given(
-    st.integers(0, 20),
-    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=20),
-    st.dictionaries(st.integers(0, 60), st.integers(1, 3), max_size=20),
-    st.integers(0, 5),
-)
-def test_a_checkpoint_says_all_of_the_progress(
-    floor: int, runs: list[tuple[int, int]], deliveries: dict[int, int], lost: int
-) -> None:
-    """Applied to a group at its start it gives the same, also where one of its two floors is missing."""
-    progress = GroupProgress(floor)
-    for first, count in runs:
-        progress.finish(first, count, (1, first + count))
-    for offset, count in deliveries.items():
-        if not progress.is_finished(offset):
-            progress.deliver(offset, 1, count)
-    progress.lost_count = lost
-    changes = checkpoint(progress)
-    for kept in (changes, changes[1:], changes[:-1]):
-        again = GroupProgress()
-        for change in kept:
-            change.apply_to(again)
-        assert (again.floor, again.finished_count, again.lost_count) == (
-            progress.floor,
-            progress.finished_count,
-            progress.lost_count,
-        )
-        assert list(again.runs()) == list(progress.runs())
-        assert again.deliveries == progress.deliveries
-        assert again.hint == progress.hint

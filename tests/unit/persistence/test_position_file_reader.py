@@ -140,6 +140,16 @@ def test_a_run_without_its_last_entry_does_not_count() -> None:
     assert finished(reader(group([entry(0), *run, entry(3)]))) == [0, 3]
 
 
+def test_a_run_whose_last_entry_is_damaged_counts_as_far_as_it_is_there() -> None:
+    """It was synced, so it was whole: only what the damaged entry said is done again."""
+    run = [entry(1, flags=ENTRY_FLAG_FIRST), entry(2, flags=0), bad(entry(3, flags=ENTRY_FLAG_LAST))]
+    positions = reader(group([entry(0), *run, entry(4, synced=4)]))
+    assert finished(positions) == [0, 1, 2, 4]
+    assert [damage.position for damage in positions.damage] == [FRAMES_START + 3 * ENTRY.size]
+    torn = bad(entry(4))
+    assert finished(reader(group([entry(0), *run, torn, entry(5, synced=4)]))) == [0, 1, 2]
+
+
 def test_entries_of_an_older_generation_behind_the_end_do_not_count() -> None:
     """Position files are made from the space of older ones."""
     stale = PositionFileHeader(QUEUE_ID, GROUP_ID, 1, b"o" * 16, 12)

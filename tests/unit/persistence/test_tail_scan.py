@@ -22,7 +22,7 @@ def single(parts: LogParts, index: int, durable_mark: int = FRAMES_START) -> byt
 
 def synced(parts: LogParts, end: int, count: int) -> WriteMark:
     """Return a mark that says so."""
-    return WriteMark(parts.queue_id, b"f" * 16, 1, 0, end, count, end, count, 0, synced_only=True)
+    return WriteMark(parts.queue_id, b"f" * 16, 1, 0, end, count, end, count, end, 0, synced_only=True)
 
 
 def bad(raw: bytes) -> bytes:

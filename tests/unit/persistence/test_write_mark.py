@@ -15,7 +15,7 @@ from support.simulated_storage import SimulatedFile, SimulatedStorage
 from support.storage_runs import durable_file
 
 QUEUE_ID = b"q" * 16
-MARK = WriteMark(QUEUE_ID, b"f" * 16, 3, 500, 9000, 40, 8000, 30, 10**18, synced_only=True)
+MARK = WriteMark(QUEUE_ID, b"f" * 16, 3, 500, 9000, 40, 8000, 30, 7000, 10**18, synced_only=True)
 
 
 def holding(content: bytes) -> SimulatedFile:

@@ -1,0 +1,328 @@
+"""Appends frames to the active data file: positions, indexes, checksums, syncs, and what a failure leaves behind.
+
+One commit is one ``write_at``; no user-space buffer holds an acknowledged record. The caller holds the append lock
+around every ``append*``; only :meth:`ActiveFileWriter.sync` and :meth:`ActiveFileWriter.publish` run beside them.
+
+What is *not* promised here: an append is durable only once :meth:`ActiveFileWriter.sync` has covered it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from holdfast.clock import Clock
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.format import (
+    DATA_FILE_BYTES_LIMIT,
+    FLAG_HEADERS,
+    FLAGS_SINGLE,
+    FRAME_BODY,
+    FRAME_BODY_START,
+    FRAME_HEADER_BYTES,
+    FRAME_PREFIX,
+    FRAME_SIZE_END,
+    INDEX_STRIDE_BYTES,
+    KIND_MARK,
+    KIND_MESSAGE,
+    STX,
+)
+from holdfast.persistence.framing import encode_batch, encode_frame
+from holdfast.persistence.layout import DataFileName, QueueDirectory
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.log_tail import LogEnd, LogTail
+from holdfast.persistence.poison import Poison, commit_unknown
+from holdfast.persistence.seal import seal_room
+from holdfast.persistence.storage import File, Storage, storage_error, write_whole
+from holdfast.persistence.write_mark import WriteMarkFile
+
+_pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
+_CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
+
+
+class ActiveFileWriter:
+    """What :class:`QueueFileWriter` does inside one data file.
+
+    Attributes
+    ----------
+    end, synced : LogEnd
+        Behind the last whole commit, and behind the last one that is known to be on the disk.
+    open_decisions : OpenDecisions
+        Those that stand in the active file.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: QueueDirectory,
+        files: LogFiles,
+        clock: Clock,
+        tail: LogTail,
+        mark: File,
+        *,
+        file_bytes: int,
+        synced_only: bool,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._files = files
+        self._time_ns = clock.time_ns
+        self._mark = WriteMarkFile(mark, directory.root, synced_only=synced_only)
+        self._file_bytes = file_bytes
+        self.open_decisions = tail.decisions
+        self._sync_lock = threading.Lock()
+        self._poison = Poison("the write side", directory.root)
+        self._timestamp_ns = tail.timestamp_ns
+        self._use(tail.file, tail.header, tail.position, tail.message_count)
+        self._opened_end = self.end
+        self.publish()
+
+    def _use(self, file: File | None, header: DataFileHeader, position: int, index: int) -> None:
+        """Make ``file`` the one to append to; without a file, the next append makes one."""
+        capacity = min(max(self._file_bytes, file.size()), DATA_FILE_BYTES_LIMIT) if file else 0
+        self._file = file
+        self._header = header
+        self._sequence = header.sequence
+        self._first_offset = header.first_offset
+        self._salt = header.salt
+        self._position = position
+        self._index = index
+        self._limit = capacity - seal_room(capacity)
+        self._timestamp_min_ns = header.base_timestamp_ns
+        self._seal_entries: list[tuple[int, int]] = []
+        self._next_entry_position = position
+        self._synced_position = position
+        self.end: LogEnd = (header.sequence, position, header.first_offset + index)
+        self.synced: LogEnd = self.end
+
+    # -- Appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, payload: bytes, headers: bytes = b"") -> int:
+        """Append one record as a commit of its own; return its offset.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            It could not be written; nothing of it stays, and the next append is free to try.
+        PoisonedError
+            An earlier failure left memory and disk possibly apart; nothing was written.
+        """
+        timestamp = self._time_ns()
+        if timestamp < self._timestamp_ns:  # noqa: PLR1730  # max() would be a call for every record
+            timestamp = self._timestamp_ns
+        position, index, mark = self._position, self._index, self._synced_position
+        if headers:
+            flags = FLAGS_SINGLE | FLAG_HEADERS
+            body = _pack_body(KIND_MESSAGE, flags, len(headers), 1, index, mark, timestamp) + headers + payload
+        else:
+            body = _pack_body(KIND_MESSAGE, FLAGS_SINGLE, 0, 1, index, mark, timestamp) + payload
+        size = len(body) + _CRC_BYTES
+        end = position + FRAME_SIZE_END + size
+        if end > self._limit:
+            self._make_room(FRAME_SIZE_END + size)
+            return self.append(payload, headers)
+        prefix = _pack_prefix(STX, size, crc32c(self._salt ^ size, body))
+        try:
+            done = self._file.write_at((prefix, body), position)  # type: ignore[union-attr]  # _make_room has made it
+            if done != end - position:
+                self._finish_write(prefix + body, done, position)
+            # What _advance does, unrolled: every message runs through here.
+            if position >= self._next_entry_position:
+                self._note_entry(index, position, timestamp)
+            offset = self._first_offset + index
+            self._timestamp_ns = timestamp
+            self._index = index + 1
+            self._position = end
+            self.end = (self._sequence, end, offset + 1)
+            return offset
+        except BaseException as error:
+            self._undo(position, index, error)
+
+    def append_batch(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None = None, decision: Decision | None = None
+    ) -> range:
+        """Append records that commit together, in one write and inside one data file; return their offsets.
+
+        Parameters
+        ----------
+        payloads, headers
+            What the messages hold, and the encoded headers of those that have some, by number in the batch.
+        decision : Decision or None
+            Ends the batch. It is open from here on.
+
+        Raises as :meth:`append`, and RecordTooLargeError where no data file could hold the batch.
+        """
+        count = len(payloads)
+        size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * count
+        if headers:
+            size += sum(map(len, headers.values()))
+        verdict = decision.encode() if decision is not None else None
+        if verdict is not None:
+            size += FRAME_HEADER_BYTES + len(verdict)
+        if self._position + size > self._limit:
+            self._make_room(size)
+        assert self._file is not None
+        position, index = self._position, self._index
+        timestamp = max(self._time_ns(), self._timestamp_ns)
+        buffers = encode_batch(
+            self._salt,
+            payloads,
+            index=index,
+            durable_mark=self._synced_position,
+            timestamp_ns=timestamp,
+            headers=headers,
+            decision=verdict,
+        )
+        try:
+            write_whole(self._file, buffers, position)
+            if decision is not None and verdict is not None:
+                at = position + size - FRAME_HEADER_BYTES - len(verdict)
+                self.open_decisions.add(decision.placed(self._first_offset + index), at)
+            first = self._advance(position, size, index, count, timestamp)
+        except BaseException as error:
+            if decision is not None and self.end[1] <= position:
+                self.open_decisions.remove(decision.nonce)
+            self._undo(position, index, error)
+        return range(first, first + count)
+
+    def append_mark(self) -> None:
+        """Append a mark frame and sync it: a witness that everything before it was on the disk."""
+        self._append_control(KIND_MARK, 0, b"")
+        self.sync()
+
+    def _append_control(self, kind: int, flags: int, payload: bytes) -> None:
+        """Append a frame that consumes no offset."""
+        assert self._file is not None
+        position, index = self._position, self._index
+        prefix, body = encode_frame(
+            self._salt,
+            payload,
+            index=index,
+            durable_mark=self._synced_position,
+            timestamp_ns=self._timestamp_ns,
+            kind=kind,
+            flags=FLAGS_SINGLE | flags,
+        )
+        try:
+            write_whole(self._file, (prefix, body), position)
+            self._advance(position, len(prefix) + len(body), index, 0, self._timestamp_ns)
+        except BaseException as error:
+            self._undo(position, index, error)
+
+    def _advance(self, position: int, size: int, index: int, count: int, timestamp: int) -> int:
+        """Note in memory what has just been written; return the offset of its first message."""
+        if count and position >= self._next_entry_position:
+            self._note_entry(index, position, timestamp)
+        offset = self._first_offset + index
+        self._timestamp_ns = timestamp
+        self._index = index + count
+        self._position = position + size
+        self.end = (self._sequence, position + size, offset + count)
+        return offset
+
+    def _note_entry(self, index: int, position: int, timestamp: int) -> None:
+        """Remember a message for the sparse index in the seal."""
+        if not index:
+            self._timestamp_min_ns = timestamp
+        self._seal_entries.append((index, position))
+        self._next_entry_position = position + INDEX_STRIDE_BYTES
+
+    # -- Failing -----------------------------------------------------------------------------------------------------
+
+    def poison(self, cause: BaseException) -> None:
+        """Refuse every later write: memory and disk may be apart."""
+        self._poison.set(cause)
+        self._limit = -1  # sends every append to _make_room, which refuses it
+
+    def _finish_write(self, frame: bytes, done: int, position: int) -> None:
+        """Go on behind a short write; the error that stopped it comes out of the next attempt."""
+        assert self._file is not None
+        write_whole(self._file, (frame[done:],), position + done)
+
+    def _undo(self, position: int, index: int, error: BaseException) -> NoReturn:
+        """Take a failed append back, on the disk and in memory, before anything else is appended; else poison."""
+        assert self._file is not None
+        if self.end[1] > position:  # interrupted behind the last step: it is whole on the disk and in memory
+            raise error
+        try:
+            with self._sync_lock:  # two syncs at once on one handle could share one error between them
+                self._poison.check()
+                self._file.truncate(position)
+                self._file.sync()
+            self._position, self._index = position, index
+            self.end = (self._header.sequence, position, self._header.first_offset + index)
+        except BaseException as undo_error:
+            self.poison(undo_error)
+            raise commit_unknown("taking back a failed write", self._path, undo_error) from error
+        if isinstance(error, OSError):
+            raise storage_error(error, "writing", self._path) from error
+        raise error
+
+    # -- Syncing -----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> int:
+        """Put on the disk what was appended before the call; return the offset behind the last message covered.
+
+        Raises
+        ------
+        CommitUnknownError
+            The sync failed or was interrupted. The write side is poisoned: a second sync could succeed over lost data.
+        PoisonedError
+            It had been poisoned before.
+        """
+        with self._sync_lock:
+            self._poison.check()
+            return self._sync_locked()
+
+    def _sync_locked(self) -> int:
+        end = self.end
+        if end != self.synced:
+            assert self._file is not None
+            try:
+                self._file.sync()
+                self._synced_position = end[1]
+                self.synced = end
+            except BaseException as error:
+                self.poison(error)
+                if isinstance(error, OSError):
+                    raise commit_unknown("a sync", self._path, error) from error
+                raise
+        self._publish_locked()
+        return end[2]
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes appended since the last sync."""
+        return self._position - self._synced_position
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` bytes of frames fit into the active file."""
+        return self._position + size <= self._limit
+
+    @property
+    def timestamp_ns(self) -> int:
+        """Latest timestamp given to a message."""
+        return self._timestamp_ns
+
+    def publish(self) -> None:
+        """Tell other processes, through ``write.mark``, how far they may read."""
+        with self._sync_lock:
+            self._publish_locked()
+
+    def _publish_locked(self) -> None:
+        end = self.end
+        redo = self.open_decisions.first_position(end[1])
+        self._mark.publish(self._header, end, self.synced, redo, self._timestamp_ns)
+
+    # -- Where there is no room --------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> Path:
+        return self._directory.data_file(DataFileName(self._header.sequence, self._header.first_offset))
+
+    def _make_room(self, size: int) -> None:
+        raise NotImplementedError

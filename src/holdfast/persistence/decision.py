@@ -1,0 +1,147 @@
+"""The decision of a transaction: the frame that ends its batch in the log. docs/format.md, "Decisions". Pure.
+
+A transaction that does more than put has committed once its decision stands in the log, whole and synced. The decision
+says all that follows from it, so that whoever opens the queue after a crash can do it again: which messages are
+acknowledged, who else takes part and waits for the verdict, and which file in waiting has become void. Doing it twice
+changes nothing. It stays **open** until all of that is durable elsewhere, and is carried into each new data file until
+then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.persistence.format import DECISION_TRAILER, FRAME_HEADER_BYTES
+
+Run = tuple[int, int, int, int]
+"""First offset, count, sequence of the data file, position behind the last record: what one position entry says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """One side of a queue that takes part in a transaction.
+
+    Attributes
+    ----------
+    path : str
+        Of the queue's directory, relative to the queue whose file says so; "." is that queue itself.
+    queue_id : bytes, length 16
+        The queue that must be found there.
+    group : str
+        The consumer group whose messages are acknowledged; empty: the write side.
+    """
+
+    path: str
+    queue_id: bytes
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Messages of one group of the same queue that are finished by a transaction."""
+
+    group: str
+    group_id: bytes
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a transaction decides.
+
+    Attributes
+    ----------
+    id : str
+        Name of the transaction: the caller's choice, or the nonce in hexadecimal digits.
+    nonce : bytes, length 16
+        Tells this transaction from all others, those of the same id included.
+    count : int
+        Messages in the batch: those right before the decision.
+    first_offset : int or None
+        Offset of the first of them; None: as many before the frame's own index as there are.
+    timestamp_ns : int
+        When the transaction was prepared, or decided where it was not.
+    acknowledged : tuple of Acknowledged
+        What it finishes in this queue.
+    participants : tuple of Participant
+        Who voted, and waits for the verdict.
+    coordinator : Participant or None
+        In a prepared file: whose log decides; None: whoever says so by id.
+    waiting_file : str
+        Path below the queue's directory of the file that held the batch before; empty: there was none.
+    """
+
+    id: str
+    nonce: bytes
+    count: int
+    timestamp_ns: int
+    first_offset: int | None = None
+    acknowledged: tuple[Acknowledged, ...] = ()
+    participants: tuple[Participant, ...] = ()
+    coordinator: Participant | None = None
+    waiting_file: str = ""
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether somebody prepared it under its id and may ask for its verdict again."""
+        return self.waiting_file.startswith("prepared/") and self.coordinator is None
+
+    @property
+    def offsets(self) -> range:
+        """Offsets of the batch; known once it stands in the log."""
+        first = self.first_offset or 0
+        return range(first, first + self.count)
+
+    def placed(self, first_offset: int) -> Decision:
+        """Return the same with the offset of its first message."""
+        return replace(self, first_offset=first_offset)
+
+    def encode(self) -> bytes:
+        """Return the frame's payload: UTF-8 JSON, then the size of the whole frame, so that it is found from behind."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "nonce": self.nonce.hex(),
+            "count": self.count,
+            "at": self.timestamp_ns,
+            "first_offset": self.first_offset,
+            "acknowledged": [[each.group, each.group_id.hex(), each.runs] for each in self.acknowledged],
+            "participants": [_participant_fields(each) for each in self.participants],
+            "coordinator": None if self.coordinator is None else _participant_fields(self.coordinator),
+            "waiting_file": self.waiting_file,
+        }
+        text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
+        return text + DECISION_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + DECISION_TRAILER.size)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Decision:
+        """Return what a decision frame says; raises ValueError where the payload is not one."""
+        try:
+            fields = json.loads(payload[: -DECISION_TRAILER.size])
+            coordinator = fields.get("coordinator")
+            return cls(
+                id=str(fields["id"]),
+                nonce=bytes.fromhex(fields["nonce"]),
+                count=int(fields["count"]),
+                timestamp_ns=int(fields["at"]),
+                first_offset=fields.get("first_offset"),
+                acknowledged=tuple(
+                    Acknowledged(group, bytes.fromhex(group_id), tuple((f, c, s, e) for f, c, s, e in runs))
+                    for group, group_id, runs in fields.get("acknowledged", ())
+                ),
+                participants=tuple(_participant(each) for each in fields.get("participants", ())),
+                coordinator=None if coordinator is None else _participant(coordinator),
+                waiting_file=str(fields.get("waiting_file", "")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"not a decision: {error}") from None
+
+
+def _participant_fields(participant: Participant) -> list[str]:
+    return [participant.path, participant.queue_id.hex(), participant.group]
+
+
+def _participant(fields: list[str]) -> Participant:
+    path, queue_id, group = fields
+    return Participant(str(path), bytes.fromhex(queue_id), str(group))

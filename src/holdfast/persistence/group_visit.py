@@ -1,0 +1,69 @@
+"""Notes something in the books of a group that nobody owns just now, and makes it durable before it lets go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.clock import Clock
+from holdfast.persistence import locks
+from holdfast.persistence.group_files import find_group, progress_reader
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.storage import Storage
+
+POSITION_FILE_BYTES = 16 * 2**10
+"""Enough for a visit; the owner makes larger ones."""
+
+
+def is_group_free(storage: Storage, directory: QueueDirectory, name: str) -> bool:
+    """Whether nobody owns a group. The caller holds the groups lock."""
+    lock = locks.try_acquire(storage, directory.group(name) / "read.lock")
+    if lock is not None:
+        lock.release()
+    return lock is not None
+
+
+def visit_group(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    clock: Clock,
+    name: str,
+    changes: Callable[[GroupProgress], list[Change]],
+) -> bool:
+    """Append what ``changes`` makes of a group's progress, durably; False where somebody owns the group.
+
+    The caller holds the groups lock. A group that does not exist has nothing to be noted.
+    """
+    group = find_group(storage, directory, name)
+    if group is None:
+        return True
+    reader = progress_reader(storage, directory, queue_id, group)
+    if not changes(reader.refresh()):
+        reader.sync()
+        return True
+    lock = locks.try_acquire(storage, directory.group(name) / "read.lock")
+    if lock is None:
+        return False
+    try:
+        progress = reader.refresh()
+        positions = PositionFileWriter(
+            storage,
+            directory.group(name),
+            clock,
+            queue_id,
+            group.group_id,
+            progress,
+            file_bytes=POSITION_FILE_BYTES,
+        )
+        try:
+            new = changes(progress)
+            if new:
+                positions.append(new)
+        finally:
+            positions.close()
+    finally:
+        lock.release()
+    return True

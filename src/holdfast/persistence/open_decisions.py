@@ -1,0 +1,86 @@
+"""The decisions in the log whose consequences are not all durable elsewhere yet: what recovery would have to do again.
+
+Each stands in the active data file: where it was decided, or carried there when the file was begun. ``write.mark``
+says where the first of them is, so that opening a queue reads no further back. docs/format.md, "Decisions".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.decision import Decision
+
+logger = logging.getLogger("holdfast")
+
+Witness = Callable[[], object]
+"""Makes one consequence of a decision durable; returns False, or raises, where it cannot do so now."""
+
+
+class OpenDecisions:
+    """Open decisions by nonce, in the order of the log. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._positions: dict[bytes, int] = {}
+        self._decisions: dict[bytes, Decision] = {}
+        self._witnesses: dict[bytes, tuple[Witness, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._decisions)
+
+    def __iter__(self) -> Iterator[Decision]:
+        with self._lock:
+            return iter(list(self._decisions.values()))
+
+    def add(self, decision: Decision, position: int) -> None:
+        """Take up a decision that is about to stand, or stands, at ``position`` of the active file."""
+        with self._lock:
+            self._decisions[decision.nonce] = decision
+            self._positions[decision.nonce] = position
+
+    def remove(self, nonce: bytes) -> None:
+        """Forget a decision: it could not be written, or has ended."""
+        with self._lock:
+            self._decisions.pop(nonce, None)
+            self._positions.pop(nonce, None)
+            self._witnesses.pop(nonce, None)
+
+    def find(self, nonce: bytes) -> Decision | None:
+        """Return an open decision, or None."""
+        return self._decisions.get(nonce)
+
+    def move(self, positions: dict[bytes, int]) -> None:
+        """Note where decisions stand in the next data file."""
+        with self._lock:
+            self._positions.update(positions)
+
+    def first_position(self, end: int) -> int:
+        """Return where in the active file recovery has to look from: at the first open decision, or at ``end``."""
+        with self._lock:
+            return min(self._positions.values(), default=end)
+
+    def applied(self, nonce: bytes, *witnesses: Witness) -> None:
+        """Note that all that follows from a decision was done, and what makes it durable."""
+        with self._lock:
+            if nonce in self._decisions:
+                self._witnesses[nonce] = witnesses
+
+    def end(self) -> None:
+        """Make durable what can be made so, each thing once for all decisions, and forget those that need no more."""
+        with self._lock:
+            applied = dict(self._witnesses)
+        answers = {witness: _is_durable(witness) for witness in {each for all_ in applied.values() for each in all_}}
+        for nonce, witnesses in applied.items():
+            if all(answers[witness] for witness in witnesses):
+                self.remove(nonce)
+
+
+def _is_durable(witness: Witness) -> bool:
+    try:
+        return witness() is not False
+    except (HoldfastError, OSError) as error:
+        logger.info("a decision stays open for now: %s", error)
+        return False

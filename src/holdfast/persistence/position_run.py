@@ -1,0 +1,101 @@
+"""Runs of position entries that count together: doing what they say, and the checkpoint that says everything. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.persistence.format import (
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLOOR,
+    ENTRY_HELD,
+    ENTRY_LOST,
+    ENTRY_OUTCOME,
+    ENTRY_VOTE,
+)
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.persistence.vote import nonce_of, read_vote, vote_changes, vote_entry_count
+
+UNREADABLE = Change(0, 0, 0, NO_HINT)
+"""Stands in a run for an entry that was on the disk and is damaged, so that nobody takes the rest for the whole."""
+
+
+def apply_run(changes: Sequence[Change], progress: GroupProgress) -> Sequence[str]:
+    """Do to ``progress`` what a run of entries says; doing it twice changes nothing.
+
+    Returns
+    -------
+    sequence of str
+        Votes that are not whole and were dropped, in words: to be reported as damage, because the messages that such
+        a vote held may be delivered although its transaction commits. Always empty for a run that was just written.
+
+    Notes
+    -----
+    A committed outcome finishes what the vote is known to hold, so a damaged ENTRY_DONE behind it costs nothing.
+    """
+    for change in changes:  # nearly always one: this is part of every acknowledgement, and knows no more than it must
+        if change.kind > ENTRY_LOST:
+            return _apply_votes(changes, progress)  # those before it once more
+        change.apply_to(progress)
+    return ()
+
+
+def _apply_votes(changes: Sequence[Change], progress: GroupProgress) -> list[str]:
+    """Apply a run with entries of all kinds."""
+    dropped: list[str] = []
+    name: str | None = None  # of the vote that is not whole and whose entries are passed just now
+    stray: list[Change] = []
+    whole_end = 0
+    for at, change in enumerate(changes):
+        if change.kind == ENTRY_OUTCOME:
+            progress.settle(nonce_of(change), committed=change.delivery_count != 0)
+        elif change.kind == ENTRY_VOTE:
+            if name is not None or stray:
+                dropped.append(_dropped(name, stray))
+                name, stray = None, []
+            end = at + vote_entry_count(change)
+            vote = read_vote(changes[at:end])
+            if vote is None:
+                name = nonce_of(change).hex()
+            else:
+                progress.hold(vote)
+                whole_end = end
+        elif change.kind != ENTRY_HELD:
+            change.apply_to(progress)
+        elif at >= whole_end:
+            stray.append(change)
+    if name is not None or stray:
+        dropped.append(_dropped(name, stray))
+    return dropped
+
+
+def _dropped(name: str | None, held: Sequence[Change]) -> str:
+    """Return what to say of a vote that is not whole."""
+    says = f"vote {name or 'without a name'} is not whole and does not count: "
+    says += "what it held may be delivered again, even if it commits"
+    if not held:
+        return says
+    first, end = min(run.first_offset for run in held), max(run.first_offset + run.count for run in held)
+    return f"{says} (as far as known: {sum(run.count for run in held)} messages in offsets {first}..{end - 1})"
+
+
+def checkpoint(progress: GroupProgress) -> list[Change]:
+    """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
+    floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
+    runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
+    votes = [change for vote in progress.votes.values() for change in vote_changes(vote)]
+    return [floor, *runs, *_delivery_runs(progress), *votes, floor]
+
+
+def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
+    first = end = times = 0
+    for offset, count in sorted(progress.deliveries.items()):
+        if offset == end and count == times:
+            end += 1
+            continue
+        if end > first:
+            yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
+        first, end, times = offset, offset + 1, count
+    if end > first:
+        yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)

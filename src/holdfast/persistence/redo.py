@@ -1,0 +1,160 @@
+"""Does again, after a crash, what follows from the decisions that stand in the log. docs/format.md, "Decisions".
+
+Everything here changes nothing where it was done before: a message that is finished stays finished, a vote that was
+settled is not there any more, and neither is a file that was removed. The caller holds the write lock and the groups
+lock, so whoever owns a group has either come after this, or has found nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, StorageError
+from holdfast.persistence.batch_file_reader import read_summary
+from holdfast.persistence.decided import COMMITTED, DecidedFile
+from holdfast.persistence.decision import Acknowledged, Decision, Participant
+from holdfast.persistence.format import ENTRY_DONE
+from holdfast.persistence.group_files import find_group, progress_reader
+from holdfast.persistence.group_visit import visit_group
+from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files, open_directory
+from holdfast.persistence.open_decisions import OpenDecisions
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.storage import Storage
+from holdfast.persistence.vote import outcome_changes
+
+OWN = "."
+"""Path of a participant that is a side of the same queue."""
+
+
+def redo_decisions(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: OpenDecisions
+) -> None:
+    """Do what open decisions say, durably, and end those that need no more."""
+    for decision in decisions:
+        done = all(
+            visit_group(storage, directory, queue_id, clock, each.group, partial(_finish, each))
+            for each in decision.acknowledged
+            if _is_same_group(storage, directory, each)
+        )
+        done &= all(
+            visit_group(storage, directory, queue_id, clock, each.group, partial(_settle, decision.nonce))
+            for each in decision.participants
+            if each.path == OWN
+        )
+        _remember(storage, directory, decision)
+        _remove_waiting_file(storage, directory, queue_id, decision)
+        if done:
+            watch(storage, directory, decisions, decision)
+    decisions.end()
+
+
+def watch(storage: Storage, directory: QueueDirectory, decisions: OpenDecisions, decision: Decision) -> None:
+    """Let a decision end once all other queues that take part have noted it."""
+    others = [each for each in decision.participants if each.path != OWN]
+    decisions.applied(
+        decision.nonce,
+        *(partial(has_settled, storage, directory.root, each, decision.nonce) for each in others),
+    )
+
+
+def _is_same_group(storage: Storage, directory: QueueDirectory, acknowledged: Acknowledged) -> bool:
+    group = find_group(storage, directory, acknowledged.group)
+    return group is not None and group.group_id in (acknowledged.group_id, bytes(16))
+
+
+def _finish(acknowledged: Acknowledged, progress: GroupProgress) -> list[Change]:
+    return [
+        Change(ENTRY_DONE, first, count, (sequence, end))
+        for first, count, sequence, end in acknowledged.runs
+        if progress.unfinished_in(first, first + count)
+    ]
+
+
+def _settle(nonce: bytes, progress: GroupProgress) -> list[Change]:
+    vote = progress.votes.get(nonce)
+    return [] if vote is None else outcome_changes(vote, committed=True)
+
+
+def _remember(storage: Storage, directory: QueueDirectory, decision: Decision) -> None:
+    if not decision.is_remembered:
+        return
+    decided = DecidedFile(storage, directory.decided)
+    try:
+        decided.note(decision.id, decision.nonce, COMMITTED, decision.offsets, decision.timestamp_ns)
+        decided.sync()
+    finally:
+        decided.close()
+
+
+def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: bytes, decision: Decision) -> None:
+    """Remove the file that held a batch which is in the log now, if it is still that one."""
+    if not decision.waiting_file:
+        return
+    path = directory.root / decision.waiting_file
+    try:
+        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:
+            storage.remove(path)
+        storage.sync_directory(path.parent)
+    except StorageError:
+        return  # damaged: it may be another one of the same id, and is shown to whoever asks
+    except OSError as error:
+        if not is_missing(error):
+            raise
+        if path.parent.name in storage.list(directory.root):
+            storage.sync_directory(path.parent)
+
+
+# -- Other queues ----------------------------------------------------------------------------------------------------
+
+
+def relative_path(target: Path, root: Path) -> str:
+    """Return how ``target`` is found from ``root``: queues that are moved together find each other again."""
+    return os.path.relpath(os.path.realpath(target), os.path.realpath(root))
+
+
+def other_root(root: Path, participant: Participant) -> Path:
+    """Return where another queue is, as seen from the one at ``root``."""
+    return Path(os.path.normpath(os.path.join(os.path.realpath(root), participant.path)))
+
+
+def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueDirectory | None:
+    """Return the directory of another queue; None where it is not there, or is not that one."""
+    try:
+        directory, queue_id, _ = open_directory(storage, other_root(root, participant), create=False, writable=False)
+    except HoldfastError:
+        return None
+    return directory if queue_id == participant.queue_id else None
+
+
+def has_settled(storage: Storage, root: Path, participant: Participant, nonce: bytes) -> bool:
+    """Whether another queue has noted, durably, what became of its part; False where it cannot be seen."""
+    directory = find_queue(storage, root, participant)
+    if directory is None:
+        return False
+    if not participant.group:
+        return _has_committed(storage, directory, participant.queue_id, nonce)
+    group = find_group(storage, directory, participant.group)
+    if group is None:
+        return True
+    reader = progress_reader(storage, directory, participant.queue_id, group)
+    if nonce in reader.refresh().votes:
+        return False
+    reader.sync()
+    return True
+
+
+def _has_committed(storage: Storage, directory: QueueDirectory, queue_id: bytes, nonce: bytes) -> bool:
+    """Whether no batch of that transaction waits in ``prepared/`` any more, durably."""
+    for name in list_batch_files(storage, directory):
+        try:
+            if read_summary(storage, directory.batch_file(name), queue_id).decision.nonce == nonce:
+                return False
+        except StorageError:
+            return False  # damaged: it may be that one
+    if "prepared" in storage.list(directory.root):
+        storage.sync_directory(directory.prepared)
+    return True

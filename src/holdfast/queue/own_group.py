@@ -1,0 +1,113 @@
+"""The consumer group that a handle is for: found, begun where it is the default one, and opened."""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock
+from holdfast.persistence.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    groups_locked,
+    progress_reader,
+    repair_group,
+    require_group,
+    write_group,
+)
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.position_file_writer import PositionFileWriter
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.report import Damage
+from holdfast.persistence.sealed_file import retired_ranges
+from holdfast.persistence.storage import Storage, storage_error
+
+
+class OwnGroup:
+    """One group of one queue.
+
+    Parameters
+    ----------
+    storage, clock, directory, queue_id, files
+        The queue.
+    name : str
+        The group.
+    is_new : bool
+        Whether the queue was made just now: then the group is made with it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        directory: QueueDirectory,
+        queue_id: bytes,
+        files: LogFiles,
+        name: str,
+        is_new: bool,
+    ) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._directory = directory
+        self._queue_id = queue_id
+        self._files = files
+        self.name = name
+        self._is_new = is_new
+
+    def find(self) -> GroupInfo | None:
+        """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
+        if self.name != DEFAULT_GROUP and self._is_new:
+            with groups_locked(self._storage, self._directory, self._clock):
+                group = find_group(self._storage, self._directory, self.name)
+                return group or write_group(self._storage, self._directory, self.name, self._files, 0)
+        if self.name != DEFAULT_GROUP:
+            return require_group(self._storage, self._directory, self.name)
+        return find_group(self._storage, self._directory, self.name)
+
+    def unused(self) -> GroupInfo:
+        """Return what the default group would be if it began now."""
+        retired = tuple(retired_ranges(self._storage, self._files))
+        return GroupInfo(DEFAULT_GROUP, bytes(16), self._files.first_offset, retired)
+
+    def begin_default(self) -> GroupInfo:
+        """Make the default group at its first use: it starts at the oldest message that is still there."""
+        try:
+            with groups_locked(self._storage, self._directory, self._clock):
+                self._files.refresh()
+                group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
+                return group or write_group(
+                    self._storage, self._directory, DEFAULT_GROUP, self._files, self._files.first_offset
+                )
+        except OSError as error:
+            raise storage_error(error, "beginning the default group", self._directory.groups) from error
+
+    def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, GroupProgress, tuple[Damage, ...]]:
+        """Return what notes the group's progress from here on, the progress, and the damage it was read past."""
+        if group.damage:
+            group = repair_group(self._storage, self._directory, group, self._files)
+        reader = progress_reader(self._storage, self._directory, self._queue_id, group)
+        progress = reader.refresh()
+        positions = PositionFileWriter(
+            self._storage,
+            self._directory.group(group.name),
+            self._clock,
+            self._queue_id,
+            group.group_id,
+            progress,
+            file_bytes=file_bytes,
+        )
+        return positions, progress, (*group.damage, *reader.damage)
+
+    def positions(self) -> tuple[PositionFileReader, bool]:
+        """Return the progress to look at, and whether the group has begun; until then it starts at the oldest."""
+        group = find_group(self._storage, self._directory, self.name)
+        if group is None and self.name != DEFAULT_GROUP:
+            group = require_group(self._storage, self._directory, self.name)
+        if group is None:
+            self._files.refresh()
+        reader = progress_reader(self._storage, self._directory, self._queue_id, group or self.unused())
+        return reader, group is not None
+
+    def require(self) -> GroupInfo:
+        """Return the group, which has begun."""
+        return require_group(self._storage, self._directory, self.name)

@@ -1,0 +1,193 @@
+"""Transactions of one queue: puts and acknowledgements that happen together, or not at all. docs/transactions.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import CommitUnknownError, PoisonedError
+from holdfast.persistence.layout import check_name
+from holdfast.queue.arguments import wait_for
+from holdfast.queue.branch import Branch, check_deliveries
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.sides import Sides
+from holdfast.queue.transaction_base import TransactionBase
+from holdfast.queue.transaction_state import State
+
+
+class Transaction(TransactionBase):
+    """A transaction of one queue: see ``PersistentQueue.transaction`` and ``PersistentQueue.begin``.
+
+    A ``with`` block commits on a clean exit, and aborts on an exception.
+    """
+
+    def __init__(self, sides: Sides, in_doubt: InDoubt, record_bytes_max: int, timeout: float) -> None:
+        super().__init__(sides.clock, timeout)
+        self._sides = sides
+        self._in_doubt = in_doubt
+        self._branch = Branch(sides, self, self._nonce, record_bytes_max)
+        self._branches = [self._branch]
+
+    # -- Work --------------------------------------------------------------------------------------------------------
+
+    def put(self, payload: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        """Add one message; it has no offset before :meth:`commit`, which returns them.
+
+        Raises
+        ------
+        TypeError, RecordTooLargeError
+            As ``PersistentQueue.put``; the transaction is as before.
+        TransactionStateError
+            The transaction is not open any more; says what it is.
+        DiskFullError, StorageError
+            What does not fit into memory could not be written; the transaction can be aborted.
+        """
+        if self.state is not State.OPEN or self._monotonic() >= self._deadline:
+            self._check("put")
+        self._branch.put(payload, headers)
+
+    def put_many(self, payloads: Iterable[bytes]) -> None:
+        """Add messages in order. Raises as :meth:`put`; then none is added."""
+        self._check("put_many")
+        self._branch.put_many(payloads)
+
+    def put_stream(
+        self, chunks: Iterable[Any], *, headers: Mapping[str, str] | None = None, max_bytes: int | None = None
+    ) -> int:
+        """Add one large message that comes in pieces, which are written as they come; return its size in bytes.
+
+        Parameters
+        ----------
+        chunks : iterable of bytes-like
+            The payload, in order.
+        headers : mapping of str to str
+            As for ``put``.
+        max_bytes : int or None, bytes
+            Bound of the payload; None: the queue's ``record_bytes_max``. Whoever takes it holds it in memory.
+
+        Raises as :meth:`put`; whatever ``chunks`` raises comes out, and leaves nothing of this message behind.
+        """
+        self._check("put_stream")
+        with self._lock:
+            return self._branch.put_stream(chunks, headers, max_bytes)
+
+    def receive(self, *, timeout: float | None = None) -> Delivery:
+        """Take one message into the transaction: it is finished by :meth:`ack`, or given back when this ends.
+
+        Raises
+        ------
+        queue.Empty
+            Nothing came within ``timeout`` seconds.
+        TransactionStateError
+            The transaction is not open any more, or its time ran out meanwhile.
+        """
+        return self._receive(self._branch, wait_for(True, timeout))
+
+    def ack(self, items: Delivery | Sequence[Delivery]) -> None:
+        """Finish messages when the transaction commits: its own, and those that ``queue.receive`` handed out.
+
+        Raises
+        ------
+        StaleReceiptError
+            One was finished or given back before; none is taken.
+        """
+        self._check("ack")
+        with self._lock:
+            self._branch.ack(check_deliveries(items))
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
+        if is_clean and self.state is State.OPEN:
+            self.ack(delivery)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, id: str | None = None) -> str:  # the word users know
+        """Make everything durable and undecided; return the id to decide it by, in this process or a later one.
+
+        Parameters
+        ----------
+        id : str or None
+            1 to 100 of ``A-Z a-z 0-9 . _ -`` without a leading dot, of no other transaction that is in doubt; None: 32
+            hexadecimal digits.
+
+        Raises
+        ------
+        TransactionStateError
+            The id is in doubt already, or the transaction is not open.
+        DiskFullError, StorageError
+            It is not prepared, but aborted: nothing has happened. After this returned, committing needs no room.
+        queue.Full
+            A bounded queue has no room for it.
+
+        Notes
+        -----
+        Durability: power loss, whatever the flush policy. Cost: two syncs for the puts, one for the acknowledgements.
+        """
+        with self._lock:
+            state = self._check("prepare")
+            chosen = self.id if id is None else check_name(id, "transaction")
+            self._in_doubt.check_free(chosen)
+            self._branch.wait_for_room(max(0.0, self._deadline - self._monotonic()))
+            coordinator = self._sides.coordinator
+            if coordinator is not None:
+                coordinator.begin(self._nonce)
+            try:
+                self._branch.prepare(chosen, None)
+            except BaseException as error:
+                self._branch.abort_prepared()
+                self._end("failed prepare", f"prepare failed: {error}")
+                raise
+            finally:
+                if coordinator is not None:
+                    coordinator.end(self._nonce)
+            self.id, self.state = chosen, state
+            self._give_up()
+            return chosen
+
+    def commit(self) -> range:
+        """Make it happen, all of it, once; return the offsets of what was put. Committing again returns them again.
+
+        Raises
+        ------
+        TransactionStateError
+            It was aborted, or its time ran out.
+        queue.Full
+            A bounded queue has no room; the transaction stays open.
+        StaleReceiptError, DiskFullError, StorageError
+            Nothing has happened; the transaction stays open.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+
+        Notes
+        -----
+        Durability: what the flush policy says; where it puts and acknowledges both, power loss. Cost: one write, at
+        most one sync; prepared, see docs/transactions.md.
+        """
+        with self._lock:
+            self._check("commit")
+            if self.state is State.OPEN:
+                self._offsets: range = self._commit_by(lambda left: self._branch.commit(self.id, left))
+            elif self.state is State.PREPARED:
+                try:
+                    self._offsets = self._in_doubt.commit(self.id)
+                except (CommitUnknownError, PoisonedError):
+                    self._doubt()
+                    raise
+                self.state = State.COMMITTED
+            return self._offsets
+
+    def _abort_prepared(self) -> None:
+        self._in_doubt.abort(self.id)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(self.commit, error)
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id} of {self._sides.path}: {self.state.value}>"

@@ -1,0 +1,170 @@
+"""What transactions of one and of several queues share: the state, the time, and the end. docs/transactions.md.
+
+A transaction is for one thread at a time. Nothing of it is visible before it commits, but that the messages it has
+received are not there for others to take.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.clock import Clock
+from holdfast.errors import CommitUnknownError, Empty, PoisonedError, TransactionStateError
+from holdfast.queue.branch import Branch
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.transaction_state import State, next_state
+
+Committed = TypeVar("Committed")
+
+TIMEOUT_SECONDS = 60.0
+"""How long a transaction may stay open by default."""
+
+
+class TransactionBase:
+    """A transaction without its verbs.
+
+    Attributes
+    ----------
+    id : str
+        Its name: the one it was prepared under, or until then 32 hexadecimal digits.
+    state : State
+        What has become of it.
+    """
+
+    def __init__(self, clock: Clock, timeout: float) -> None:
+        self._nonce = secrets.token_bytes(16)
+        self.id = self._nonce.hex()
+        self.state = State.OPEN
+        self._reason = ""
+        self._monotonic = clock.monotonic
+        self._deadline = clock.monotonic() + timeout
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._branches: list[Branch] = []
+
+    # -- State -------------------------------------------------------------------------------------------------------
+
+    def _check(self, verb: str) -> State:
+        """Return the state that ``verb`` leads to; raises TransactionStateError, also where time has run out."""
+        if self.state is State.OPEN and self._monotonic() >= self._deadline and verb not in ("abort", "close"):
+            self._end("timeout", f"its {self._timeout:g} s are over")
+        return next_state(self.state, verb, self.id, self._reason)
+
+    def _end(self, event: str, reason: str) -> None:
+        """Abort an open transaction that nobody may go on with."""
+        self.state = next_state(self.state, event, self.id)
+        self._reason = reason
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Forget puts that are not in the log, and give back what was received."""
+        for branch in self._branches:
+            branch.discard()
+            branch.release(self.expire)
+
+    def expire(self) -> bool:
+        """Abort if the time is over; False where a verb is under way just now, which will see to it."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self.state is State.OPEN and self._monotonic() >= self._deadline:
+                self._end("timeout", f"its {self._timeout:g} s are over")
+            return True
+        finally:
+            self._lock.release()
+
+    def end_with_queue(self) -> None:
+        """Abort if it is open: a queue of it is being closed. What is prepared stays so."""
+        with self._lock:
+            if self.state is State.OPEN:
+                self._end("close", "its queue was closed")
+
+    def _commit_by(self, commit: Callable[[float], Committed]) -> Committed:
+        """Run the commit of an open transaction, and note what has become of it."""
+        try:
+            result = commit(max(0.0, self._deadline - self._monotonic()))
+        except (CommitUnknownError, PoisonedError):
+            self._doubt()
+            raise
+        except Exception:  # nothing has happened: it may be tried again, or aborted
+            raise
+        except BaseException:  # interrupted: it may have happened
+            self._doubt()
+            raise
+        self.state = State.COMMITTED
+        self._give_up()  # what is left: messages received and not acknowledged
+        return result
+
+    def _doubt(self) -> None:
+        self.state = next_state(self.state, "failed sync", self.id)
+
+    def _receive(self, branch: Branch, timeout: float | None) -> Delivery:
+        """Take one message into a branch, within ``timeout`` seconds and within the transaction's own time."""
+        with self._lock:
+            self._check("receive")
+            left = max(0.0, self._deadline - self._monotonic())
+            branch.expire_at(self._deadline, self.expire)
+            try:
+                return branch.receive(left if timeout is None else min(left, timeout))
+            except Empty:
+                self._check("receive")
+                raise
+
+    # -- What its deliveries see -------------------------------------------------------------------------------------
+
+    def refusal(self) -> TransactionStateError:
+        """Return the error for whoever settles a delivery past the transaction that has it."""
+        return TransactionStateError(
+            f"the message belongs to transaction {self.id}: tx.ack(delivery) finishes it with the transaction, and "
+            "what is not acknowledged is given back at its end",
+            transaction=self.id,
+            state=self.state.value,
+        )
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
+        """Do what the end of a delivery's ``with`` block means: acknowledge it in the transaction, if it was clean."""
+        raise NotImplementedError
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Let go of everything: puts are forgotten, messages taken are ready again. Aborting again does nothing."""
+        with self._lock:
+            state = self._check("abort")
+            if self.state is State.OPEN:
+                self.state = state
+                self._give_up()
+            elif self.state is State.PREPARED:
+                self._abort_prepared()
+                self.state = state
+
+    def _abort_prepared(self) -> None:
+        raise NotImplementedError
+
+    def _leave(self, commit: Callable[[], object], error: BaseException | None) -> None:
+        """End a ``with`` block: commit, unless it ended in an exception or somebody has decided already."""
+        if error is None:
+            if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
+                commit()
+        elif self.state in (State.OPEN, State.PREPARED):
+            self.abort()
+
+
+class OpenTransactions:
+    """The transactions of one queue that have not ended, for when it is closed."""
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[TransactionBase] = weakref.WeakSet()
+
+    def add(self, transaction: TransactionBase) -> None:
+        """Remember one."""
+        self._open.add(transaction)
+
+    def close(self) -> None:
+        """Abort those that are open."""
+        for transaction in list(self._open):
+            transaction.end_with_queue()

@@ -1,0 +1,106 @@
+"""The transactional verbs of ``PersistentQueue``."""
+
+from __future__ import annotations
+
+from holdfast.queue.branch import Branch
+from holdfast.queue.in_doubt import InDoubt, PreparedTransaction
+from holdfast.queue.sides import Sides
+from holdfast.queue.transaction import Transaction
+from holdfast.queue.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
+from holdfast.queue.verdicts import asking
+
+
+class Transactional:
+    """Begins transactions, and decides those that were prepared. docs/transactions.md."""
+
+    sides: Sides
+    _record_bytes_max: int
+
+    def _open_transactions(self) -> None:
+        """Take up what was prepared before; the sides are open."""
+        sides = self.sides
+        self._transactions = OpenTransactions()
+        self._in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+        if sides.look_side is None:
+            self._in_doubt.resolve()
+
+    def _close_transactions(self) -> None:
+        """Abort what is open; what is prepared stays."""
+        self._transactions.close()
+        self._in_doubt.close()
+
+    def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
+        """Begin a transaction whose ``with`` block commits on a clean exit, and aborts on an exception.
+
+        Parameters
+        ----------
+        timeout : float, seconds
+            After so long it aborts, and gives back what it has received; a prepared one waits for ever.
+
+        Examples
+        --------
+        >>> with queue.transaction() as tx:  # doctest: +SKIP
+        ...     message = tx.receive(timeout=1)
+        ...     tx.put(b"result")
+        ...     tx.ack(message)
+        """
+        return self.begin(timeout=timeout)
+
+    def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
+        """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
+        self._check_open()
+        transaction = Transaction(self.sides, self._in_doubt, self._record_bytes_max, timeout)
+        self._transactions.add(transaction)
+        return transaction
+
+    def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
+        """Return this queue's part of a transaction over several: see :func:`holdfast.transaction`."""
+        self._check_open()
+        self._transactions.add(transaction)
+        return Branch(self.sides, transaction, nonce, self._record_bytes_max)
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Return the transactions that are durable and undecided, oldest first.
+
+        Damaged ones are among them, and say so. What another queue has decided meanwhile is settled first. The first
+        look at a batch from before a restart reads all of it.
+        """
+        self._check_open()
+        return self._in_doubt.prepared()
+
+    def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know
+        """Commit a prepared transaction; return the offsets of its puts. A second time returns the same.
+
+        Parameters
+        ----------
+        id : str
+            What ``prepare`` returned.
+        force : bool
+            Decide here what another queue's log should: for when that queue is gone. May break all-or-nothing.
+
+        Raises
+        ------
+        TransactionNotFoundError
+            None of that id is in doubt, and none was decided lately (docs/transactions.md, "What is remembered").
+        TransactionStateError
+            It was aborted, or another queue decides it.
+        CorruptionError
+            Some of it is damaged; nothing was done. It can be aborted.
+        QueueLockedError
+            It holds messages of a group that another process owns; nothing was done.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        self._check_open()
+        return self._in_doubt.commit(id, force=force)
+
+    def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
+        """Abort a prepared transaction: its puts are gone, its messages ready again. A second time does nothing.
+
+        Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
+        """
+        self._check_open()
+        self._in_doubt.abort(id, force=force)
+
+    def _check_open(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,227 @@
+"""The batches of one queue that wait outside of its log, in ``prepared/``: being written, or prepared and undecided.
+
+Committing copies a small one into the log, and adopts a large one, or any where there is no room for a copy: its file
+becomes the next data file as it is. docs/format.md, "Batch files".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
+from holdfast.persistence.batch_file import BatchFileWriter
+from holdfast.persistence.batch_file_reader import BatchSummary, messages, verify_batch
+from holdfast.persistence.decided import ABORTED, COMMITTED, DecidedFile
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import Storage, storage_errors
+from holdfast.queue.write_side import WriteSide
+
+logger = logging.getLogger("holdfast")
+
+COPY_BYTES_MAX = 16 * 2**20
+"""A larger batch is never copied, whatever the size of a data file: a copy passes through memory."""
+
+_STAGING = ".staging"
+
+
+class WaitingBatches:
+    """Makes, lists, commits and removes batch files; the process owns the write side.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    write_side : WriteSide
+        Where batches are committed.
+    file_bytes : int
+        Size of a data file: a batch of more than a quarter of it is adopted.
+
+    Attributes
+    ----------
+    decided : DecidedFile
+        The memory of transactions that were decided here.
+    """
+
+    def __init__(
+        self, storage: Storage, directory: QueueDirectory, queue_id: bytes, write_side: WriteSide, file_bytes: int
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._queue_id = queue_id
+        self._write_side = write_side
+        self._copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
+        self._lock = threading.Lock()
+        self._sound: set[bytes] = set()
+        self._is_made = False
+        self._has_removed = False
+        self._has_leftovers = False
+        self.decided = DecidedFile(storage, directory.decided)
+        self._remove_staging()
+
+    def _remove_staging(self) -> None:
+        """Remove what transactions were writing when their process died: nobody prepared it."""
+        with storage_errors("clearing", self._directory.prepared):
+            if "prepared" in self._storage.list(self._directory.root):
+                for name in self._storage.list(self._directory.prepared):
+                    if name.endswith(_STAGING):
+                        self._storage.remove(self._directory.prepared / name)
+
+    # -- Making ------------------------------------------------------------------------------------------------------
+
+    def stage(self, nonce: bytes) -> BatchFileWriter:
+        """Begin a batch file that nobody else sees; it goes with this process."""
+        with self._lock, storage_errors("beginning a batch", self._directory.prepared):
+            if not self._is_made:
+                self._storage.make_directory(self._directory.prepared)
+                self._storage.sync_directory(self._directory.root)
+                self._is_made = True
+        return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
+
+    def staged_name(self, nonce: bytes) -> str:
+        """Return where, below the queue's directory, :meth:`stage` puts a batch."""
+        return f"{self._directory.prepared.name}/{nonce.hex()}{_STAGING}"
+
+    def prepared_name(self, transaction_id: str) -> str:
+        """Return where, below the queue's directory, :meth:`prepare` puts a batch."""
+        return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
+
+    def prepare(self, writer: BatchFileWriter, decision: Decision) -> BatchSummary:
+        """Make a batch durable under its id, and return what it says: it waits for a verdict over every restart.
+
+        Raises
+        ------
+        TransactionStateError
+            The id is in doubt already.
+        DiskFullError, StorageError
+            It is not prepared; the caller discards the batch.
+        """
+        summary = writer.finish(decision)
+        writer.sync()
+        path = self._directory.batch_file(decision.id)
+        with self._lock, storage_errors("preparing", path):
+            if decision.id in list_batch_files(self._storage, self._directory):
+                raise TransactionStateError(
+                    f"transaction {decision.id} is prepared: decide it before its id is used again",
+                    transaction=decision.id,
+                    state="prepared",
+                )
+            self._storage.rename(writer.path, path)
+            try:
+                self._storage.sync_directory(self._directory.prepared)
+            except OSError:
+                self._storage.remove(path)
+                raise
+            self._sound.add(decision.nonce)
+        writer.close()
+        return replace(summary, path=path)
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def damage(self, summary: BatchSummary) -> list[Damage]:
+        """Return what of a prepared batch does not verify. Read once: what was prepared here was good."""
+        if summary.decision.nonce in self._sound:
+            return []
+        with storage_errors("verifying", summary.path):
+            found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
+        if not found:
+            self._sound.add(summary.decision.nonce)
+        return found
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def commit(self, summary: BatchSummary) -> range:
+        """Put a batch into the log, with the decision that stands in its file, durably; return its offsets.
+
+        Its file is gone from here on, though not durably so: see :meth:`sync`.
+
+        Raises
+        ------
+        CorruptionError
+            Some of it is damaged; nothing was done.
+        DiskFullError, StorageError
+            Nothing was done.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        damage = self.damage(summary)
+        if damage:
+            raise CorruptionError(
+                f"{summary.path} is damaged ({damage[0].reason}): it cannot be committed; abort it, and put again "
+                "what it held",
+                path=str(summary.path),
+                position=damage[0].position,
+            )
+        if summary.frames_bytes > self._copy_bytes_max:
+            return self._adopt(summary)
+        with storage_errors("reading a prepared batch", summary.path):
+            content = list(messages(self._storage, summary.path, self._queue_id))
+        payloads = [payload for payload, _ in content]
+        headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
+        try:
+            offsets = self._write_side.decide(payloads, headers, summary.decision)
+        except DiskFullError:
+            return self._adopt(summary)
+        self._has_removed = True
+        try:
+            self._storage.remove(summary.path)
+        except OSError as error:  # it is committed: its decision stays open, and the next opening removes this
+            self._has_leftovers = True
+            logger.warning("%s is committed and could not be removed: %s", summary.path, error)
+        return offsets
+
+    def _adopt(self, summary: BatchSummary) -> range:
+        with storage_errors("opening a prepared batch", summary.path):
+            file = self._storage.open(summary.path)
+        try:
+            offsets = self._write_side.adopt(file, summary)
+        finally:
+            file.close()
+        self._has_removed = True
+        return offsets
+
+    def remember(self, decision: Decision, offsets: range) -> None:
+        """Note that a transaction was committed; its decision says so until :meth:`sync`."""
+        self.decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
+
+    def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
+        """Remove a prepared batch, durably, and remember it as aborted."""
+        self.decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
+        self.decided.sync()
+        self.drop(self._directory.batch_file(transaction_id))
+        self.sync()
+
+    def drop(self, path: Path) -> None:
+        """Remove a batch file."""
+        with storage_errors("removing a batch", path):
+            try:
+                self._storage.remove(path)
+            except OSError as error:
+                if not is_missing(error):
+                    raise
+        self._has_removed = True
+
+    def sync(self) -> bool:
+        """Make durable what was removed and remembered; False where something could not be removed."""
+        self.decided.sync()
+        if self._has_removed:
+            self._has_removed = False  # before the sync: what is removed meanwhile needs the next one
+            try:
+                with storage_errors("syncing", self._directory.prepared):
+                    self._storage.sync_directory(self._directory.prepared)
+            except BaseException:
+                self._has_leftovers = True  # never sync again what a sync has failed on
+                raise
+        return not self._has_leftovers
+
+    def close(self) -> None:
+        """Let go of the memory of decided transactions."""
+        self.decided.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self.decided.abandon()

@@ -1,0 +1,228 @@
+"""The memory of decided transactions."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from holdfast import DiskFullError, PoisonedError, StorageError
+from holdfast.persistence.decided import ABORTED, COMMITTED, Decided, DecidedFile
+from holdfast.persistence.format import DECIDED_MAX, DECIDED_SLOT
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+
+QUEUE = Path("/q")
+PATH = QUEUE / "prepared" / "decided"
+AT = 10**18
+
+
+def storage_with_queue() -> SimulatedStorage:
+    """Return a storage in which a queue's directory is durable, without ``prepared/``."""
+    storage = SimulatedStorage()
+    storage.make_directory(QUEUE)
+    storage.sync_directory(Path("/"))
+    return storage
+
+
+def nonce(number: int) -> bytes:
+    """Return the nonce of a transaction."""
+    return number.to_bytes(16, "big")
+
+
+def note(decided: DecidedFile, number: int, verdict: int = COMMITTED, name: str = "") -> None:
+    """Note a transaction whose id, unless given, nonce and offsets follow from its number."""
+    decided.note(name or f"t{number}", nonce(number), verdict, range(number, 2 * number), AT + number)
+
+
+def expected(number: int, verdict: int = COMMITTED, name: str = "", at: int | None = None) -> Decided:
+    """Return what is remembered of it; ``at`` is how many were noted before."""
+    offsets = range(number, 2 * number)
+    return Decided(number if at is None else at, name or f"t{number}", nonce(number), verdict, offsets, AT + number)
+
+
+def test_what_was_noted_is_found_by_id_and_by_nonce() -> None:
+    """In the object that noted it, and in one that reads it later."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    note(decided, 1, ABORTED)
+    note(decided, 2, name="x" * 100)
+    decided.close()
+    for each in (decided, DecidedFile(storage, PATH)):
+        assert each.find("t0") == each.find_nonce(nonce(0)) == expected(0)
+        assert each.find("t1") == expected(1, ABORTED)
+        assert each.find("x" * 100) == expected(2, name="x" * 100)
+        assert (each.find("t3"), each.find_nonce(nonce(3))) == (None, None)
+        assert len(each) == 3
+    assert expected(0).is_committed
+    assert not expected(1, ABORTED).is_committed
+
+
+def test_looking_makes_nothing() -> None:
+    """Not even the directory: most queues never prepare a transaction."""
+    storage = storage_with_queue()
+    before = storage.mutation_count
+    decided = DecidedFile(storage, PATH)
+    assert decided.find("t") is None
+    decided.sync()
+    decided.close()
+    assert storage.mutation_count == before
+
+
+def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
+    """Noting the last of many needs no room on a full disk."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    for number in range(DECIDED_MAX + 5):
+        note(decided, number)
+        content = storage.tree()[PATH]
+        assert content is not None
+        assert len(content) == DECIDED_MAX * DECIDED_SLOT.size
+    assert storage.list(PATH.parent) == ["decided"]
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    """In memory as on the disk, through several rounds and openings."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    total = 2 * DECIDED_MAX + 10
+    for number in range(total):
+        if number % 700 == 0:
+            decided.close()
+            decided = DecidedFile(storage, PATH)
+        note(decided, number)
+    for each in (decided, DecidedFile(storage, PATH)):
+        assert len(each) == DECIDED_MAX
+        assert each.find(f"t{total - DECIDED_MAX - 1}") is None
+        assert each.find(f"t{total - DECIDED_MAX}") == expected(total - DECIDED_MAX)
+        assert each.find(f"t{total - 1}") == expected(total - 1)
+
+
+def test_an_id_that_was_used_again_answers_with_the_latest() -> None:
+    """The nonce tells the two apart."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 5, name="same")
+    note(decided, 6, ABORTED, name="same")
+    for each in (decided, DecidedFile(storage, PATH)):
+        assert each.find("same") == expected(6, ABORTED, "same", at=1)
+        assert each.find_nonce(nonce(5)) == expected(5, name="same", at=0)
+
+
+def test_the_same_is_not_noted_twice() -> None:
+    """Recovery does it again; the ring does not turn for that, and yet it is synced: the first sync may be missing."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    note(decided, 0)
+    decided.abandon()
+    again = DecidedFile(storage.crash_keeping_all(), PATH)
+    assert len(again) == 1
+    killed = storage.crash_keeping_all()
+    again = DecidedFile(killed, PATH)
+    note(again, 0)
+    again.sync()
+    assert len(again) == 1
+    assert DecidedFile(killed.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
+
+
+@pytest.mark.parametrize("at", range(0, DECIDED_SLOT.size))
+def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
+    """The others are not, and noting goes on."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    for number in range(3):
+        note(decided, number)
+    decided.close()
+    file = storage.open(PATH)
+    position = DECIDED_SLOT.size + at
+    file.write_at((bytes((file.read_at(1, position)[0] ^ 0x20,)),), position)
+    damaged = DecidedFile(storage, PATH)
+    assert damaged.find("t1") is None
+    assert (damaged.find("t0"), damaged.find("t2")) == (expected(0), expected(2))
+    note(damaged, 3)
+    assert DecidedFile(storage, PATH).find("t3") == expected(3)
+
+
+def test_a_slot_in_the_wrong_place_is_forgotten() -> None:
+    """Its number says where it belongs."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    decided.close()
+    file = storage.open(PATH)
+    file.write_at((file.read_at(DECIDED_SLOT.size, 0),), 5 * DECIDED_SLOT.size)
+    file.write_at((bytes(DECIDED_SLOT.size),), 0)
+    assert len(DecidedFile(storage, PATH)) == 0
+
+
+def test_a_file_that_was_cut_says_what_is_left() -> None:
+    """In the middle of a slot too."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    for number in range(3):
+        note(decided, number)
+    decided.close()
+    storage.open(PATH).truncate(2 * DECIDED_SLOT.size + 7)
+    assert len(DecidedFile(storage, PATH)) == 2
+
+
+@pytest.mark.parametrize("fail_at", range(1, 9))
+def test_a_note_that_fails_is_not_remembered_and_can_be_tried_again(fail_at: int) -> None:
+    """Whichever step of making the file fails, on a full disk."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    storage.faults = FaultPlan(fail_at, error=28)
+    with pytest.raises(DiskFullError):
+        note(decided, 0)
+    assert storage.faults.fired_count == 1
+    assert decided.find("t0") is None
+    storage.faults = None
+    note(decided, 0)
+    decided.close()
+    assert DecidedFile(storage.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
+
+
+def test_after_a_failed_sync_nothing_is_noted_any_more() -> None:
+    """A second sync could succeed over lost data."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    storage.faults = FaultPlan(1, verbs=frozenset({"sync"}))
+    with pytest.raises(StorageError, match="syncing decided transactions"):
+        decided.sync()
+    for attempt in (decided.sync, lambda: note(decided, 1)):
+        with pytest.raises(PoisonedError):
+            attempt()
+    decided.close()
+
+
+def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
+    """Through the making of the file, and while the oldest is written over."""
+    rng = random.Random(4)
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    moments = [(len(storage.log), 0)]
+    for number in range(DECIDED_MAX + 6):
+        note(decided, number)
+        if number < 3 or number > DECIDED_MAX - 2:
+            decided.sync()
+            moments.append((len(storage.log), number + 1))
+    decided.close()
+    moments.reverse()
+    for at, moment in enumerate(storage.replay()):
+        synced = next((count for length, count in moments if length <= at), None)
+        if synced is None or 3 < synced < DECIDED_MAX - 1 or (synced == 3 and rng.random() > 0.02):
+            continue
+        states = [moment.crash_keeping_all(), moment.crash_dropping_unsynced()]
+        for crashed in states + [moment.random_crash(rng) for _ in range(5)]:
+            found = DecidedFile(crashed, PATH)
+            for number in range(max(0, synced - 5), synced):
+                assert found.find(f"t{number}") == expected(number)
+            note(found, synced)
+            found.close()
+            again = DecidedFile(crashed.crash_dropping_unsynced(), PATH).find(f"t{synced}")
+            assert again is not None
+            assert again == expected(synced, at=again.number)

@@ -1,0 +1,90 @@
+"""The payload of a decision frame."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from holdfast.persistence.decision import Acknowledged, Decision, Participant
+from holdfast.persistence.format import DECISION_TRAILER, KIND_DECISION
+from holdfast.persistence.framing import encode_frame
+
+SMALLEST = Decision("t", b"n" * 16, 0, 0)
+FULL = Decision(
+    id="orders-2026.07_5",
+    nonce=bytes(range(16)),
+    count=3,
+    timestamp_ns=10**18,
+    first_offset=0,
+    acknowledged=(
+        Acknowledged("default", b"g" * 16, ((0, 5, 1, 4700), (9, 2**40, 2, 2**32 - 1))),
+        Acknowledged("other", b"h" * 16, ()),
+    ),
+    participants=(Participant("../payments", b"p" * 16, "default"), Participant(".", b"q" * 16)),
+    coordinator=Participant("../grüße", b"c" * 16),
+    waiting_file="prepared/orders-2026.07_5.batch",
+)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [SMALLEST, FULL, replace(FULL, first_offset=None), replace(FULL, coordinator=None), replace(FULL, acknowledged=())],
+)
+def test_a_decision_comes_back(decision: Decision) -> None:
+    """Every field survives encoding, and so does every one that is missing."""
+    assert Decision.decode(decision.encode()) == decision
+
+
+def test_a_decision_is_found_from_behind() -> None:
+    """The last four bytes of its frame are the size of the frame."""
+    for decision in (SMALLEST, FULL):
+        buffers = encode_frame(1, decision.encode(), index=3, durable_mark=0, timestamp_ns=9, kind=KIND_DECISION)
+        frame = b"".join(buffers)
+        assert int.from_bytes(frame[-DECISION_TRAILER.size :], "little") == len(frame)
+
+
+def test_fields_that_say_nothing_are_left_out() -> None:
+    """A transaction without acknowledgements costs few bytes."""
+    fields = json.loads(SMALLEST.encode()[: -DECISION_TRAILER.size])
+    assert sorted(fields) == ["at", "count", "id", "nonce"]
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    """What has to be understood comes with a new format version."""
+    fields = json.loads(SMALLEST.encode()[: -DECISION_TRAILER.size])
+    text = json.dumps({**fields, "colour": "red"}).encode()
+    assert Decision.decode(text + bytes(DECISION_TRAILER.size)) == SMALLEST
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b"\xff",
+        b"{}",
+        b'{"id": "t", "nonce": "xyz", "count": 0, "at": 0}',
+        b'{"id": "t", "nonce": "00", "count": null, "at": 0}',
+        b'{"id": "t", "nonce": "00", "count": Infinity, "at": 0}',
+        b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "acknowledged": [["g", "00", [[1, 2]]]]}',
+        b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "participants": [[".", "00"]]}',
+        b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "participants": 5}',
+        b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "coordinator": 5}',
+    ],
+)
+def test_anything_else_is_no_decision(text: bytes) -> None:
+    """One kind of error, whatever is wrong."""
+    with pytest.raises(ValueError, match="not a decision"):
+        Decision.decode(text + bytes(DECISION_TRAILER.size))
+
+
+def test_offsets_follow_once_the_batch_has_its_place() -> None:
+    """The first one is known when it stands in the log."""
+    placed = replace(FULL, first_offset=None).placed(500)
+    assert placed.offsets == range(500, 503)
+    assert SMALLEST.placed(7).offsets == range(7, 7)
+    assert replace(placed, first_offset=None) == replace(FULL, first_offset=None)
