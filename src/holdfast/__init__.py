@@ -41,8 +41,8 @@ from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.report import Damage, RecoveryReport, VerifyReport
 from holdfast.persistence.verify import verify
 from holdfast.queue.delivery import Delivery, DeliveryBatch
-from holdfast.queue.in_doubt import PreparedTransaction
 from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.prepared_transactions import PreparedTransaction
 from holdfast.queue.queues_transaction import QueuesTransaction, transaction
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.transaction import Transaction

@@ -103,6 +103,9 @@ class DecidedFile:
         self._ring: dict[int, Decided] = {}  # by number, ascending: the latest answers
         with storage_errors("reading decided transactions", path):
             self._read()
+        self._numbers = {each.nonce: number for number, each in self._ring.items()}
+        self._ids = {each.id: number for number, each in self._ring.items()}
+        self._is_synced = True
         self._unsure = set(self._ring)
         self._next = max(self._ring, default=-1) + 1
 
@@ -111,11 +114,18 @@ class DecidedFile:
 
     def find(self, transaction_id: str) -> Decided | None:
         """Return what became of the latest transaction of this id, or None where nothing is remembered."""
-        return next((each for each in reversed(self._ring.values()) if each.id == transaction_id), None)
+        return self._ring.get(self._ids.get(transaction_id, -1))
 
     def find_nonce(self, nonce: bytes) -> Decided | None:
         """Return what became of one transaction, or None where nothing is remembered."""
-        return next((each for each in reversed(self._ring.values()) if each.nonce == nonce), None)
+        return self._ring.get(self._numbers.get(nonce, -1))
+
+    def reserve(self) -> None:
+        """See to it that noting takes no room; raises as :meth:`note`."""
+        self._poison.check()
+        if self._file is None:
+            with storage_errors("making the memory of decided transactions", self._path):
+                self._file = self._open()
 
     def note(self, transaction_id: str, nonce: bytes, verdict: int, offsets: range, timestamp_ns: int) -> None:
         """Note what became of a transaction in the place of the oldest; once noted, it is not noted again.
@@ -137,14 +147,20 @@ class DecidedFile:
         decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
         self._write(decided)
         self._ring[decided.number] = decided
+        self._numbers[nonce] = self._ids[transaction_id] = decided.number
         self._next = decided.number + 1
-        self._ring.pop(decided.number - DECIDED_MAX, None)
+        oldest = self._ring.pop(decided.number - DECIDED_MAX, None)
+        if oldest is not None:
+            self._numbers.pop(oldest.nonce, None)
+            if self._ids.get(oldest.id) == oldest.number:
+                del self._ids[oldest.id]
 
     def sync(self) -> None:
         """Put on the disk what was noted; raises StorageError, and then nothing more can be noted here."""
         self._poison.check()
-        if self._file is None:
+        if self._file is None or self._is_synced:
             return
+        self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
         try:
             with storage_errors("syncing decided transactions", self._path):
                 self._file.sync()
@@ -192,6 +208,7 @@ class DecidedFile:
             if self._file is None:
                 self._file = self._open()
             write_whole(self._file, (decided.encode(),), decided.number % DECIDED_MAX * DECIDED_SLOT.size)
+        self._is_synced = False
 
     def _open(self) -> File:
         """Open the ring for writing; where there is none it is made beside, with all its room, and then named."""

@@ -10,8 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from holdfast.errors import (
     CorruptionError,
@@ -20,73 +19,26 @@ from holdfast.errors import (
     TransactionNotFoundError,
     TransactionStateError,
 )
-from holdfast.persistence.batch_file_reader import BatchSummary, read_summary
 from holdfast.persistence.decided import ABORTED, COMMITTED, Decided, DecidedFile
 from holdfast.persistence.decision import Participant
-from holdfast.persistence.group_files import groups_locked, list_groups, progress_reader
+from holdfast.persistence.group_files import groups_locked
 from holdfast.persistence.group_visit import is_group_free, visit_group
-from holdfast.persistence.layout import is_missing, list_batch_files
+from holdfast.persistence.layout import list_batch_files
+from holdfast.persistence.locks import read_owner
 from holdfast.persistence.open_decisions import Witness
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.redo import OWN, other_root
-from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.storage import storage_error
+from holdfast.persistence.redo import other_root
+from holdfast.persistence.storage import storage_errors
 from holdfast.persistence.vote import Vote, outcome_changes
 from holdfast.queue.live_queues import Verdict
+from holdfast.queue.prepared_transactions import Found, PreparedTransaction, find_batch, find_prepared, find_transaction
 from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
 
 AskCoordinator = Callable[[Participant, bytes], Verdict]
 """Asks another queue what became of a transaction: takes the queue as seen from this one, and the nonce."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTransaction:
-    """A transaction that is durable and undecided.
-
-    Attributes
-    ----------
-    id : str
-        Its name, for ``commit_prepared`` and ``abort_prepared``.
-    age_seconds : float
-        Since it was prepared, by the wall clock.
-    put_count, ack_count : int
-        Messages that it puts, and that it finishes.
-    size_bytes : int
-        What its puts take, frames included.
-    coordinator : Path or None
-        The queue whose log decides; None: whoever calls.
-    damage : tuple of Damage
-        What of it does not verify: it can only be aborted.
-    """
-
-    id: str
-    age_seconds: float
-    put_count: int
-    ack_count: int
-    size_bytes: int
-    coordinator: Path | None = None
-    damage: tuple[Damage, ...] = ()
-
-
-@dataclass(slots=True)
-class _Found:
-    """What stands where of one transaction."""
-
-    id: str
-    nonce: bytes
-    timestamp_ns: int
-    coordinator: Participant | None
-    batch: BatchSummary | None = None
-    votes: tuple[tuple[str, Vote], ...] = ()
-    damage: tuple[Damage, ...] = ()
-
-    @property
-    def decider(self) -> Participant | None:
-        """The other queue that decides; None where this one does, or whoever calls."""
-        return None if self.coordinator is None or self.coordinator.path == OWN else self.coordinator
 
 
 class InDoubt:
@@ -115,7 +67,7 @@ class InDoubt:
         now = self._sides.clock.time_ns()
         return [self._describe(found, now) for found in self._find_all()]
 
-    def _describe(self, found: _Found, now: int) -> PreparedTransaction:
+    def _describe(self, found: Found, now: int) -> PreparedTransaction:
         batch, decider = found.batch, found.decider
         damage = found.damage
         if batch is not None and self._sides.batches is not None:
@@ -130,61 +82,15 @@ class InDoubt:
             damage=damage,
         )
 
-    def _find_all(self) -> list[_Found]:
-        found: dict[bytes, _Found] = {}
-        damaged: list[_Found] = []
-        for each in self._batches():
-            if each.batch is None:
-                damaged.append(each)
-            else:
-                found[each.nonce] = each
-        for group, vote in self._votes():
-            each = found.setdefault(vote.nonce, _Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator))
-            each.votes += ((group, vote),)
-        for each in damaged:  # its vote, if it has one, knows the nonce
-            twin = next((other for other in found.values() if other.id == each.id and other.batch is None), None)
-            if twin is not None:
-                twin.damage = each.damage
-            else:
-                found[each.id.encode()] = each
-        return sorted(found.values(), key=lambda each: (each.timestamp_ns, each.id))
+    def _find_all(self) -> list[Found]:
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            return find_prepared(self._sides)
 
-    def _batches(self) -> Iterator[_Found]:
-        for transaction_id in list_batch_files(self._sides.storage, self._sides.directory):
-            path = self._sides.directory.batch_file(transaction_id)
-            try:
-                batch = self._batch(transaction_id)
-            except CorruptionError as error:
-                damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
-                yield _Found(transaction_id, b"", 0, None, damage=(damage,))
-                continue
-            if batch is not None:
-                decision = batch.decision
-                yield _Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch)
+    def make_ready(self, transaction_id: str, *, puts: bool) -> None:
+        """Refuse an id that is in doubt already, and set room aside for remembering what becomes of it.
 
-    def _batch(self, transaction_id: str) -> BatchSummary | None:
-        """Return what waits under an id; None where nothing does."""
-        path = self._sides.directory.batch_file(transaction_id)
-        try:
-            return read_summary(self._sides.storage, path, self._sides.queue_id)
-        except OSError as error:
-            if is_missing(error):
-                return None
-            raise storage_error(error, "reading a prepared transaction", path) from error
-
-    def _votes(self) -> Iterator[tuple[str, Vote]]:
-        """Yield every vote of every group: of the own one as it is in memory, of others as they stand on the disk."""
-        sides = self._sides
-        own = sides.read_side.progress if sides.read_side is not None else None
-        if own is not None:
-            yield from ((sides.group.name, vote) for vote in list(own.votes.values()))
-        for group in list_groups(sides.storage, sides.directory):
-            if own is None or group.name != sides.group.name:
-                progress = progress_reader(sides.storage, sides.directory, sides.queue_id, group).refresh()
-                yield from ((group.name, vote) for vote in progress.votes.values())
-
-    def check_free(self, transaction_id: str) -> None:
-        """Refuse an id that is in doubt already; raises TransactionStateError."""
+        Raises TransactionStateError, DiskFullError or StorageError.
+        """
         sides = self._sides
         votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
         taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
@@ -194,6 +100,7 @@ class InDoubt:
                 transaction=transaction_id,
                 state="prepared",
             )
+        (sides.require_batches().decided if puts else self._votes_memory()).reserve()
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
@@ -223,15 +130,15 @@ class InDoubt:
                 self._deciding.discard(transaction_id)
                 self._turn.notify_all()
 
-    def _find(self, transaction_id: str, verdict: int, *, force: bool) -> _Found | Decided:
+    def _find(self, transaction_id: str, verdict: int, *, force: bool) -> Found | Decided:
         """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
-        for each in self._find_all():
-            if each.id == transaction_id:
-                if each.decider is None or force:
-                    self._check_locks(each)
-                    return each
-                if not self._resolve(each):
-                    raise self._decided_elsewhere(each)
+        with storage_errors("looking for a prepared transaction", self._sides.path):
+            found = find_transaction(self._sides, transaction_id)
+        if found is not None and (found.decider is None or force):
+            self._check_locks(found)
+            return found
+        if found is not None and not self._resolve(found):
+            raise self._decided_elsewhere(found)
         decided = self._decided(transaction_id)
         if decided is None:
             raise TransactionNotFoundError(
@@ -246,7 +153,7 @@ class InDoubt:
             )
         return decided
 
-    def _decided_elsewhere(self, found: _Found) -> TransactionStateError:
+    def _decided_elsewhere(self, found: Found) -> TransactionStateError:
         decider = found.decider
         assert decider is not None
         return TransactionStateError(
@@ -256,7 +163,7 @@ class InDoubt:
             state="prepared",
         )
 
-    def _check_locks(self, found: _Found) -> None:
+    def _check_locks(self, found: Found) -> None:
         """Refuse to decide for a group that another process owns, before anything is done."""
         sides = self._sides
         for group, _ in found.votes:
@@ -264,15 +171,21 @@ class InDoubt:
                 with groups_locked(sides.storage, sides.directory, sides.clock):
                     is_free = is_group_free(sides.storage, sides.directory, group)
                 if not is_free:
-                    raise QueueLockedError(
-                        f"transaction {found.id} holds messages of group {group!r}, which another handle owns; "
-                        "decide it there, or close that one",
-                        path=str(sides.directory.group(group)),
-                        pid=None,
-                        host=None,
-                    )
+                    raise self._locked(found, group)
 
-    def _commit(self, found: _Found) -> range:
+    def _locked(self, found: Found, group: str) -> QueueLockedError:
+        path = self._sides.directory.group(group)
+        owner = read_owner(self._sides.storage, path / "read.lock")
+        who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+        return QueueLockedError(
+            f"transaction {found.id} holds messages of group {group!r}, which {who} owns; decide it there, or close "
+            "that one",
+            path=str(path),
+            pid=owner.pid,
+            host=owner.host,
+        )
+
+    def _commit(self, found: Found) -> range:
         sides, batch = self._sides, found.batch
         if found.damage:
             raise CorruptionError(
@@ -288,9 +201,9 @@ class InDoubt:
         offsets = sides.require_batches().commit(batch)
         witnesses: list[Witness] = [sides.require_batches().sync]
         try:
+            self._settle_votes(found, is_committed=True, is_durable=False)
             if batch.decision.is_remembered:
                 sides.require_batches().remember(batch.decision, offsets)
-            self._settle_votes(found, is_committed=True, is_durable=False)
         except HoldfastError as error:
             logger.error("%s is committed, and the next opening of %s does the rest: %s", found.id, sides.path, error)
             return offsets
@@ -299,7 +212,7 @@ class InDoubt:
         sides.require_write_side().open_decisions.applied(found.nonce, *witnesses)
         return offsets
 
-    def _abort(self, found: _Found) -> None:
+    def _abort(self, found: Found) -> None:
         sides = self._sides
         if found.batch is not None or found.damage:
             sides.require_batches().abort(found.id, found.nonce or bytes(16), sides.clock.time_ns())
@@ -307,7 +220,7 @@ class InDoubt:
             self._remember_votes(found, ABORTED)
         self._settle_votes(found, is_committed=False, is_durable=True)
 
-    def _settle_votes(self, found: _Found, *, is_committed: bool, is_durable: bool) -> None:
+    def _settle_votes(self, found: Found, *, is_committed: bool, is_durable: bool) -> None:
         sides = self._sides
         for group, vote in found.votes:
             if group == sides.group.name and sides.read_side is not None:
@@ -315,7 +228,9 @@ class InDoubt:
             else:
                 with groups_locked(sides.storage, sides.directory, sides.clock):
                     settle = _outcome(vote, is_committed=is_committed)
-                    visit_group(sides.storage, sides.directory, sides.queue_id, sides.clock, group, settle)
+                    done = visit_group(sides.storage, sides.directory, sides.queue_id, sides.clock, group, settle)
+                if not done:
+                    raise self._locked(found, group)
 
     # -- The memory of what was decided ------------------------------------------------------------------------------
 
@@ -331,7 +246,7 @@ class InDoubt:
             self._group_decided = DecidedFile(sides.storage, sides.directory.group(sides.group.name) / "decided")
         return self._group_decided
 
-    def _remember_votes(self, found: _Found, verdict: int) -> None:
+    def _remember_votes(self, found: Found, verdict: int) -> None:
         if found.decider is None:
             memory = self._votes_memory()
             memory.note(found.id, found.nonce, verdict, range(0), self._sides.clock.time_ns())
@@ -348,7 +263,7 @@ class InDoubt:
             except HoldfastError as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
 
-    def _resolve(self, found: _Found) -> bool:
+    def _resolve(self, found: Found) -> bool:
         """Settle what this handle owns of a transaction, if its coordinator says how; return whether it did."""
         sides = self._sides
         if found.coordinator is None or found.damage:
@@ -366,15 +281,17 @@ class InDoubt:
             self._abort_quietly(found)
         return verdict is not Verdict.IN_DOUBT
 
-    def _own_verdict(self, found: _Found) -> Verdict:
+    def _own_verdict(self, found: Found) -> Verdict:
         """Return what became of a transaction that this queue's own log decides."""
         coordinator = self._sides.coordinator
         verdict = coordinator.verdict(found.nonce) if coordinator is not None else Verdict.ABORTED
-        if verdict is Verdict.ABORTED and self._batch(found.id) is not None:  # looked for once nobody prepares it
+        if (
+            verdict is Verdict.ABORTED and find_batch(self._sides, found.id) is not None
+        ):  # looked for once nobody prepares it
             return Verdict.IN_DOUBT
         return verdict
 
-    def _abort_quietly(self, found: _Found) -> None:
+    def _abort_quietly(self, found: Found) -> None:
         """Abort what nobody asks for by its id."""
         batches = self._sides.batches
         if found.batch is not None and batches is not None:

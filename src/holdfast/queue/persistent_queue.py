@@ -350,10 +350,7 @@ class PersistentQueue(Transactional):
             return
         self._state = "closed"
         self._tasks.release()
-        try:
-            self._close_transactions()
-        finally:
-            self.sides.close()
+        self._close_sides()
 
     def __enter__(self) -> PersistentQueue:
         return self

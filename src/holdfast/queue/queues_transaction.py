@@ -143,7 +143,7 @@ class QueuesTransaction(TransactionBase):
         except (CommitUnknownError, PoisonedError):
             raise
         except HoldfastError as error:  # what was prepared has been let go of: there is nothing to try again with
-            self._end("failed prepare", f"commit failed: {error}")
+            self._end("failure", f"commit failed: {error}")
             raise
 
     def __enter__(self) -> QueuesTransaction:

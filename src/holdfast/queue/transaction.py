@@ -128,7 +128,8 @@ class Transaction(TransactionBase):
         with self._lock:
             state = self._check("prepare")
             chosen = self.id if id is None else check_name(id, "transaction")
-            self._in_doubt.check_free(chosen)
+            branch = self._branch
+            self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked)
             self._branch.wait_for_room(max(0.0, self._deadline - self._monotonic()))
             coordinator = self._sides.coordinator
             if coordinator is not None:
@@ -137,7 +138,7 @@ class Transaction(TransactionBase):
                 self._branch.prepare(chosen, None)
             except BaseException as error:
                 self._branch.abort_prepared()
-                self._end("failed prepare", f"prepare failed: {error}")
+                self._end("failure", f"prepare failed: {error}")
                 raise
             finally:
                 if coordinator is not None:
@@ -153,10 +154,10 @@ class Transaction(TransactionBase):
         ------
         TransactionStateError
             It was aborted, or its time ran out.
-        queue.Full
-            A bounded queue has no room; the transaction stays open.
-        StaleReceiptError, DiskFullError, StorageError
-            Nothing has happened; the transaction stays open.
+        queue.Full, StaleReceiptError
+            A bounded queue has no room, or a message is not the transaction's any more; it stays open.
+        DiskFullError, StorageError
+            Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
             Nobody knows, or an earlier failure stands: reopen the queue and look.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import CommitUnknownError, Empty, PoisonedError, TransactionStateError
+from holdfast.errors import CommitUnknownError, Empty, PoisonedError, StorageError, TransactionStateError
 from holdfast.queue.branch import Branch
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.transaction_state import State, next_state
@@ -50,8 +50,9 @@ class TransactionBase:
 
     def _check(self, verb: str) -> State:
         """Return the state that ``verb`` leads to; raises TransactionStateError, also where time has run out."""
-        if self.state is State.OPEN and self._monotonic() >= self._deadline and verb not in ("abort", "close"):
-            self._end("timeout", f"its {self._timeout:g} s are over")
+        if self.state is State.OPEN and self._monotonic() >= self._deadline and verb != "abort":
+            with self._lock:
+                self._time_out()
         return next_state(self.state, verb, self.id, self._reason)
 
     def _end(self, event: str, reason: str) -> None:
@@ -71,17 +72,27 @@ class TransactionBase:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if self.state is State.OPEN and self._monotonic() >= self._deadline:
-                self._end("timeout", f"its {self._timeout:g} s are over")
+            self._time_out()
             return True
         finally:
             self._lock.release()
 
-    def end_with_queue(self) -> None:
-        """Abort if it is open: a queue of it is being closed. What is prepared stays so."""
-        with self._lock:
+    def _time_out(self) -> None:
+        if self.state is State.OPEN and self._monotonic() >= self._deadline:
+            self._end("timeout", f"its {self._timeout:g} s are over")
+
+    def end_with_queue(self, *, wait: bool) -> None:
+        """Abort if it is open: a queue of it is being closed. What is prepared stays so.
+
+        One that a thread is busy with is waited for, or passed over.
+        """
+        if not self._lock.acquire(blocking=wait):
+            return
+        try:
             if self.state is State.OPEN:
                 self._end("close", "its queue was closed")
+        finally:
+            self._lock.release()
 
     def _commit_by(self, commit: Callable[[float], Committed]) -> Committed:
         """Run the commit of an open transaction, and note what has become of it."""
@@ -90,7 +101,11 @@ class TransactionBase:
         except (CommitUnknownError, PoisonedError):
             self._doubt()
             raise
-        except Exception:  # nothing has happened: it may be tried again, or aborted
+        except StorageError as error:  # nothing has happened
+            if self.state is State.OPEN:
+                self._end("failure", f"commit failed: {error}")
+            raise
+        except Exception:  # nothing has happened, and it may be tried again
             raise
         except BaseException:  # interrupted: it may have happened
             self._doubt()
@@ -164,7 +179,7 @@ class OpenTransactions:
         """Remember one."""
         self._open.add(transaction)
 
-    def close(self) -> None:
-        """Abort those that are open."""
+    def close(self, *, wait: bool) -> None:
+        """Abort those that are open; ``wait`` for those that a thread is busy with, else leave them."""
         for transaction in list(self._open):
-            transaction.end_with_queue()
+            transaction.end_with_queue(wait=wait)

@@ -26,7 +26,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
     (State.OPEN, "abort"): State.ABORTED,
     (State.OPEN, "timeout"): State.ABORTED,
     (State.OPEN, "close"): State.ABORTED,
-    (State.OPEN, "failed prepare"): State.ABORTED,
+    (State.OPEN, "failure"): State.ABORTED,
     (State.OPEN, "failed sync"): State.UNKNOWN,
     (State.PREPARED, "commit"): State.COMMITTED,
     (State.PREPARED, "abort"): State.ABORTED,

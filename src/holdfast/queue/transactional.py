@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.queue.branch import Branch
-from holdfast.queue.in_doubt import InDoubt, PreparedTransaction
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.prepared_transactions import PreparedTransaction
 from holdfast.queue.sides import Sides
 from holdfast.queue.transaction import Transaction
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
@@ -20,13 +21,21 @@ class Transactional:
         """Take up what was prepared before; the sides are open."""
         sides = self.sides
         self._transactions = OpenTransactions()
-        self._in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
-        if sides.look_side is None:
-            self._in_doubt.resolve()
+        try:
+            self._in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+            if sides.look_side is None:
+                self._in_doubt.resolve()
+        except BaseException:
+            sides.close()
+            raise
 
-    def _close_transactions(self) -> None:
-        """Abort what is open; what is prepared stays."""
-        self._transactions.close()
+    def _close_sides(self) -> None:
+        """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
+        try:
+            self._transactions.close(wait=False)
+        finally:
+            self.sides.close()
+        self._transactions.close(wait=True)
         self._in_doubt.close()
 
     def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
