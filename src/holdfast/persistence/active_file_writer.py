@@ -191,8 +191,9 @@ class ActiveFileWriter:
 
     def append_mark(self) -> None:
         """Append a mark frame and sync it: a witness that everything before it was on the disk."""
-        self._append_control(KIND_MARK, 0, b"")
-        self.sync()
+        if self._file is not None:  # else the last file is sealed, and its seal says so
+            self._append_control(KIND_MARK, 0, b"")
+            self.sync()
 
     def _append_control(self, kind: int, flags: int, payload: bytes) -> None:
         """Append a frame that consumes no offset."""

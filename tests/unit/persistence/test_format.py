@@ -30,7 +30,7 @@ from holdfast.persistence import format as layout
         ("VOTE_START", 24),
         ("VOTE_WORDS", 24),
         ("DECIDED_SLOT", 160),
-        ("WRITE_MARK", 84),
+        ("WRITE_MARK", 88),
     ],
 )
 def test_every_struct_has_the_size_of_version_1(name: str, size: int) -> None:

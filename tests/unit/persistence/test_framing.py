@@ -149,7 +149,7 @@ def test_a_frame_of_another_life_of_the_file_is_refused() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"kind": 0x12},
+        {"kind": 0x13},
         {"kind": 0},
         {"durable_mark": FRAMES_START + 1},
     ],

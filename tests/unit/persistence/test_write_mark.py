@@ -42,7 +42,7 @@ def test_a_mark_of_another_queue_says_nothing() -> None:
     assert read_write_mark(holding(MARK.encode()), b"x" * 16) is None
 
 
-@pytest.mark.parametrize("size", [0, 1, 75, 76, 79])
+@pytest.mark.parametrize("size", [0, 1, 87, 88, 91])
 def test_a_short_mark_says_nothing(size: int) -> None:
     """One that was never written, or cut."""
     assert read_write_mark(holding(MARK.encode()[:size]), QUEUE_ID) is None
@@ -63,13 +63,27 @@ def test_a_mark_is_published_only_where_it_has_changed() -> None:
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
     marks = WriteMarkFile(file, Path("/"), synced_only=True)
-    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 10)
+    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 7000, 10)
     count = storage.mutation_count
-    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 10)
+    marks.publish(header, (3, 9000, 140), (3, 8000, 130), 7000, 10)
     assert storage.mutation_count == count
     found = read_write_mark(file, QUEUE_ID)
     assert found is not None
-    assert (found.written_count, found.synced_count, found.file_id) == (40, 30, header.file_id)
+    assert (found.written_count, found.synced_count, found.redo) == (40, 30, 7000)
+    assert (found.file_id, found.timestamp_ns) == (header.file_id, 10)
+
+
+def test_a_mark_is_published_where_only_the_first_open_decision_has_changed() -> None:
+    """A decision that has ended spares the next opening reading from it."""
+    storage = SimulatedStorage()
+    file = storage.open(Path("/write.mark"), create=True)
+    header = DataFileHeader(QUEUE_ID, 3, 100, 0)
+    marks = WriteMarkFile(file, Path("/"), synced_only=True)
+    marks.publish(header, (3, 9000, 140), (3, 9000, 140), 7000, 10)
+    marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
+    found = read_write_mark(file, QUEUE_ID)
+    assert found is not None
+    assert found.redo == 9000
 
 
 def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
@@ -79,7 +93,7 @@ def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
     header = DataFileHeader(QUEUE_ID, 1, 0, 0)
     marks = WriteMarkFile(file, Path("/"), synced_only=True)
     storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
-    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 1)
+    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
     assert read_write_mark(file, QUEUE_ID) is None
-    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 1)
+    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
     assert read_write_mark(file, QUEUE_ID) is not None
