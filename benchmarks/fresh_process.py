@@ -1,6 +1,6 @@
-"""What has to happen in a process of its own: opening a full queue with nothing in memory, dying, taking from afar.
+"""What has to happen in a process of its own: opening with nothing in memory, dying, taking and putting from afar.
 
-``python -m benchmarks.fresh_process fill|open|relay …``; each prints what it measured.
+``python -m benchmarks.fresh_process fill|open|relay|stream|submit …``; each prints what it measured.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import repeat
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 STAMP_BYTES = 8
 STOP = bytes(STAMP_BYTES)
 """A message that ends a relay."""
+
+STREAM_SECONDS_MAX = 600.0
+"""Longer than a slow disk needs."""
 
 
 def command(*arguments: object) -> list[str]:
@@ -87,14 +91,53 @@ def relay(folder: Path, policy: str) -> None:
             print(time.monotonic_ns() - int.from_bytes(stamp, "little"), flush=True)
 
 
+def stream(folder: Path, size: int) -> None:
+    """Put one message of ``size`` bytes that comes in pieces; print the seconds, and the memory before and after."""
+    from holdfast import FlushPolicy, PersistentQueue
+
+    piece = bytes(range(256)) * 2**12
+    with PersistentQueue(folder / "queue", flush=FlushPolicy.never()) as queue:
+        before_bytes = peak_resident_bytes()
+        started = time.perf_counter()
+        with queue.transaction(timeout=STREAM_SECONDS_MAX) as tx:
+            put_bytes = tx.put_stream(repeat(piece, size // len(piece)), max_bytes=size)
+        seconds = time.perf_counter() - started
+        after_bytes = peak_resident_bytes()
+        assert (put_bytes, queue.qsize()) == (size, 1)
+    print(json.dumps({"seconds": seconds, "before_bytes": before_bytes, "after_bytes": after_bytes}))
+
+
+def submit(folder: Path, count: int, size: int, batch: int) -> None:
+    """Put into a queue that another process owns: ``count`` messages, so many at a time, once a line comes in."""
+    from benchmarks.load import Load
+    from holdfast import PersistentQueue
+
+    payload = Load(count, size).payload
+    with PersistentQueue(folder / "queue", mode="submit") as queue:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        if batch == 1:
+            for _ in range(count):
+                queue.put(payload)
+        else:
+            for _ in range(count // batch):
+                queue.put_many([payload] * batch)
+        print("done", flush=True)
+
+
 def main(action: str, folder: str, *rest: str) -> None:
     """Do what the command line says."""
+    place, numbers = Path(folder), [int(word) for word in rest if word.isdecimal()]
     if action == "fill":
-        fill(Path(folder), int(rest[0]), int(rest[1]), rest[2])
+        fill(place, numbers[0], numbers[1], rest[2])
     elif action == "open":
-        open_and_get(Path(folder), int(rest[0]))
+        open_and_get(place, *numbers)
+    elif action == "relay":
+        relay(place, rest[0])
+    elif action == "stream":
+        stream(place, *numbers)
     else:
-        relay(Path(folder), rest[0])
+        submit(place, *numbers)
 
 
 if __name__ == "__main__":

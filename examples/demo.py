@@ -1,8 +1,13 @@
-"""Puts real events through a queue while both of its processes are killed again and again, and counts what came out.
+"""Puts real events through queues while the processes are killed again and again, and counts what came out.
 
 A producer and a consumer share one queue. Each is killed with SIGKILL at random moments and started again at once. In
-the end every event must have come out, unchanged, and none again behind its acknowledgement. Start with ``make demo``;
-``demo_producer.py`` and ``demo_consumer.py`` show what an application writes.
+the end every event must have come out, unchanged, and none again behind its acknowledgement.
+
+Then a worker moves events from one queue to another, each in a transaction over both, and is killed too. In the end
+every event must be in the second queue, once.
+
+Start with ``make demo``; ``demo_producer.py``, ``demo_consumer.py``, ``demo_worker.py`` and ``demo_preparer.py`` show
+what an application writes.
 """
 
 from __future__ import annotations
@@ -19,13 +24,14 @@ from pathlib import Path
 
 from demo_events import digest, read_events
 from demo_evidence import Evidence, table
-from demo_victim import ChildFailedError, Victim, plan_kills
+from demo_pipeline import Pipeline
+from demo_prepared import UndecidedError, kill_and_decide
+from demo_victim import ChildFailedError, Victim, plan_kills, watch
 
 from holdfast import PersistentQueue, verify
 
-POLL_SECONDS = 0.001
-STALL_SECONDS = 60.0
-"""A process that does nothing for so long hangs."""
+PIPELINE_EVENTS_MAX = 600
+"""So many are moved from one queue to another: enough for all kills, and soon done."""
 
 
 def main() -> int:
@@ -36,7 +42,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     failure = ""
     try:
-        failure = show(directory, options)
+        failure = show(directory, options) or show_pipeline(directory, options)
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -49,6 +55,7 @@ def main() -> int:
         print(f"FAILED: {failure}; seed {options.seed}", file=sys.stderr)
         return 1
     print("\nEvery event came out unchanged, and none came again behind its acknowledgement.")
+    print("Every event that was to move is in the other queue, once.")
     return 0
 
 
@@ -57,6 +64,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A producer and a consumer share a queue and are killed all the time.")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="decides when to kill")
     parser.add_argument("--kills", type=int, default=8, help="of each process (8)")
+    parser.add_argument("--worker-kills", type=int, default=5, help="of the process that moves events (5)")
     parser.add_argument("--events", type=int, help="how many to put (all 1,707)")
     parser.add_argument("--keep", action="store_true", help="keep the queue and the journals of both processes")
     return parser.parse_args()
@@ -84,34 +92,36 @@ def show(directory: Path, options: argparse.Namespace) -> str:
     return "; ".join(evidence.violations)
 
 
+def show_pipeline(directory: Path, options: argparse.Namespace) -> str:
+    """Move events from one queue to another and print the table; return what went wrong, or nothing."""
+    events = read_events(options.events)[:PIPELINE_EVENTS_MAX]
+    print(f"\n{len(events):,} of them from one queue to another, each in one transaction over both\n", flush=True)
+    pipeline = Pipeline(directory, events)
+    started = time.monotonic()
+    try:
+        pipeline.run(options.worker_kills, random.Random(options.seed))
+        pipeline.count()
+        decided = kill_and_decide(directory)
+    except (ChildFailedError, UndecidedError) as error:
+        return str(error)
+    rows = [*pipeline.rows(), ("decided after a kill", *decided), ("total", f"{time.monotonic() - started:.1f} s", "")]
+    print("\n" + table(rows), flush=True)
+    return "; ".join(pipeline.violations)
+
+
 def run(directory: Path, evidence: Evidence, event_count: int, kill_count: int, dice: random.Random) -> str:
     """Let both processes work until every event came out; return how often each was killed."""
-    PersistentQueue(directory / "queue", mode="produce").close()  # so that the consumer may come first
+    queue = directory / "queue"
+    PersistentQueue(queue, mode="produce").close()  # so that the consumer may come first
 
     def victim(role: str) -> Victim:
-        return Victim(role, directory, event_count, plan_kills(dice, kill_count, event_count), evidence.take)
+        journal = directory / f"{role}.journal"
+        kills = plan_kills(dice, kill_count, event_count)
+        return Victim(role, [queue, journal, event_count], journal, kills, evidence.take)
 
     with closing(victim("producer")) as producer, closing(victim("consumer")) as consumer:
-        watch(producer, consumer)
+        watch([producer, consumer], lambda: f"{producer.done_count:5,} put, {consumer.done_count:5,} acknowledged")
         return f"{producer.kill_count} / {consumer.kill_count}"
-
-
-def watch(producer: Victim, consumer: Victim) -> None:
-    """Kill when it is due and say so, until both have ended."""
-    started = last_progress = time.monotonic()
-    before = None
-    while not (producer.ended and consumer.ended):
-        for victim in (producer, consumer):
-            if victim.step():
-                at = f"{time.monotonic() - started:6.2f} s"
-                counts = f"{producer.done_count:5,} put, {consumer.done_count:5,} acknowledged"
-                print(f"{at}  kill -9 {victim.role}   {counts}", flush=True)
-        now = producer.done_count, consumer.done_count, producer.ended, consumer.ended
-        if now != before:
-            before, last_progress = now, time.monotonic()
-        elif time.monotonic() - last_progress > STALL_SECONDS:
-            raise ChildFailedError(f"nothing was done for {STALL_SECONDS:g} s")
-        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -74,9 +74,9 @@ class Evidence:
     def violations(self) -> list[str]:
         """Every promise that was broken, one clause each; empty where all were kept."""
         broken = [
-            _clause("lost", self.lost),
-            _clause("altered", self.altered),
-            _clause("received after a durable acknowledgement", self.received_after_ack),
+            clause("lost", self.lost),
+            clause("altered", self.altered),
+            clause("received after a durable acknowledgement", self.received_after_ack),
             f"{self.left_count} left in the queue" if self.left_count else "",
             f"{self.damage_count} damaged places in the files" if self.damage_count else "",
         ]
@@ -96,7 +96,11 @@ class Evidence:
             ("left in the queue", f"{self.left_count:,}", "must be 0"),
             ("damage found by verify", f"{self.damage_count:,}", "must be 0"),
             ("redelivered", f"{self.redelivered_count:,}", "killed before they were acknowledged"),
-            ("recovery, median / max", self._recovery(), f"{len(self.opening_seconds)} openings after a kill{torn}"),
+            (
+                "recovery, median / max",
+                recovery(self.opening_seconds),
+                f"{len(self.opening_seconds)} openings after a kill{torn}",
+            ),
         ]
 
     def _take_received(self, offset: int, digest: str) -> None:
@@ -108,17 +112,19 @@ class Evidence:
             self.redelivered_count += 1
         self.received.add(offset)
 
-    def _recovery(self) -> str:
-        milliseconds = [seconds * 1000 for seconds in self.opening_seconds] or [0.0]
-        return f"{statistics.median(milliseconds):.1f} / {max(milliseconds):.1f} ms"
 
-
-def _clause(what: str, offsets: set[int]) -> str:
+def clause(what: str, offsets: set[int]) -> str:
     """Return how many events that befell, and the first of them; nothing where it befell none."""
     if not offsets:
         return ""
     first = ", ".join(map(str, sorted(offsets)[:5]))
     return f"{len(offsets)} {what} (offsets {first}{', …' if len(offsets) > 5 else ''})"
+
+
+def recovery(opening_seconds: Sequence[float]) -> str:
+    """Return the median and the longest of some openings."""
+    milliseconds = [seconds * 1000 for seconds in opening_seconds] or [0.0]
+    return f"{statistics.median(milliseconds):.1f} / {max(milliseconds):.1f} ms"
 
 
 def table(rows: Sequence[tuple[str, str, str]]) -> str:

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from demo_journal import JournalReader
+
+POLL_SECONDS = 0.001
+STALL_SECONDS = 60.0
+"""A process that does nothing for so long hangs."""
 
 DELAY_SECONDS_MAX = 0.005
 """Longest wait between the progress that makes a kill due and the kill: it may hit any step of the work."""
@@ -46,11 +50,11 @@ class Victim:
     Parameters
     ----------
     role : str
-        Names the script, ``demo_<role>.py``, and the journal.
-    directory : Path
-        Holds the queue and the journals.
-    event_count : int
-        How much work there is.
+        Names the script, ``demo_<role>.py``.
+    arguments : sequence
+        What the script is given.
+    journal : Path
+        Where it notes what it did.
     kills : list of Kill
         In the order of their moments.
     take : callable
@@ -65,7 +69,12 @@ class Victim:
     """
 
     def __init__(
-        self, role: str, directory: Path, event_count: int, kills: list[Kill], take: Callable[[list[str]], None]
+        self,
+        role: str,
+        arguments: Sequence[object],
+        journal: Path,
+        kills: list[Kill],
+        take: Callable[[list[str]], None],
     ) -> None:
         self.role = role
         self.kill_count = 0
@@ -73,9 +82,8 @@ class Victim:
         self.ended = False
         self._kills = kills
         self._take = take
-        journal = directory / f"{role}.journal"
         script = Path(__file__).with_name(f"demo_{role}.py")
-        self._command = [sys.executable, str(script), str(directory / "queue"), str(journal), str(event_count)]
+        self._command = [sys.executable, str(script), *map(str, arguments)]
         self._journal = JournalReader(journal)
         self._start()
 
@@ -115,7 +123,24 @@ class Victim:
     def _read_journal(self) -> None:
         for words in self._journal.read_new():
             self._is_opening |= words[0] == "opening"
-            if words[0] in ("put", "acked"):
+            if words[0] in ("put", "acked", "moved"):
                 self.done_count = int(words[1]) + 1
             if words[0] != "opened" or self.kill_count:  # the first opening has nothing to recover from
                 self._take(words)
+
+
+def watch(victims: Sequence[Victim], describe: Callable[[], str]) -> None:
+    """Kill when it is due and say so, with what ``describe`` says of the work, until all have ended."""
+    started = last_progress = time.monotonic()
+    before = None
+    while not all(victim.ended for victim in victims):
+        for victim in victims:
+            if victim.step():
+                at = f"{time.monotonic() - started:6.2f} s"
+                print(f"{at}  kill -9 {victim.role}   {describe()}", flush=True)
+        now = [(victim.done_count, victim.ended) for victim in victims]
+        if now != before:
+            before, last_progress = now, time.monotonic()
+        elif time.monotonic() - last_progress > STALL_SECONDS:
+            raise ChildFailedError(f"nothing was done for {STALL_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import PersistentQueue, verify
-from support.golden_queue import MESSAGE_COUNT, payload
+from holdfast import PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
+from support.golden_queue import (
+    ABORTED_ID,
+    COMMITTED_ACKS_ID,
+    COMMITTED_ID,
+    HELD,
+    MESSAGE_COUNT,
+    PLAIN_COUNT,
+    UNDECIDED_ID,
+    payload,
+)
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("v*") if path.is_dir())
@@ -46,7 +55,7 @@ def test_a_golden_queue_gives_each_group_what_it_has_not_finished(golden: Path) 
     with PersistentQueue(golden) as queue:
         assert queue.recovery.lost_count == 0
         deliveries = queue.receive_many(30)
-        assert [delivery.offset for delivery in deliveries][:9] == [5, 6, 8, 10, 11, 12, 13, 14, 15]
+        assert [delivery.offset for delivery in deliveries][:9] == [5, 6, 8, 10, 11, 12, 13, 14, HELD + 1]
         assert [delivery.delivery_count for delivery in deliveries][:9] == [2] * 8 + [1]
         assert all(delivery.payload == payload(delivery.offset) for delivery in deliveries)
         timestamps = [delivery.timestamp_ns for delivery in deliveries]
@@ -62,6 +71,48 @@ def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:
         queue.groups.create("all")
     with PersistentQueue(golden, group="all", mode="consume") as queue:
         assert queue.receive().headers == {"tenant": "acme", "gr\u00f6\u00dfe": "1"}
+
+
+def test_a_golden_queue_knows_what_its_transactions_did(golden: Path) -> None:
+    """What was committed together is there together, and its messages are finished; what was aborted is not there."""
+    with PersistentQueue(golden) as queue:
+        last = [message for message in queue.peek(MESSAGE_COUNT) if message.offset >= PLAIN_COUNT]
+        assert [message.payload for message in last] == [
+            payload(offset) for offset in range(PLAIN_COUNT, MESSAGE_COUNT)
+        ]
+        assert [message.headers for message in last] == [{"step": "2"}, {}, {}]
+
+
+def test_a_golden_queue_remembers_what_was_decided(golden: Path) -> None:
+    """Whoever asks again, a version later, is told."""
+    with PersistentQueue(golden) as queue:
+        assert queue.commit_prepared(COMMITTED_ID) == range(PLAIN_COUNT + 2, MESSAGE_COUNT)
+        queue.abort_prepared(ABORTED_ID)
+        assert not queue.commit_prepared(COMMITTED_ACKS_ID)
+        with pytest.raises(TransactionStateError, match="was aborted"):
+            queue.commit_prepared(ABORTED_ID)
+        with pytest.raises(TransactionNotFoundError):
+            queue.commit_prepared("never-there")
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_golden_queue_has_a_transaction_that_is_still_to_be_decided(golden: Path, is_committed: bool) -> None:
+    """A batch file and a vote of an old version wait, and are decided either way."""
+    with PersistentQueue(golden) as queue:
+        (waiting,) = queue.prepared()
+        assert (waiting.id, waiting.put_count, waiting.ack_count, waiting.damage) == (UNDECIDED_ID, 1, 1, ())
+        offsets = {message.offset for message in queue.peek(MESSAGE_COUNT)}
+        assert HELD not in offsets
+        assert MESSAGE_COUNT not in offsets
+        if is_committed:
+            assert queue.commit_prepared(UNDECIDED_ID) == range(MESSAGE_COUNT, MESSAGE_COUNT + 1)
+        else:
+            queue.abort_prepared(UNDECIDED_ID)
+    with PersistentQueue(golden) as queue:
+        assert queue.prepared() == []
+        left = {message.offset: message.payload for message in queue.peek(MESSAGE_COUNT)}
+        assert left.get(HELD) == (None if is_committed else payload(HELD))
+        assert left.get(MESSAGE_COUNT) == (payload(MESSAGE_COUNT) if is_committed else None)
 
 
 def test_a_golden_queue_goes_on(golden: Path) -> None:

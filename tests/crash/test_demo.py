@@ -32,17 +32,18 @@ def start(
     )
 
 
-def figures(output: str) -> dict[str, str]:
-    """Return the table that the demo printed."""
-    return dict(FIGURE.findall(output))
+def figures(output: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tables that the demo printed: of the one queue, and of the pipeline."""
+    one_queue, pipeline = output.split("from one queue to another")
+    return dict(FIGURE.findall(one_queue)), dict(FIGURE.findall(pipeline))
 
 
-def test_the_demo_kills_both_processes_and_every_event_comes_out(tmp_path: Path) -> None:
-    """The table says what happened, the exit status is 0, and nothing stays behind."""
+def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) -> None:
+    """The tables say what happened, the exit status is 0, and nothing stays behind."""
     demo = start(tmp_path, "--kills", "4", "--events", "300")
     output, errors = demo.communicate()
     assert (demo.returncode, errors) == (0, ""), output + errors
-    table = figures(output)
+    table, pipeline = figures(output)
     assert table["events"] == table["received"] == "300"
     assert table["lost"] == table["altered"] == table["received after durable ack"] == "0"
     assert table["left in the queue"] == table["damage found by verify"] == "0"
@@ -50,6 +51,12 @@ def test_the_demo_kills_both_processes_and_every_event_comes_out(tmp_path: Path)
     assert table["killed"] == "4 / 4"
     assert output.count("kill -9 producer") == output.count("kill -9 consumer") == 4
     assert table["recovery, median / max"].endswith(" ms")
+    assert pipeline["moved"] == "300"
+    assert pipeline["lost"] == pipeline["doubled"] == pipeline["altered"] == pipeline["taken again after commit"] == "0"
+    assert pipeline["left in the first queue"] == pipeline["damage found by verify"] == "0"
+    assert int(pipeline["transactions undone"]) <= 5
+    assert pipeline["killed"] == str(output.count("kill -9 worker")) == "5"
+    assert pipeline["decided after a kill"] == "1"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,7 +66,9 @@ def test_the_demo_keeps_the_queue_and_the_journals_where_it_is_asked_to(tmp_path
     output, _ = demo.communicate()
     (kept,) = tmp_path.iterdir()
     assert f"Kept: {kept}" in output
-    assert {path.name for path in kept.iterdir()} == {"queue", "producer.journal", "consumer.journal"}
+    queues = {"queue", "detected", "enriched", "questions"}
+    roles = {"producer", "consumer", "worker", "preparer"}
+    assert {path.name for path in kept.iterdir()} == queues | {f"{role}.journal" for role in roles}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -81,6 +90,10 @@ RECEIVED = 'journal.note("received", delivery.offset, digest(delivery.payload))'
 PUT = 'journal.note("put", offset)'
 RECEIVE = "delivery = queue.receive(timeout=0.1)"
 ACK = "delivery.ack()"
+MOVED_PUT = 'tx.put(target, enrich(message.payload), headers={"source-offset": str(message.offset)})'
+MOVED_ACK = "tx.ack(source, message)"
+MOVED_RECEIVE = "message = tx.receive(source, timeout=10)"
+PREPARE = 'journal.note("prepared", tx.prepare())'
 
 
 @pytest.mark.parametrize(
@@ -103,8 +116,47 @@ ACK = "delivery.ack()"
         ),
         ("consumer", ACK, "delivery.ack() if delivery.offset != 7 else None", "1 left in the queue"),
         ("consumer", RECEIVE, "sys.exit(3)", "the consumer ended with exit status 3"),
+        ("worker", MOVED_PUT, f"if message.offset != 7: {MOVED_PUT}", "1 lost on the way (offsets 7)"),
+        ("worker", MOVED_PUT, f"{MOVED_PUT}; {MOVED_PUT}", "20 doubled on the way (offsets 0, 1, 2, 3, 4, …)"),
+        ("worker", "enrich(message.payload)", "message.payload", "20 altered on the way (offsets 0, 1, 2, 3, 4, …)"),
+        (
+            "worker",
+            MOVED_RECEIVE,
+            f"{MOVED_RECEIVE}; journal.note('moved', message.offset)",
+            "20 taken again after their transaction had committed (offsets 0, 1, 2, 3, 4, …)",
+        ),
+        (
+            "worker",
+            "while source.stats().depth",
+            "while source.stats().depth > 1",
+            "1 lost on the way (offsets 19); 1 left in the first queue",
+        ),
+        ("worker", MOVED_ACK, "sys.exit(3)", "the worker ended with exit status 3"),
+        ("preparer", PREPARE, "sys.exit(3)", "the preparer prepared nothing"),
+        (
+            "preparer",
+            PREPARE,
+            "tx.prepare(); tx.commit(); journal.note('prepared')",
+            "a transaction that was prepared when its process died is not in doubt",
+        ),
     ],
-    ids=["lost", "forgotten", "doubled", "altered", "after-ack", "left", "broken-process"],
+    ids=[
+        "lost",
+        "forgotten",
+        "doubled",
+        "altered",
+        "after-ack",
+        "left",
+        "broken-process",
+        "moved-lost",
+        "moved-twice",
+        "moved-altered",
+        "moved-after-commit",
+        "moved-left",
+        "broken-worker",
+        "not-prepared",
+        "decided-too-early",
+    ],
 )
 def test_the_demo_fails_where_the_queue_seems_to_break_a_promise(
     tmp_path: Path, role: str, line: str, broken: str, failure: str

@@ -5,8 +5,6 @@ same through the storage port everywhere.
 """
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 
 from holdfast import DiskFullError, Empty, FlushPolicy, PersistentQueue
 from support.processes import Child
+from support.small_disk import small_disk, take_all_room
 
 FILE_BYTES = 256 * 2**10
 DISK_BYTES = 2 * 2**20
@@ -23,18 +22,8 @@ POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPoli
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs takes root on Linux")
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: str = "both") -> PersistentQueue:
@@ -55,19 +44,6 @@ def fill(queue: PersistentQueue, number: int = 0) -> int:
             number += 1
     except DiskFullError:
         return number
-
-
-def fill_with_somebody_elses_file(disk: Path) -> Path:
-    """Take all the room that is left."""
-    path = disk / "somebody-elses"
-    with path.open("wb", buffering=0) as file:
-        for size in (2**16, 4096, 1):
-            try:
-                while file.write(bytes(size)):
-                    pass
-            except OSError:
-                continue
-    return path
 
 
 def drain(queue: PersistentQueue) -> list[int]:
@@ -108,7 +84,7 @@ def test_get_takes_and_acknowledges_on_a_full_disk(disk: Path) -> None:
         queue.put(message(0))
         assert queue.get() == message(0)
         number = fill(queue, 1)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
         assert [int(queue.get(timeout=0)[:6]) for _ in range(1, number)] == list(range(1, number))
 
 
@@ -116,7 +92,7 @@ def test_a_group_begins_on_a_full_disk_and_drains_it(disk: Path) -> None:
     """The first take of all needs a little room, which was set aside when the queue was made."""
     with open_queue(disk) as queue:
         number = fill(queue)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
         assert drain(queue) == list(range(number))
 
 
@@ -124,7 +100,7 @@ def test_a_consumer_opens_for_the_first_time_on_a_full_disk_and_drains_it(disk: 
     """Its lock file and its group need that room too."""
     with open_queue(disk, mode="produce") as queue:
         number = fill(queue)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
     with open_queue(disk, mode="consume") as queue:
         assert drain(queue) == list(range(number))
 
@@ -134,7 +110,7 @@ def test_a_group_that_cannot_begin_says_so_and_begins_once_there_is_room(disk: P
     with open_queue(disk) as queue:
         number = fill(queue)
         next(disk.rglob(".reserve")).unlink()
-        other = fill_with_somebody_elses_file(disk)
+        other = take_all_room(disk)
         for _ in range(2):
             with pytest.raises(DiskFullError):
                 queue.get(timeout=0)
@@ -149,7 +125,7 @@ def test_a_queue_reopens_on_a_full_disk_and_drains(disk: Path, policy: FlushPoli
         queue.put(message(0))
         assert queue.get(timeout=0) == message(0)
         number = fill(queue, 1)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
     with open_queue(disk, policy) as queue:
         assert drain(queue) == list(range(1, number))
         assert queue.put(message(number)) == number
@@ -164,7 +140,7 @@ def test_a_queue_reopens_on_a_full_disk_after_a_kill(disk: Path) -> None:
             queue.put(message(number))
         assert [int(payload[:6]) for payload in queue.get_many(5)] == [0, 1, 2, 3, 4]
         number = fill(queue, 10)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
         (disk / "somebody-elses").open("r+b").write(b"%06d" % number)
         os.kill(os.getpid(), 9)
 
@@ -182,7 +158,7 @@ def test_a_disk_that_somebody_else_fills_stops_puts_at_the_end_of_a_data_file(di
         for number in range(10):
             queue.put(message(number))
         queue.get_many(3)
-        other = fill_with_somebody_elses_file(disk)
+        other = take_all_room(disk)
         refused = fill(queue, 10)
         assert refused > 200, "the data file was not reserved"
         assert queue.stats().next_offset == refused
@@ -205,7 +181,7 @@ def test_a_consumer_process_drains_while_the_producer_is_refused(disk: Path) -> 
         assert queue.get() == message(0)
     with open_queue(disk, mode="produce") as producer:
         number = fill(producer, 1)
-        fill_with_somebody_elses_file(disk)
+        take_all_room(disk)
 
         def work() -> None:
             with open_queue(disk, mode="consume") as consumer:

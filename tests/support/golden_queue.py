@@ -1,8 +1,10 @@
 """Makes the golden queue of the present format version: run once for each version, commit what it makes, never again.
 
 ``python tests/support/golden_queue.py tests/compat/v1`` leaves a queue with three data files (two sealed by rolling,
-one cut short as a killed process leaves it), batches, headers, an empty payload, two groups and acknowledgements out of
-order. ``tests/compat/test_golden_queues.py`` knows what must come out of it, whatever version reads it.
+one cut short as a killed process leaves it), batches, headers, an empty payload, two groups, acknowledgements out of
+order, and transactions: one that committed puts and acknowledgements, one that was prepared and committed, one that
+was prepared and aborted, one of acknowledgements only, and one that is prepared and not decided. ``tests/compat``
+knows what must come out of it, whatever version reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,22 @@ from pathlib import Path
 from holdfast import PersistentQueue
 
 DATA_FILE_BYTES = 16 * 1024
-MESSAGE_COUNT = 90
+PLAIN_COUNT = 90
+"""Messages that were put without a transaction."""
+
+MESSAGE_COUNT = PLAIN_COUNT + 3
+"""Those of committed transactions come behind."""
+
+ACKNOWLEDGED = 15
+"""Offset that was acknowledged together with two puts."""
+
+ACKNOWLEDGED_ALONE = 16
+"""Offset that was acknowledged by a prepared transaction without puts."""
+
+HELD = 17
+"""Offset that the undecided transaction holds; it puts one message."""
+
+COMMITTED_ID, ABORTED_ID, COMMITTED_ACKS_ID, UNDECIDED_ID = "committed", "aborted", "committed-acks", "undecided"
 
 
 def payload(offset: int) -> bytes:
@@ -22,19 +39,49 @@ def payload(offset: int) -> bytes:
     return b"" if offset == 7 else f"message {offset} ".encode() * (1 + offset * 7 % 60)
 
 
+def run_transactions(queue: PersistentQueue) -> None:
+    """Leave every trace that a transaction can leave."""
+    with queue.transaction() as transaction:
+        delivery = transaction.receive()
+        transaction.ack(delivery)
+        transaction.put(payload(PLAIN_COUNT), headers={"step": "2"})
+        transaction.put(payload(PLAIN_COUNT + 1))
+        assert delivery.offset == ACKNOWLEDGED
+    transaction = queue.begin()
+    transaction.put(payload(PLAIN_COUNT + 2))
+    transaction.prepare(COMMITTED_ID)
+    assert transaction.commit() == range(PLAIN_COUNT + 2, MESSAGE_COUNT)
+    transaction = queue.begin()
+    transaction.put(b"never to be seen")
+    transaction.prepare(ABORTED_ID)
+    transaction.abort()
+    for offset, transaction_id in ((ACKNOWLEDGED_ALONE, COMMITTED_ACKS_ID), (HELD, UNDECIDED_ID)):
+        transaction = queue.begin()
+        delivery = transaction.receive()
+        assert delivery.offset == offset
+        transaction.ack(delivery)
+        if transaction_id == UNDECIDED_ID:
+            transaction.put(payload(MESSAGE_COUNT))
+        transaction.prepare(transaction_id)
+        if transaction_id == COMMITTED_ACKS_ID:
+            transaction.commit()
+
+
 def main(path: Path) -> None:
     """Make the queue, and die without closing it."""
     queue = PersistentQueue(path, data_file_bytes=DATA_FILE_BYTES)
     queue.put(payload(0), headers={"tenant": "acme", "größe": "1"})
     queue.put_many([payload(offset) for offset in range(1, 20)])
-    for offset in range(20, MESSAGE_COUNT):
+    for offset in range(20, PLAIN_COUNT):
         queue.put(payload(offset))
     queue.groups.create("audit", start=10)
     assert queue.get_many(5) == [payload(offset) for offset in range(5)]
     deliveries = queue.receive_many(10)
     deliveries.ack([deliveries[2], deliveries[4]])  # offsets 7 and 9; 5, 6, 8 and 10 to 14 were delivered once
+    run_transactions(queue)
     for lock in path.rglob("*.lock"):
         lock.unlink()  # they say who made this, which is nobody's business
+    (path / "groups" / ".reserve").unlink()  # room, and nothing in it
     os._exit(0)
 
 

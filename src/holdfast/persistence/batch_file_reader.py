@@ -116,6 +116,16 @@ def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
         file.close()
 
 
+def check_batch_name(batch: BatchSummary, transaction_id: str) -> None:
+    """Raise CorruptionError where a prepared file has another name than the transaction in it."""
+    if batch.decision.id != transaction_id:
+        raise CorruptionError(
+            f"{batch.path} holds transaction {batch.decision.id}; give it the name of that one, or abort it",
+            path=str(batch.path),
+            position=batch.decision_position,
+        )
+
+
 def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield payload and encoded headers of every message in order, each checked.
 

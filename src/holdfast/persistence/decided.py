@@ -1,14 +1,15 @@
-"""The memory of decided transactions, ``prepared/decided``: who asks again by id is told what became of it.
+"""The memory of decided transactions: who asks again by id is told what became of it.
 
 A ring of fixed slots in one file, made as a whole before its first use, so that noting takes no room. The oldest is
 forgotten first; so is a slot that does not verify. Forgetting costs an answer, never a message. docs/format.md,
-"Decided transactions". One thread at a time.
+"Decided transactions".
 
 What is *not* promised: what was noted is durable only once :meth:`DecidedFile.sync` has returned.
 """
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,9 @@ class Decided:
 
 
 class DecidedFile:
-    """Notes what became of transactions, and answers by id or nonce. Nothing is made before the first note.
+    """Notes what became of transactions, and answers by id or nonce. Threads may share it.
+
+    Nothing is made before :meth:`reserve` or the first note.
 
     Parameters
     ----------
@@ -98,6 +101,7 @@ class DecidedFile:
     def __init__(self, storage: Storage, path: Path) -> None:
         self._storage = storage
         self._path = path
+        self._lock = threading.RLock()
         self._file: File | None = None
         self._poison = Poison("the memory of decided transactions", path)
         self._ring: dict[int, Decided] = {}  # by number, ascending: the latest answers
@@ -114,18 +118,21 @@ class DecidedFile:
 
     def find(self, transaction_id: str) -> Decided | None:
         """Return what became of the latest transaction of this id, or None where nothing is remembered."""
-        return self._ring.get(self._ids.get(transaction_id, -1))
+        with self._lock:
+            return self._ring.get(self._ids.get(transaction_id, -1))
 
     def find_nonce(self, nonce: bytes) -> Decided | None:
         """Return what became of one transaction, or None where nothing is remembered."""
-        return self._ring.get(self._numbers.get(nonce, -1))
+        with self._lock:
+            return self._ring.get(self._numbers.get(nonce, -1))
 
     def reserve(self) -> None:
         """See to it that noting takes no room; raises as :meth:`note`."""
-        self._poison.check()
-        if self._file is None:
-            with storage_errors("making the memory of decided transactions", self._path):
-                self._file = self._open()
+        with self._lock:
+            self._poison.check()
+            if self._file is None:
+                with storage_errors("making the memory of decided transactions", self._path):
+                    self._file = self._open()
 
     def note(self, transaction_id: str, nonce: bytes, verdict: int, offsets: range, timestamp_ns: int) -> None:
         """Note what became of a transaction in the place of the oldest; once noted, it is not noted again.
@@ -137,36 +144,38 @@ class DecidedFile:
         PoisonedError
             An earlier sync failed.
         """
-        self._poison.check()
-        known = self.find_nonce(nonce)
-        if known is not None and (known.id, known.verdict) == (transaction_id, verdict):
-            if known.number in self._unsure:  # read, and nobody knows whether from the disk: writing makes it dirty
-                self._write(known)
-                self._unsure.discard(known.number)
-            return
-        decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
-        self._write(decided)
-        self._ring[decided.number] = decided
-        self._numbers[nonce] = self._ids[transaction_id] = decided.number
-        self._next = decided.number + 1
-        oldest = self._ring.pop(decided.number - DECIDED_MAX, None)
-        if oldest is not None:
-            self._numbers.pop(oldest.nonce, None)
-            if self._ids.get(oldest.id) == oldest.number:
-                del self._ids[oldest.id]
+        with self._lock:
+            self._poison.check()
+            known = self.find_nonce(nonce)
+            if known is not None and (known.id, known.verdict) == (transaction_id, verdict):
+                if known.number in self._unsure:  # read, and nobody knows whether from the disk: writing makes it dirty
+                    self._write(known)
+                    self._unsure.discard(known.number)
+                return
+            decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
+            self._write(decided)
+            self._ring[decided.number] = decided
+            self._numbers[nonce] = self._ids[transaction_id] = decided.number
+            self._next = decided.number + 1
+            oldest = self._ring.pop(decided.number - DECIDED_MAX, None)
+            if oldest is not None:
+                self._numbers.pop(oldest.nonce, None)
+                if self._ids.get(oldest.id) == oldest.number:
+                    del self._ids[oldest.id]
 
     def sync(self) -> None:
         """Put on the disk what was noted; raises StorageError, and then nothing more can be noted here."""
-        self._poison.check()
-        if self._file is None or self._is_synced:
-            return
-        self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
-        try:
-            with storage_errors("syncing decided transactions", self._path):
-                self._file.sync()
-        except BaseException as error:
-            self._poison.set(error)
-            raise
+        with self._lock:
+            self._poison.check()
+            if self._file is None or self._is_synced:
+                return
+            self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
+            try:
+                with storage_errors("syncing decided transactions", self._path):
+                    self._file.sync()
+            except BaseException as error:
+                self._poison.set(error)
+                raise
 
     def close(self) -> None:
         """Sync, where nothing failed before, and let go of the file."""

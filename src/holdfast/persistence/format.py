@@ -65,7 +65,7 @@ KIND_SEAL = 0x10
 KIND_MARK = 0x11
 KIND_DECISION = 0x12
 KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_DECISION})
-"""0x13 to 0x1F are kept for gap and carried state."""
+"""0x13 to 0x1F are kept."""
 
 FLAG_FIRST = 0x0001
 FLAG_LAST = 0x0002
@@ -164,6 +164,19 @@ DECIDED_ID_BYTES_MAX = 100
 DECIDED_COMMITTED = 1
 DECIDED_ABORTED = 2
 
+# -- Mailboxes: answers to requests ----------------------------------------------------------------------------------
+
+ANSWER_SLOT = struct.Struct("<IBBHQQQ480s")
+"""CRC-32C of what follows, verdict, zero, size of the text, number of the request, first offset, count, text."""
+ANSWER_SLOTS = 64
+"""Requests of one mailbox that may wait at once: each answer stands in the slot of its number modulo this."""
+ANSWERS_START = 512
+"""The first slot; the note of who holds the mailbox's lock stands before it."""
+ANSWER_DONE = 1
+ANSWER_ERROR = 2
+ANSWER_NO_ROOM = 3
+"""Not an end: the queue is bounded, and the request waits for room."""
+
 # -- write.mark ------------------------------------------------------------------------------------------------------
 
 WRITE_MARK = struct.Struct("<8sHH16s16sQQIIIIIQ")
@@ -187,3 +200,4 @@ assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
 assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
 assert DECIDED_SLOT.size == 160
+assert ANSWER_SLOT.size == 512 and ANSWERS_START % ANSWER_SLOT.size == 0, "answers never straddle a sector"

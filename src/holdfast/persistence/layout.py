@@ -9,7 +9,8 @@
       groups/default/group.json  read.lock  0000000007.position
       spare/                                          emptied data files, and the next one while it is being made
       prepared/<transaction id>.batch                 puts of transactions that are not decided
-      prepared/decided                                the latest transactions that were
+      prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
+      prepared/decided, groups/<name>/decided         the latest transactions that were decided
       requests/                                       what other processes ask of the owner
 """
 
@@ -154,8 +155,12 @@ def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
 
 
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
-    """Return the generations of a group's position files, oldest first."""
-    matches = map(_POSITION_FILE.fullmatch, storage.list(group_directory))
+    """Return the generations of a group's position files, oldest first; none where the group has not begun."""
+    try:
+        names = storage.list(group_directory)
+    except FileNotFoundError:
+        return []
+    matches = map(_POSITION_FILE.fullmatch, names)
     return sorted(int(match[1]) for match in matches if match)
 
 

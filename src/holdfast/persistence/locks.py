@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +24,23 @@ from holdfast.persistence.storage import File, Storage
 
 _NOTE_BYTES = 512
 _POLL_SECONDS = 0.01
+_WAITING = struct.Struct("<Q")
+"""When somebody last found a visitor here, in nanoseconds since the epoch; stands behind the note."""
+
+VISIT_SECONDS_MAX = 10.0
+"""How long a visitor is waited for: by far longer than it takes one to see that it should leave."""
+
+_WAITING_NS = 500_000_000
+"""How long visitors keep away once somebody has said that it waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """What a lock file says of its owner: process id and host."""
+    """What a lock file says of its owner: process id, host, and whether it is there for a moment only."""
 
     pid: int | None = None
     host: str | None = None
+    is_visitor: bool = False
 
 
 class SideLock:
@@ -77,6 +87,7 @@ def acquire(
     what: str,
     guard: Callable[[], AbstractContextManager[None]] = nullcontext,
     begin: Callable[[SideLock], object] = lambda _: None,
+    is_visitor: bool = False,
 ) -> SideLock:
     """Take the lock at ``path``.
 
@@ -90,6 +101,8 @@ def acquire(
         Makes a context in which to try. Where everybody uses the same, a locked file already says who has it.
     begin : callable
         Called with the lock inside that context: what the others must find done where they find it locked.
+    is_visitor : bool
+        Whether it is taken for a moment only. Who is none waits for a visitor to leave, whatever ``timeout`` says.
 
     Raises
     ------
@@ -98,15 +111,19 @@ def acquire(
     LockTimeoutError
         It still does after ``timeout`` seconds.
     """
-    deadline = clock.monotonic() + timeout
+    started = clock.monotonic()
     while True:
         with guard():
-            lock = try_acquire(storage, path)
+            lock = try_acquire(storage, path, is_visitor=is_visitor)
             if lock is not None:
                 begin(lock)
                 return lock
             owner = read_owner(storage, path)
-        if clock.monotonic() >= deadline:
+        patience = timeout
+        if owner.is_visitor and not is_visitor:
+            patience = max(timeout, VISIT_SECONDS_MAX)
+            _say_waiting(storage, path, clock)
+        if clock.monotonic() >= started + patience:
             break
         time.sleep(_POLL_SECONDS)
     who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
@@ -120,7 +137,7 @@ def acquire(
     )
 
 
-def try_acquire(storage: Storage, path: Path) -> SideLock | None:
+def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
     """Take the lock at ``path`` if it is free, and write who has it."""
     with _gate:
         file = storage.open(path, create=True)
@@ -129,7 +146,9 @@ def try_acquire(storage: Storage, path: Path) -> SideLock | None:
         if not file.try_lock():
             lock.release()
             return None
-        note = {"pid": os.getpid(), "host": socket.gethostname()}
+        note: dict[str, object] = {"pid": os.getpid(), "host": socket.gethostname()}
+        if is_visitor:
+            note["visitor"] = True
         file.write_at((json.dumps(note).encode().ljust(_NOTE_BYTES),), 0)
     except BaseException:
         lock.release()
@@ -145,8 +164,48 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
         return LockOwner()
     try:
         note = json.loads(file.read_at(_NOTE_BYTES, 0))
-        return LockOwner(int(note["pid"]), str(note["host"]))
+        return LockOwner(int(note["pid"]), str(note["host"]), bool(note.get("visitor", False)))
     except (OSError, ValueError, KeyError, TypeError):
         return LockOwner()
     finally:
         file.close()
+
+
+# -- Visitors --------------------------------------------------------------------------------------------------------
+
+
+def _say_waiting(storage: Storage, path: Path, clock: Clock) -> None:
+    """Ask a visitor to leave. Where that cannot be written, it leaves when it has no more to do."""
+    with suppress(OSError):
+        file = storage.open(path)
+        try:
+            file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
+        finally:
+            file.close()
+
+
+def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
+    """Whether somebody who comes to stay waits for the lock at ``path``, or has just come."""
+    try:
+        file = storage.open(path, writable=False)
+    except OSError:
+        return False
+    try:
+        data = file.read_at(_WAITING.size, _NOTE_BYTES)
+    finally:
+        file.close()
+    return len(data) == _WAITING.size and abs(clock.time_ns() - _WAITING.unpack(data)[0]) < _WAITING_NS
+
+
+def is_free(storage: Storage, path: Path) -> bool:
+    """Whether nobody holds the lock at ``path``. Look under the guard that everybody uses: it is taken meanwhile."""
+    with _gate:
+        try:
+            file = storage.open(path)
+        except FileNotFoundError:
+            return True
+        lock = SideLock(file, path)
+    try:
+        return file.try_lock()
+    finally:
+        lock.release()

@@ -74,6 +74,8 @@ def recover_log(
             name = names[-1]
             tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
             files.resize(name.sequence, tail.position)
+            if tail.file is None:  # it may have got its name from a process that was killed before that was durable
+                storage.sync_directory(directory.data)
         else:
             tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
         tail, report = _miss_last_file(tail, report, mark, directory.data)

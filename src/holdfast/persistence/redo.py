@@ -8,11 +8,11 @@ lock, so whoever owns a group has either come after this, or has found nothing t
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, StorageError
+from holdfast.errors import HoldfastError, QueueLockedError, StorageError
 from holdfast.persistence.batch_file_reader import read_summary
 from holdfast.persistence.decided import COMMITTED, DecidedFile
 from holdfast.persistence.decision import Acknowledged, Decision, Participant
@@ -23,6 +23,7 @@ from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_f
 from holdfast.persistence.open_decisions import OpenDecisions
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.requests import finish_committed
 from holdfast.persistence.storage import Storage
 from holdfast.persistence.vote import outcome_changes
 
@@ -33,23 +34,40 @@ OWN = "."
 def redo_decisions(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: OpenDecisions
 ) -> None:
-    """Do what open decisions say, durably, and end those that need no more."""
+    """Do what open decisions say, durably, and end those that need no more.
+
+    What a killed process has prepared, or has aborted and removed, is made durable before anybody acts upon it.
+    """
+    if directory.prepared.name in storage.list(directory.root):
+        storage.sync_directory(directory.prepared)
     for decision in decisions:
+        for each in decision.acknowledged:
+            if _is_same_group(storage, directory, each) and not visit_group(
+                storage, directory, queue_id, clock, each.group, partial(_finish, each)
+            ):
+                raise _still_owned(directory, each.group)
         done = all(
-            visit_group(storage, directory, queue_id, clock, each.group, partial(_finish, each))
-            for each in decision.acknowledged
-            if _is_same_group(storage, directory, each)
-        )
-        done &= all(
             visit_group(storage, directory, queue_id, clock, each.group, partial(_settle, decision.nonce))
             for each in decision.participants
             if each.path == OWN
         )
         _remember(storage, directory, decision)
-        _remove_waiting_file(storage, directory, queue_id, decision)
+        if not finish_committed(storage, directory, decision):
+            _remove_waiting_file(storage, directory, queue_id, decision)
         if done:
             watch(storage, directory, decisions, decision)
     decisions.end()
+
+
+def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
+    """Return the error for a group whose owner has not noted what it decided, and is on its way out."""
+    return QueueLockedError(
+        f"group {group!r} of {directory.root} has not noted all that was decided, and is owned by a handle that is "
+        "being closed; try again once it is",
+        path=str(directory.group(group)),
+        pid=None,
+        host=None,
+    )
 
 
 def watch(storage: Storage, directory: QueueDirectory, decisions: OpenDecisions, decision: Decision) -> None:
@@ -111,9 +129,10 @@ def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: 
 # -- Other queues ----------------------------------------------------------------------------------------------------
 
 
-def relative_path(target: Path, root: Path) -> str:
-    """Return how ``target`` is found from ``root``: queues that are moved together find each other again."""
-    return os.path.relpath(os.path.realpath(target), os.path.realpath(root))
+@cache
+def relative_path(target: str, root: str) -> str:
+    """Return how ``target`` is found from ``root``, both real paths: queues that are moved together stay together."""
+    return os.path.relpath(target, root)
 
 
 def other_root(root: Path, participant: Participant) -> Path:

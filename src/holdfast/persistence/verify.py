@@ -41,6 +41,7 @@ from holdfast.persistence.recovery import count_unreadable, missing_last_file
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
 from holdfast.persistence.storage import File, OsStorage, Storage, storage_error
 from holdfast.persistence.tail_scan import scan_tail
+from holdfast.persistence.verify_prepared import verify_prepared
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
 
 _LOOKS = 3
@@ -123,6 +124,9 @@ class _Verification:
         if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
             self._check_end(files, finished_end)
         self._check_groups(files)
+        damage, notes = verify_prepared(self._storage, self._directory, self._queue_id)
+        self._damage += damage
+        self._notes += notes
         findings = [found for _, found in files]
         recovered_count = sum(found.recovered_count for found in findings)
         if recovered_count:

@@ -37,7 +37,7 @@ class WriteMark:
     synced, synced_count : int
         The same for what is on the disk.
     redo : int
-        Decisions before this position are not open any more.
+        Decisions before this position are not open any more; 0 where an adopted file is the last one and has some.
     timestamp_ns : int
         Latest timestamp given to a message.
     synced_only : bool

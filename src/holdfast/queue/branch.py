@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.decision import Acknowledged, Decision, Participant, Run
@@ -24,6 +24,7 @@ from holdfast.queue.arguments import as_bytes, too_large
 from holdfast.queue.books import runs_of
 from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.sides import Sides
+from holdfast.queue.submit_side import SubmitSide
 
 logger = logging.getLogger("holdfast")
 
@@ -62,6 +63,7 @@ class Branch:
         self._headers: dict[int, bytes] = {}
         self._size_bytes = 0
         self._writer: BatchFileWriter | None = None
+        self._is_streaming = False
         self._received: dict[int, Delivery] = {}
         self._taken_over: set[int] = set()
         self.acked: dict[int, Delivery] = {}
@@ -88,6 +90,8 @@ class Branch:
 
     def put(self, payload: bytes, headers: Mapping[str, str] | None) -> None:
         """Add one message."""
+        if not self._payloads:  # once is enough, and this is the hot path
+            self.sides.require_putting()
         if type(payload) is not bytes:
             payload = as_bytes(payload)
         size = len(payload)
@@ -98,32 +102,51 @@ class Branch:
         self._payloads.append(payload)
         self._size_bytes += size
         if self._size_bytes > self._spill_bytes:
-            self._spill()
+            self._spill_after(1, size)
 
     def put_many(self, payloads: Iterable[bytes]) -> None:
         """Add messages, all or, where one cannot be, none."""
         if isinstance(payloads, bytes | bytearray | memoryview | str):
             raise TypeError("put_many takes several payloads; put takes one")
+        self.sides.require_putting()
         batch = [payload if type(payload) is bytes else as_bytes(payload) for payload in payloads]
         largest = max(batch, key=len, default=b"")
         if len(largest) > self._record_bytes_max:
             raise too_large(largest, self._record_bytes_max)
+        size = sum(map(len, batch))
         self._payloads += batch
-        self._size_bytes += sum(map(len, batch))
+        self._size_bytes += size
         if self._size_bytes > self._spill_bytes:
-            self._spill()
+            self._spill_after(len(batch), size)
 
     def put_stream(self, chunks: Iterable[Any], headers: Mapping[str, str] | None, max_bytes: int | None) -> int:
         """Add one message that comes in pieces; return its size."""
         stored = b"" if headers is None else encode_headers(headers)
         writer = self._spill()
         bound = self._record_bytes_max if max_bytes is None else max_bytes
-        return writer.add_stream(chunks, stored, self.sides.clock.time_ns(), max_bytes=bound)
+        self._is_streaming = True
+        try:
+            return writer.add_stream(chunks, stored, self.sides.clock.time_ns(), max_bytes=bound)
+        finally:
+            self._is_streaming = False
+
+    def _spill_after(self, count: int, size: int) -> None:
+        """Spill; where that fails, the last ``count`` messages, of ``size`` bytes, were never put."""
+        try:
+            self._spill()
+        except BaseException:
+            if self._payloads:  # else they have come to be in the file
+                del self._payloads[len(self._payloads) - count :]
+                self._headers.pop(len(self._payloads), None)
+                self._size_bytes -= size
+            raise
 
     def _spill(self) -> BatchFileWriter:
         """Move what was put so far into a file, so that memory stays bounded."""
+        if self._is_streaming:
+            raise UsageError("whoever yields the pieces for put_stream cannot put into or commit that transaction")
         if self._writer is None:
-            self._writer = self.sides.require_batches().stage(self._nonce)
+            self._writer = self.sides.require_staging().stage(self._nonce)
         if self._payloads:
             self._writer.add_many(self._payloads, self._headers, self.sides.clock.time_ns())
             self._payloads, self._headers, self._size_bytes = [], {}, 0
@@ -178,11 +201,18 @@ class Branch:
             with suppress(HoldfastError):  # the next opening removes it
                 writer.discard()
 
+    def forget(self) -> None:
+        """In a forked child: close the copy of the handle, and leave the file to the parent."""
+        self._payloads, self._headers, self._size_bytes = [], {}, 0
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
     # -- Committing on its own ---------------------------------------------------------------------------------------
 
     def wait_for_room(self, timeout: float | None) -> None:
         """Return once a bounded queue has room for the puts, counting what the acknowledgements free."""
-        if self.put_count:
+        if self.put_count and self.sides.submit_side is None:  # there the owner waits, or refuses
             size = self._size_bytes if self._writer is None else self._writer.end
             count = max(0, self.put_count - len(self.acked))
             self.sides.require_write_side().wait_for_room(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
@@ -195,9 +225,20 @@ class Branch:
             end = self.sides.next_offset()
             return range(end, end)
         if self._writer is None and not self.acked:
-            return self.sides.require_write_side().put_many(self._payloads, timeout, self._headers)
+            return self.sides.require_putting().put_many(self._payloads, timeout, self._headers)
+        if self.sides.submit_side is not None:
+            return self._submit(self.sides.submit_side, timeout)
         self.wait_for_room(timeout)
         return self.decide(Decision(transaction_id, self._nonce, self.put_count, self.sides.clock.time_ns()))
+
+    def _submit(self, side: SubmitSide, timeout: float | None) -> range:
+        """Have what was spilled into a file committed by the owner."""
+        writer, self._writer = self._spill(), None  # whatever comes of it, it cannot be asked for again
+        try:
+            return side.submit(writer, timeout)
+        except BaseException:
+            self._writer = writer
+            raise
 
     def decide(self, decision: Decision) -> range:
         """Put the batch with its decision into the log, synced; then do what follows from it in this queue."""
@@ -211,7 +252,7 @@ class Branch:
             self._spill()
             summary = self._writer.finish(decision)
             self._writer.close()
-            offsets = sides.require_batches().commit(summary)
+            offsets = sides.require_batches().commit(summary, is_new=True)
             self._writer = None
         self._follow(acked)
         if not decision.participants:
@@ -228,6 +269,9 @@ class Branch:
             side.ack(acked, self._holder, is_decided=True)
             self.witnesses.append(side.flush)
         except HoldfastError as error:
+            for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
+                self._received.pop(each.offset, None)
+            self.acked = {}
             self.witnesses.append(_never)
             logger.error("committed, and not noted yet; the next opening of %s does: %s", self.sides.path, error)
 
@@ -260,7 +304,7 @@ class Branch:
             self.has_voted = True
             voters = (Participant(OWN, sides.queue_id, sides.group.name),)
         if stages:
-            batches = sides.require_batches()
+            batches = sides.require_staging()
             decision = Decision(
                 transaction_id,
                 self._nonce,
@@ -290,7 +334,7 @@ class Branch:
 
     def abort_prepared(self) -> None:
         """Let go of what was prepared, durably."""
-        if self._staged is not None:
+        if self._staged is not None and self.sides.submit_side is None:
             self.sides.require_batches().drop(self._staged.path)
             self.sides.require_batches().sync()
             self._staged = None

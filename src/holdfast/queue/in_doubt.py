@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from holdfast.errors import (
+    ClosedError,
     CorruptionError,
     HoldfastError,
     QueueLockedError,
+    ShutDown,
     TransactionNotFoundError,
     TransactionStateError,
+    UsageError,
 )
-from holdfast.persistence.decided import ABORTED, COMMITTED, Decided, DecidedFile
+from holdfast.persistence.decided import ABORTED, COMMITTED, Decided
 from holdfast.persistence.decision import Participant
 from holdfast.persistence.group_files import groups_locked
 from holdfast.persistence.group_visit import is_group_free, visit_group
@@ -31,6 +34,7 @@ from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.redo import other_root
 from holdfast.persistence.storage import storage_errors
 from holdfast.persistence.vote import Vote, outcome_changes
+from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.prepared_transactions import Found, PreparedTransaction, find_batch, find_prepared, find_transaction
 from holdfast.queue.sides import Sides
@@ -57,7 +61,8 @@ class InDoubt:
         self._ask = ask
         self._deciding: set[str] = set()
         self._turn = threading.Condition()
-        self._group_decided: DecidedFile | None = None
+        self._memory = DecidedMemory(sides)
+        self._is_closed = False
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
@@ -93,27 +98,33 @@ class InDoubt:
         """
         sides = self._sides
         votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
-        taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
+        with storage_errors("looking for prepared transactions", sides.path):
+            taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
         if transaction_id in taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",
                 transaction=transaction_id,
                 state="prepared",
             )
-        (sides.require_batches().decided if puts else self._votes_memory()).reserve()
+        self._memory.reserve(puts=puts)
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
-    def commit(self, transaction_id: str, *, force: bool = False) -> range:
-        """Commit a prepared transaction; return the offsets of its puts. Again: the same, and nothing happens."""
-        with self._deciding_alone(transaction_id):
-            found = self._find(transaction_id, COMMITTED, force=force)
-            return found.offsets if isinstance(found, Decided) else self._commit(found)
+    def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
+        """Commit a prepared transaction; return the offsets of its puts. Again: the same, and nothing happens.
 
-    def abort(self, transaction_id: str, *, force: bool = False) -> None:
-        """Abort a prepared transaction. Again: nothing happens."""
+        ``nonce``: that one, and none that has its id by now.
+        """
+        self._check_may_decide()
         with self._deciding_alone(transaction_id):
-            found = self._find(transaction_id, ABORTED, force=force)
+            found = self._find(transaction_id, COMMITTED, nonce, force=force)
+            return found.offsets if isinstance(found, Decided) else self._commit(found, is_asked=True)
+
+    def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
+        """Abort a prepared transaction. Again: nothing happens. ``nonce`` as for :meth:`commit`."""
+        self._check_may_decide()
+        with self._deciding_alone(transaction_id):
+            found = self._find(transaction_id, ABORTED, nonce, force=force)
             if not isinstance(found, Decided):
                 self._abort(found)
 
@@ -130,16 +141,18 @@ class InDoubt:
                 self._deciding.discard(transaction_id)
                 self._turn.notify_all()
 
-    def _find(self, transaction_id: str, verdict: int, *, force: bool) -> Found | Decided:
+    def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
         """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
         with storage_errors("looking for a prepared transaction", self._sides.path):
             found = find_transaction(self._sides, transaction_id)
+        if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
+            found = None
         if found is not None and (found.decider is None or force):
             self._check_locks(found)
             return found
         if found is not None and not self._resolve(found):
             raise self._decided_elsewhere(found)
-        decided = self._decided(transaction_id)
+        decided = self._memory.find(transaction_id, nonce)
         if decided is None:
             raise TransactionNotFoundError(
                 f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and none of that id was decided "
@@ -185,7 +198,8 @@ class InDoubt:
             host=owner.host,
         )
 
-    def _commit(self, found: Found) -> range:
+    def _commit(self, found: Found, *, is_asked: bool) -> range:
+        """Commit what this handle may; remember it where it was asked for by its id."""
         sides, batch = self._sides, found.batch
         if found.damage:
             raise CorruptionError(
@@ -202,8 +216,8 @@ class InDoubt:
         witnesses: list[Witness] = [sides.require_batches().sync]
         try:
             self._settle_votes(found, is_committed=True, is_durable=False)
-            if batch.decision.is_remembered:
-                sides.require_batches().remember(batch.decision, offsets)
+            if is_asked:
+                self._memory.note_batch(batch.decision, offsets)
         except HoldfastError as error:
             logger.error("%s is committed, and the next opening of %s does the rest: %s", found.id, sides.path, error)
             return offsets
@@ -220,6 +234,9 @@ class InDoubt:
             self._remember_votes(found, ABORTED)
         self._settle_votes(found, is_committed=False, is_durable=True)
 
+    def _remember_votes(self, found: Found, verdict: int) -> None:
+        self._memory.note_votes((group for group, _ in found.votes), found.id, found.nonce, verdict)
+
     def _settle_votes(self, found: Found, *, is_committed: bool, is_durable: bool) -> None:
         sides = self._sides
         for group, vote in found.votes:
@@ -232,26 +249,6 @@ class InDoubt:
                 if not done:
                     raise self._locked(found, group)
 
-    # -- The memory of what was decided ------------------------------------------------------------------------------
-
-    def _decided(self, transaction_id: str) -> Decided | None:
-        batches = self._sides.batches
-        decided = batches.decided.find(transaction_id) if batches is not None else None
-        return decided or self._votes_memory().find(transaction_id)
-
-    def _votes_memory(self) -> DecidedFile:
-        """Return the memory of transactions that only acknowledged: it is in the group's directory, and its owner's."""
-        if self._group_decided is None:
-            sides = self._sides
-            self._group_decided = DecidedFile(sides.storage, sides.directory.group(sides.group.name) / "decided")
-        return self._group_decided
-
-    def _remember_votes(self, found: Found, verdict: int) -> None:
-        if found.decider is None:
-            memory = self._votes_memory()
-            memory.note(found.id, found.nonce, verdict, range(0), self._sides.clock.time_ns())
-            memory.sync()
-
     # -- What another queue decides ----------------------------------------------------------------------------------
 
     def resolve(self) -> None:
@@ -260,7 +257,7 @@ class InDoubt:
             try:
                 with self._deciding_alone(found.id):
                     self._resolve(found)
-            except HoldfastError as error:
+            except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
 
     def _resolve(self, found: Found) -> bool:
@@ -274,7 +271,7 @@ class InDoubt:
             return False
         verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
         if verdict is Verdict.COMMITTED and found.batch is not None:
-            self._commit(found)
+            self._commit(found, is_asked=False)
         elif verdict is Verdict.COMMITTED:
             self._settle_votes(found, is_committed=True, is_durable=True)
         elif verdict is Verdict.ABORTED:
@@ -283,13 +280,13 @@ class InDoubt:
 
     def _own_verdict(self, found: Found) -> Verdict:
         """Return what became of a transaction that this queue's own log decides."""
-        coordinator = self._sides.coordinator
-        verdict = coordinator.verdict(found.nonce) if coordinator is not None else Verdict.ABORTED
-        if (
-            verdict is Verdict.ABORTED and find_batch(self._sides, found.id) is not None
-        ):  # looked for once nobody prepares it
-            return Verdict.IN_DOUBT
-        return verdict
+        assert found.coordinator is not None
+        own = self._sides.coordinator
+        verdict = own.verdict(found.nonce) if own is not None else self._ask(found.coordinator, found.nonce)
+        if verdict is not Verdict.ABORTED:
+            return verdict
+        waits = find_batch(self._sides, found.id) is not None  # looked for once nobody prepares or commits it
+        return Verdict.IN_DOUBT if waits else verdict
 
     def _abort_quietly(self, found: Found) -> None:
         """Abort what nobody asks for by its id."""
@@ -302,9 +299,19 @@ class InDoubt:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of what is held."""
-        if self._group_decided is not None:
-            self._group_decided.close()
+        """Let go of what is held, and decide nothing more."""
+        self._is_closed = True
+        self._memory.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copy of the handle."""
+        self._memory.forget()
+
+    def _check_may_decide(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
+        if self._sides.look_side is not None:
+            raise UsageError("this handle owns no side of the queue, so it decides nothing; open it with another mode")
 
 
 def _outcome(vote: Vote, *, is_committed: bool) -> Callable[[GroupProgress], list[Change]]:

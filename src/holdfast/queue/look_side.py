@@ -51,8 +51,12 @@ class LookSide:
     def peek(self, count_max: int) -> list[Message]:
         """Return up to ``count_max`` messages that the group has not finished, in offset order.
 
-        Those that a consumer holds just now are among them. Messages consumed while this looks are left out.
+        Those that a consumer has in hand just now are among them; those that a prepared transaction holds, and messages
+        consumed while this looks, are left out.
         """
+        return self._look(count_max, with_held=False)
+
+    def _look(self, count_max: int, *, with_held: bool) -> list[Message]:
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
             end = self._source.end
@@ -62,7 +66,9 @@ class LookSide:
                 reader.seek(progress.floor, progress.hint)
                 while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
                     for offset, timestamp, headers, payload, _, _ in records:
-                        if not progress.is_finished(offset) and len(found) < count_max:
+                        if progress.is_finished(offset) or len(found) == count_max:
+                            continue
+                        if with_held or not progress.is_held(offset):
                             count = progress.deliveries.get(offset, 0)
                             found.append(Message(payload, offset, timestamp, decode_headers(headers), count))
             finally:
@@ -78,9 +84,16 @@ class LookSide:
 
     @property
     def depth(self) -> int:
-        """Messages the group has not finished."""
+        """Messages the group has not finished, those included that a prepared transaction holds."""
         with self._lock, storage_errors("looking", self._files.directory):
             return max(0, self._source.end[2] - self._refresh().finished_count)
+
+    @property
+    def ready_count(self) -> int:
+        """Messages the group has not finished and no prepared transaction holds."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            progress = self._refresh()
+            return max(0, self._source.end[2] - progress.finished_count - progress.held_count)
 
     @property
     def lost_count(self) -> int:
@@ -94,7 +107,7 @@ class LookSide:
 
     def oldest_timestamp_ns(self) -> int | None:
         """Return when the oldest unfinished message was put; None where there is none."""
-        oldest = self.peek(1)
+        oldest = self._look(1, with_held=True)
         return oldest[0].timestamp_ns if oldest else None
 
     def close(self) -> None:

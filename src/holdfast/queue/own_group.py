@@ -53,6 +53,7 @@ class OwnGroup:
         self._files = files
         self.name = name
         self._is_new = is_new
+        self._opened: GroupInfo | None = None
 
     def find(self) -> GroupInfo | None:
         """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
@@ -85,6 +86,7 @@ class OwnGroup:
         """Return what notes the group's progress from here on, the progress, and the damage it was read past."""
         if group.damage:
             group = repair_group(self._storage, self._directory, group, self._files)
+        self._opened = group
         reader = progress_reader(self._storage, self._directory, self._queue_id, group)
         progress = reader.refresh()
         positions = PositionFileWriter(
@@ -109,5 +111,5 @@ class OwnGroup:
         return reader, group is not None
 
     def require(self) -> GroupInfo:
-        """Return the group, which has begun."""
-        return require_group(self._storage, self._directory, self.name)
+        """Return the group, which has begun; while this handle owns it, it stays the same one."""
+        return self._opened or require_group(self._storage, self._directory, self.name)

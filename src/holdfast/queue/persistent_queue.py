@@ -19,9 +19,11 @@ from holdfast.queue import fork
 from holdfast.queue.arguments import as_bytes, check_count, check_sizes, too_large, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
+from holdfast.queue.options import Options, check_options
 from holdfast.queue.read_side import ReadSide
-from holdfast.queue.sides import Options, Sides, check_options
+from holdfast.queue.sides import Sides
 from holdfast.queue.stats import QueueStats, gather_stats
+from holdfast.queue.submit_side import SubmitSide
 from holdfast.queue.task_count import TaskCount
 from holdfast.queue.transactional import Transactional
 from holdfast.queue.write_side import WriteSide
@@ -37,8 +39,9 @@ class PersistentQueue(Transactional):
     ----------
     path : str or path-like
         The queue's directory; made where it does not exist and the mode writes. Its last part is the queue's name.
-    mode : "both", "produce", "consume" or "look"
-        Which sides to own.
+    mode : "both", "produce", "consume", "look" or "submit"
+        Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through whoever owns the
+        write side, in whichever process that is.
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
@@ -104,12 +107,12 @@ class PersistentQueue(Transactional):
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self.sides = sides = Sides(self._storage, self._clock, self.path, options)
-        self._write_side: WriteSide | None = sides.write_side
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"
         sides.bound(maxsize, max_bytes)
         self._open_transactions()
+        self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
         opened_depth, opened_end = sides.depth(), sides.next_offset()
         self._tasks = TaskCount(lambda: opened_depth + sides.next_offset() - opened_end)
         self.groups = Groups(
@@ -289,7 +292,8 @@ class PersistentQueue(Transactional):
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
         self._check_open()
-        return self._read_side.ready_count if self._read_side is not None else self.sides.depth()
+        reader = self._read_side or self._look_side
+        return reader.ready_count if reader is not None else self.sides.depth()
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
@@ -368,6 +372,7 @@ class PersistentQueue(Transactional):
     def forget_after_fork(self) -> None:
         """In a forked child: close the copies of the handles; every later call raises ForkedError."""
         self._state = "forked"
+        self._forget_transactions()
         self.sides.forget()
 
     def _check_open(self) -> None:
@@ -379,9 +384,9 @@ class PersistentQueue(Transactional):
         if self._state == "forked":
             raise fork.forked_error()
 
-    def _require_write_side(self) -> WriteSide:
+    def _require_write_side(self) -> WriteSide | SubmitSide:
         self._check_open()
-        return self.sides.require_write_side()
+        return self.sides.require_putting()
 
     def _require_read_side(self) -> ReadSide:
         self._check_open()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.batch_file_reader import BatchSummary, read_summary
+from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary
 from holdfast.persistence.decision import Participant
 from holdfast.persistence.group_files import list_groups, progress_reader
 from holdfast.persistence.layout import is_missing, list_batch_files
@@ -127,11 +127,13 @@ def find_batch(sides: Sides, transaction_id: str) -> BatchSummary | None:
     """Return what waits under an id; None where nothing does."""
     path = sides.directory.batch_file(transaction_id)
     try:
-        return read_summary(sides.storage, path, sides.queue_id)
+        batch = read_summary(sides.storage, path, sides.queue_id)
     except OSError as error:
         if is_missing(error):
             return None
         raise storage_error(error, "reading a prepared transaction", path) from error
+    check_batch_name(batch, transaction_id)
+    return batch
 
 
 def _votes(sides: Sides, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:

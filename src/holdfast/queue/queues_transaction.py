@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import CommitUnknownError, ConfigError, HoldfastError, PoisonedError, UsageError
+from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError, UsageError
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
 from holdfast.queue.delivery import Delivery
@@ -95,8 +95,7 @@ class QueuesTransaction(TransactionBase):
     def ack(self, queue: PersistentQueue, items: Delivery | Sequence[Delivery]) -> None:
         """Finish messages of a queue when the transaction commits. Raises as :meth:`Transaction.ack`."""
         self._check("ack")
-        with self._lock:
-            self._branch(queue).ack(check_deliveries(items))
+        self._ack(self._branch(queue), check_deliveries(items))
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         if is_clean and self.state is State.OPEN:
@@ -113,14 +112,17 @@ class QueuesTransaction(TransactionBase):
         ------
         TransactionStateError
             It was aborted, or its time ran out.
-        queue.Full, StaleReceiptError, DiskFullError, StorageError
-            Nothing has happened.
+        queue.Full
+            A bounded queue has no room; the transaction stays open.
+        StaleReceiptError, DiskFullError, StorageError
+            Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
             Nobody knows: the others stay in doubt until the queue that decides is reopened.
 
         Notes
         -----
-        Durability: power loss, whatever the flush policies. Cost: docs/transactions.md, "What it costs".
+        Durability: power loss, whatever the flush policies; where only one queue has work, as
+        :meth:`Transaction.commit`. Cost: docs/transactions.md, "What it costs".
         """
         with self._lock:
             self._check("commit")
@@ -140,9 +142,9 @@ class QueuesTransaction(TransactionBase):
     def _commit_together(self, working: Sequence[Branch], timeout: float) -> dict[Branch, range]:
         try:
             return commit_together(working, self._nonce, timeout)
-        except (CommitUnknownError, PoisonedError):
+        except (CommitUnknownError, PoisonedError, Full):
             raise
-        except HoldfastError as error:  # what was prepared has been let go of: there is nothing to try again with
+        except Exception as error:  # what was prepared has been let go of: there is nothing to try again with
             self._end("failure", f"commit failed: {error}")
             raise
 

@@ -177,6 +177,8 @@ class ReadSide:
         if not deliveries:
             return
         deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
+        if holder is None:
+            self.deadlines.expire_due()  # a transaction whose time is over holds nothing
         with self._take_lock:
             records = self._receipts(deliveries, holder)
             assert self._books is not None
@@ -192,6 +194,8 @@ class ReadSide:
         if not deliveries:
             return
         deliveries = list(dict.fromkeys(deliveries))
+        if holder is None:
+            self.deadlines.expire_due()
         with self._take_lock:
             records = self._receipts(deliveries, holder)
             try:
@@ -205,6 +209,7 @@ class ReadSide:
 
     def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
         """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
+        self.deadlines.expire_due()
         with self._take_lock:
             self._receipts(deliveries, None)
             for delivery in deliveries:
@@ -252,6 +257,8 @@ class ReadSide:
         ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
         """
         with self._take_lock:
+            if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
+                raise self._refusal()
             self._start()
             assert self._books is not None
             vote = self._progress.votes.get(nonce)
@@ -275,6 +282,7 @@ class ReadSide:
 
     def peek(self, count_max: int) -> list[Message]:
         """Return the messages that would be taken next, and take nothing."""
+        self.deadlines.expire_due()
         with self._take_lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -297,6 +305,7 @@ class ReadSide:
     @property
     def in_flight_count(self) -> int:
         """Messages that are handed out and not settled, or held by a prepared transaction."""
+        self.deadlines.expire_due()
         return len(self._in_flight) + self._progress.held_count
 
     @property

@@ -8,18 +8,18 @@ recovers for the owner of the write side, and who owns a side is written down on
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, DiskFullError, UsageError
+from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.data_file_writer import QueueFileWriter
-from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.group_files import (
     GroupInfo,
     groups_locked,
@@ -40,18 +40,18 @@ from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.live_queues import Coordinator
 from holdfast.queue.look_side import LookSide
+from holdfast.queue.options import Options
 from holdfast.queue.own_group import OwnGroup
 from holdfast.queue.read_side import ReadSide
 from holdfast.queue.slowest_group import SlowestGroup
 from holdfast.queue.sources import LocalSource, RemoteSource, Source
+from holdfast.queue.submit_side import SubmitSide
 from holdfast.queue.waiting_batches import WaitingBatches
 from holdfast.queue.write_side import WriteSide
 
 logger = logging.getLogger("holdfast")
 
 Begun = TypeVar("Begun")
-
-MODES = ("both", "produce", "consume", "look")
 
 POSITION_FILE_BYTES_MAX = 2**20
 """16,000 acknowledgements between two checkpoints; each group keeps two such files."""
@@ -62,37 +62,17 @@ SPILL_BYTES_MAX = 16 * 2**20
 POSITION_FILE_BYTES_MIN = 16 * 2**10
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a queue is opened: see :class:`PersistentQueue`."""
-
-    mode: str
-    group: str
-    flush: FlushPolicy
-    data_file_bytes: int
-    lock_timeout: float
-
-    @property
-    def writes(self) -> bool:
-        """Whether this handle owns the write side."""
-        return self.mode in ("both", "produce")
-
-    @property
-    def reads(self) -> bool:
-        """Whether this handle owns the read side of its group."""
-        return self.mode in ("both", "consume")
-
-
 class Sides:
     """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode."""
 
     def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
         self.storage = self._storage = storage
         self.path = root
+        self.real_path = os.path.realpath(root)
         self.clock = clock
-        self._options = options
+        self.options = self._options = options
         self.directory, self.queue_id, self._is_new = open_directory(
-            storage, root, create=options.writes, writable=options.mode != "look"
+            storage, root, create=options.writes or options.mode == "submit", writable=options.mode != "look"
         )
         self._position_file_bytes = min(
             POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
@@ -103,6 +83,8 @@ class Sides:
         self.look_side: LookSide | None = None
         self.batches: WaitingBatches | None = None
         self.coordinator: Coordinator | None = None
+        self.submit_side: SubmitSide | None = None
+        self.bounds_wanted: tuple[int, int | None] = (0, None)
         try:
             self._open_sides()
         except BaseException as error:
@@ -119,14 +101,14 @@ class Sides:
         if options.writes:
             self._lock_writes()
             keep_reserve(self._storage, self.directory)
-        elif options.mode == "look":
+        elif options.looks:
             self._open_log(None)
         else:
             with self._groups_locked():
                 self._open_log(locks.try_acquire(self._storage, self.directory.write_lock))
         if options.reads:
             self._with_reserve(self._open_read_side)
-        elif options.mode == "look":
+        elif options.looks:
             self._open_look_side()
 
     def _open_log(self, write_lock: SideLock | None) -> None:
@@ -161,6 +143,7 @@ class Sides:
             what="the write side",
             guard=self._groups_locked,
             begin=self._open_log,
+            is_visitor=self._options.is_visitor,
         )
 
     def _recover(self) -> RecoveredLog:
@@ -286,19 +269,27 @@ class Sides:
     def require_write_side(self) -> WriteSide:
         """Return the write side; raises UsageError where the mode has none."""
         if self.write_side is None:
-            raise self._lacks("put", "both", "produce")
+            raise self._lacks("put", "both", "produce", "submit")
         return self.write_side
+
+    def require_putting(self) -> WriteSide | SubmitSide:
+        """Return what puts: the write side, or what asks its owner; raises UsageError where the mode has neither."""
+        return self.submit_side or self.require_write_side()
+
+    def require_staging(self) -> WaitingBatches | SubmitSide:
+        """Return where batches wait outside of the log; raises as :meth:`require_putting`."""
+        return self.submit_side or self.require_batches()
 
     def require_batches(self) -> WaitingBatches:
         """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
         if self.batches is None:
-            raise self._lacks("put", "both", "produce")
+            raise self._lacks("put", "both", "produce", "submit")
         return self.batches
 
     def require_coordinator(self) -> Coordinator:
         """Return who answers for the log's decisions; raises as :meth:`require_write_side`."""
         if self.coordinator is None:
-            raise self._lacks("put", "both", "produce")
+            raise self._lacks("put", "both", "produce", "submit")
         return self.coordinator
 
     def require_read_side(self) -> ReadSide:
@@ -321,27 +312,19 @@ class Sides:
     # -- Both --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give deliveries back, sync, leave the files clean, and let the next owner in."""
-        try:
-            if self.write_side is not None:
-                self.write_side.end_decisions()  # while what they wait for is open
-            if self.read_side is not None:
-                self.read_side.close()
-        finally:
-            if self.coordinator is not None:
-                self.coordinator.close()
-            try:
-                if self.write_side is not None:
-                    self.write_side.close()
-            finally:
-                if self.batches is not None:
-                    self.batches.close()
-                if self.look_side is not None:
-                    self.look_side.close()
+        """Give deliveries back, sync, leave the files clean, and let the next owner in.
+
+        The write side goes first: whoever gets the group next finds the log recovered, or recovers it.
+        """
+        parts = (self.submit_side, self.coordinator, self.write_side, self.read_side, self.batches, self.look_side)
+        with ExitStack() as closing:  # each is closed, whatever the others raise; the last one entered first
+            for part in reversed(parts):
+                if part is not None:
+                    closing.callback(part.close)
 
     def forget(self) -> None:
         """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
-        for part in (self.write_side, self.read_side, self.batches):
+        for part in (self.write_side, self.read_side, self.batches, self.submit_side):
             if part is not None:
                 part.forget()
         if self.coordinator is not None:
@@ -350,6 +333,7 @@ class Sides:
     def bound(self, maxsize: int, max_bytes: int | None) -> None:
         """Make producers wait where there is no room; 0 and None: no bound."""
         side = self.write_side
+        self.bounds_wanted = (maxsize, max_bytes)
         if side is None or not (maxsize or max_bytes is not None):
             return
         slowest = SlowestGroup(self._storage, self.directory, self.queue_id, self._options.group, self.read_side)
@@ -387,11 +371,3 @@ class Sides:
     def _open_look_side(self) -> None:
         self.group.positions()  # raises where there is no such group
         self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), self.group.positions)
-
-
-def check_options(options: Options) -> None:
-    """Refuse what cannot work; raises ConfigError."""
-    if options.mode not in MODES:
-        raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
-    if not isinstance(options.flush, FlushPolicy):
-        raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")

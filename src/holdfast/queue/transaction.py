@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import CommitUnknownError, PoisonedError
+from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, TransactionStateError
 from holdfast.persistence.layout import check_name
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
@@ -15,6 +15,9 @@ from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.sides import Sides
 from holdfast.queue.transaction_base import TransactionBase
 from holdfast.queue.transaction_state import State
+
+_OPEN = State.OPEN
+"""Looking a member up in its class costs every put."""
 
 
 class Transaction(TransactionBase):
@@ -44,7 +47,7 @@ class Transaction(TransactionBase):
         DiskFullError, StorageError
             What does not fit into memory could not be written; the transaction can be aborted.
         """
-        if self.state is not State.OPEN or self._monotonic() >= self._deadline:
+        if self.state is not _OPEN or self._monotonic() >= self._deadline:
             self._check("put")
         self._branch.put(payload, headers)
 
@@ -94,8 +97,7 @@ class Transaction(TransactionBase):
             One was finished or given back before; none is taken.
         """
         self._check("ack")
-        with self._lock:
-            self._branch.ack(check_deliveries(items))
+        self._ack(self._branch, check_deliveries(items))
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         if is_clean and self.state is State.OPEN:
@@ -118,6 +120,8 @@ class Transaction(TransactionBase):
             The id is in doubt already, or the transaction is not open.
         DiskFullError, StorageError
             It is not prepared, but aborted: nothing has happened. After this returned, committing needs no room.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look whether it is in doubt.
         queue.Full
             A bounded queue has no room for it.
 
@@ -128,24 +132,38 @@ class Transaction(TransactionBase):
         with self._lock:
             state = self._check("prepare")
             chosen = self.id if id is None else check_name(id, "transaction")
-            branch = self._branch
-            self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked)
             self._branch.wait_for_room(max(0.0, self._deadline - self._monotonic()))
-            coordinator = self._sides.coordinator
-            if coordinator is not None:
-                coordinator.begin(self._nonce)
             try:
-                self._branch.prepare(chosen, None)
+                self._prepare(chosen)
             except BaseException as error:
-                self._branch.abort_prepared()
-                self._end("failure", f"prepare failed: {error}")
+                if self.state is State.OPEN and not isinstance(error, TransactionStateError):
+                    self._end("failure", f"prepare failed: {error}")
                 raise
-            finally:
-                if coordinator is not None:
-                    coordinator.end(self._nonce)
             self.id, self.state = chosen, state
             self._give_up()
             return chosen
+
+    def _prepare(self, chosen: str) -> None:
+        branch, coordinator = self._branch, self._sides.coordinator
+        self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked)
+        if coordinator is not None:
+            coordinator.begin(self._nonce)
+        try:
+            branch.prepare(chosen, None)
+        except (CommitUnknownError, PoisonedError):
+            self._doubt()
+            raise
+        except BaseException as error:
+            try:
+                branch.abort_prepared()
+            except HoldfastError:  # some of it may be on the disk
+                self._doubt()
+                raise error from None
+            self._end("failure", f"prepare failed: {error}")
+            raise
+        finally:
+            if coordinator is not None:
+                coordinator.end(self._nonce)
 
     def commit(self) -> range:
         """Make it happen, all of it, once; return the offsets of what was put. Committing again returns them again.
@@ -163,8 +181,9 @@ class Transaction(TransactionBase):
 
         Notes
         -----
-        Durability: what the flush policy says; where it puts and acknowledges both, power loss. Cost: one write, at
-        most one sync; prepared, see docs/transactions.md.
+        Durability: what the flush policy says; power loss where it puts and acknowledges both, was prepared, or has
+        put more than fits into memory. Cost: one write, at most one sync; for the rest docs/transactions.md, "What it
+        costs".
         """
         with self._lock:
             self._check("commit")
@@ -172,7 +191,7 @@ class Transaction(TransactionBase):
                 self._offsets: range = self._commit_by(lambda left: self._branch.commit(self.id, left))
             elif self.state is State.PREPARED:
                 try:
-                    self._offsets = self._in_doubt.commit(self.id)
+                    self._offsets = self._in_doubt.commit(self.id, nonce=self._nonce)
                 except (CommitUnknownError, PoisonedError):
                     self._doubt()
                     raise
@@ -180,7 +199,7 @@ class Transaction(TransactionBase):
             return self._offsets
 
     def _abort_prepared(self) -> None:
-        self._in_doubt.abort(self.id)
+        self._in_doubt.abort(self.id, nonce=self._nonce)
 
     def __enter__(self) -> Transaction:
         return self

@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import CommitUnknownError, Empty, PoisonedError, StorageError, TransactionStateError
+from holdfast.errors import CommitUnknownError, Empty, PoisonedError, ShutDown, StorageError, TransactionStateError
 from holdfast.queue.branch import Branch
 from holdfast.queue.delivery import Delivery
+from holdfast.queue.fork import forked_error
 from holdfast.queue.transaction_state import State, next_state
 
 Committed = TypeVar("Committed")
@@ -44,12 +45,15 @@ class TransactionBase:
         self._deadline = clock.monotonic() + timeout
         self._timeout = timeout
         self._lock = threading.RLock()
+        self._is_forked = False
         self._branches: list[Branch] = []
 
     # -- State -------------------------------------------------------------------------------------------------------
 
     def _check(self, verb: str) -> State:
         """Return the state that ``verb`` leads to; raises TransactionStateError, also where time has run out."""
+        if self._is_forked:
+            raise forked_error()
         if self.state is State.OPEN and self._monotonic() >= self._deadline and verb != "abort":
             with self._lock:
                 self._time_out()
@@ -94,6 +98,14 @@ class TransactionBase:
         finally:
             self._lock.release()
 
+    def forget(self) -> None:
+        """In a forked child: the transaction is its parent's; every later call raises ForkedError."""
+        self._is_forked = True
+        self._lock = threading.RLock()
+        self.state, self._reason = State.ABORTED, "it is the parent's"
+        for branch in self._branches:
+            branch.forget()
+
     def _commit_by(self, commit: Callable[[float], Committed]) -> Committed:
         """Run the commit of an open transaction, and note what has become of it."""
         try:
@@ -101,9 +113,9 @@ class TransactionBase:
         except (CommitUnknownError, PoisonedError):
             self._doubt()
             raise
-        except StorageError as error:  # nothing has happened
+        except (StorageError, ShutDown) as error:  # nothing has happened
             if self.state is State.OPEN:
-                self._end("failure", f"commit failed: {error}")
+                self._end("failure", f"commit failed: {str(error) or 'the queue was shut down'}")
             raise
         except Exception:  # nothing has happened, and it may be tried again
             raise
@@ -124,10 +136,20 @@ class TransactionBase:
             left = max(0.0, self._deadline - self._monotonic())
             branch.expire_at(self._deadline, self.expire)
             try:
-                return branch.receive(left if timeout is None else min(left, timeout))
+                delivery = branch.receive(left if timeout is None else min(left, timeout))
             except Empty:
                 self._check("receive")
                 raise
+            if self.state is not State.OPEN:  # its time ran out while it waited: what came just then goes back too
+                self._give_up()
+            self._check("receive")
+            return delivery
+
+    def _ack(self, branch: Branch, deliveries: Sequence[Delivery]) -> None:
+        """Have a branch finish messages at commit; those taken over go back to their receiver at the deadline."""
+        with self._lock:
+            branch.expire_at(self._deadline, self.expire)
+            branch.ack(deliveries)
 
     # -- What its deliveries see -------------------------------------------------------------------------------------
 
@@ -174,12 +196,24 @@ class OpenTransactions:
 
     def __init__(self) -> None:
         self._open: weakref.WeakSet[TransactionBase] = weakref.WeakSet()
+        self._lock = threading.Lock()  # a set that changes cannot be gone through
 
     def add(self, transaction: TransactionBase) -> None:
         """Remember one."""
-        self._open.add(transaction)
+        with self._lock:
+            self._open.add(transaction)
 
     def close(self, *, wait: bool) -> None:
         """Abort those that are open; ``wait`` for those that a thread is busy with, else leave them."""
-        for transaction in list(self._open):
+        for transaction in self._all():
             transaction.end_with_queue(wait=wait)
+
+    def forget(self) -> None:
+        """In a forked child: leave them to the parent."""
+        self._lock = threading.Lock()
+        for transaction in self._all():
+            transaction.forget()
+
+    def _all(self) -> list[TransactionBase]:
+        with self._lock:
+            return list(self._open)

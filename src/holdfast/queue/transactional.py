@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.prepared_transactions import PreparedTransaction
+from holdfast.queue.request_server import RequestServer
 from holdfast.queue.sides import Sides
+from holdfast.queue.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.transaction import Transaction
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
 from holdfast.queue.verdicts import asking
+from holdfast.queue.visitor import open_submit_side
 
 
 class Transactional:
     """Begins transactions, and decides those that were prepared. docs/transactions.md."""
 
     sides: Sides
+    mode: str
     _record_bytes_max: int
 
     def _open_transactions(self) -> None:
         """Take up what was prepared before; the sides are open."""
         sides = self.sides
         self._transactions = OpenTransactions()
+        self._server: RequestServer | None = None
+        ask = asking(sides.storage, sides.clock, sides.path)
         try:
-            self._in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+            if sides.options.mode == "submit":
+                sides.submit_side = side = open_submit_side(sides)
+                self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, side)
+            else:
+                self._in_doubt = InDoubt(sides, ask)
             if sides.look_side is None:
                 self._in_doubt.resolve()
+            if sides.write_side is not None:
+                self._server = RequestServer(sides, self._in_doubt)
         except BaseException:
             sides.close()
             raise
@@ -33,10 +46,18 @@ class Transactional:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
         try:
             self._transactions.close(wait=False)
+            if self._server is not None:
+                self._server.stop()
         finally:
             self.sides.close()
         self._transactions.close(wait=True)
         self._in_doubt.close()
+
+    def _forget_transactions(self) -> None:
+        self._transactions.forget()
+        if self._server is not None:
+            self._server.forget()
+        self._in_doubt.forget()
 
     def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
         """Begin a transaction whose ``with`` block commits on a clean exit, and aborts on an exception.
@@ -57,14 +78,16 @@ class Transactional:
 
     def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
         """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
-        self._check_open()
+        self._check_may_take_part()
         transaction = Transaction(self.sides, self._in_doubt, self._record_bytes_max, timeout)
         self._transactions.add(transaction)
         return transaction
 
     def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
         """Return this queue's part of a transaction over several: see :func:`holdfast.transaction`."""
-        self._check_open()
+        self._check_may_take_part()
+        if self.sides.submit_side is not None:
+            raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
         self._transactions.add(transaction)
         return Branch(self.sides, transaction, nonce, self._record_bytes_max)
 
@@ -110,6 +133,11 @@ class Transactional:
         """
         self._check_open()
         self._in_doubt.abort(id, force=force)
+
+    def _check_may_take_part(self) -> None:
+        self._check_open()
+        if self.sides.options.mode == "look":
+            raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
 
     def _check_open(self) -> None:
         raise NotImplementedError

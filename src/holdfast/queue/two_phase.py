@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, UsageError
+from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, ShutDown, StorageError, UsageError
 from holdfast.persistence.decision import Decision, Participant
 from holdfast.persistence.open_decisions import Witness
 from holdfast.persistence.redo import relative_path
@@ -53,8 +53,7 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
     coordinator.begin(nonce)
     try:
         try:
-            for branch in others:
-                branch.prepare(transaction_id, _as_seen_from(branch, deciding))
+            _vote(others, transaction_id, deciding)
             decision = Decision(
                 transaction_id,
                 nonce,
@@ -65,7 +64,7 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
             offsets = {deciding: deciding.decide(decision)}
         except (CommitUnknownError, PoisonedError):
             raise
-        except HoldfastError:
+        except Exception:
             _let_go(others)
             raise
         _follow(others, nonce, offsets, deciding)
@@ -75,7 +74,7 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
 
 
 def _as_seen_from(branch: Branch, other: Branch, group: str = "") -> Participant:
-    path = relative_path(other.sides.path, branch.sides.path)
+    path = relative_path(other.sides.real_path, branch.sides.real_path)
     return Participant(path, other.sides.queue_id, group)
 
 
@@ -83,6 +82,18 @@ def _sides_of(branch: Branch, deciding: Branch) -> list[Participant]:
     """Return the sides of a prepared branch that wait for the verdict."""
     sides = [_as_seen_from(deciding, branch)] if branch.is_staged else []
     return sides + ([_as_seen_from(deciding, branch, branch.sides.group.name)] if branch.has_voted else [])
+
+
+def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> None:
+    """Prepare branches. Whatever fails here, nothing was decided: who voted "yes" finds no decision."""
+    for branch in branches:
+        try:
+            branch.prepare(transaction_id, _as_seen_from(branch, deciding))
+        except (CommitUnknownError, PoisonedError) as error:
+            raise StorageError(
+                f"{branch.sides.path} could not prepare, so the transaction is aborted everywhere: {error}",
+                path=str(branch.sides.path),
+            ) from error
 
 
 def _let_go(branches: Sequence[Branch]) -> None:
@@ -103,7 +114,7 @@ def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, rang
         try:
             offsets[branch] = branch.commit_prepared()
             witnesses += branch.witnesses
-        except HoldfastError as error:
+        except (HoldfastError, ShutDown) as error:
             has_followed = False
             logger.error("committed; %s follows when it is reopened: %s", branch.sides.path, error)
     if has_followed:

@@ -13,7 +13,8 @@ from holdfast.persistence.redo import find_queue
 from holdfast.persistence.storage import Storage
 from holdfast.queue.in_doubt import AskCoordinator
 from holdfast.queue.live_queues import Verdict, find_coordinator
-from holdfast.queue.sides import Options, Sides
+from holdfast.queue.options import Options
+from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
 from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.batch_file_reader import BatchSummary, messages, verify_batch
-from holdfast.persistence.decided import ABORTED, COMMITTED, DecidedFile
+from holdfast.persistence.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
+from holdfast.persistence.decided import ABORTED, DecidedFile
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
+from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.write_side import WriteSide
@@ -45,6 +46,8 @@ class WaitingBatches:
     ----------
     decided : DecidedFile
         The memory of transactions that were decided here.
+    copy_bytes_max : int
+        A batch whose frames take more is adopted.
     """
 
     def __init__(
@@ -54,8 +57,9 @@ class WaitingBatches:
         self._directory = directory
         self._queue_id = queue_id
         self._write_side = write_side
-        self._copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
+        self.copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
         self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._sound: set[bytes] = set()
         self._is_made = False
         self._has_removed = False
@@ -76,11 +80,14 @@ class WaitingBatches:
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file that nobody else sees; it goes with this process."""
         with self._lock, storage_errors("beginning a batch", self._directory.prepared):
-            if not self._is_made:
-                self._storage.make_directory(self._directory.prepared)
-                self._storage.sync_directory(self._directory.root)
-                self._is_made = True
+            self._make_directory()
         return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
+
+    def _make_directory(self) -> None:
+        if not self._is_made:
+            self._storage.make_directory(self._directory.prepared)
+            self._storage.sync_directory(self._directory.root)
+            self._is_made = True
 
     def staged_name(self, nonce: bytes) -> str:
         """Return where, below the queue's directory, :meth:`stage` puts a batch."""
@@ -102,6 +109,22 @@ class WaitingBatches:
         """
         summary = writer.finish(decision)
         writer.sync()
+        path = self._enter(writer.path, decision)
+        self._sound.add(decision.nonce)
+        writer.close()
+        return replace(summary, path=path)
+
+    def take_over(self, source: Path) -> None:
+        """Prepare a batch that another process has written and synced. Raises as :meth:`prepare`, and ``OSError``."""
+        decision = read_summary(self._storage, source, self._queue_id).decision
+        if decision.waiting_file != self.prepared_name(decision.id) or decision.participants or decision.acknowledged:
+            raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
+        with self._lock:
+            self._make_directory()
+        self._enter(source, decision)
+
+    def _enter(self, source: Path, decision: Decision) -> Path:
+        """Give a batch that is on the disk the name that makes it prepared; return its path."""
         path = self._directory.batch_file(decision.id)
         with self._lock, storage_errors("preparing", path):
             if decision.id in list_batch_files(self._storage, self._directory):
@@ -110,15 +133,13 @@ class WaitingBatches:
                     transaction=decision.id,
                     state="prepared",
                 )
-            self._storage.rename(writer.path, path)
+            self._storage.rename(source, path)
             try:
                 self._storage.sync_directory(self._directory.prepared)
-            except OSError:
+            except OSError as error:
                 self._storage.remove(path)
-                raise
-            self._sound.add(decision.nonce)
-        writer.close()
-        return replace(summary, path=path)
+                raise commit_unknown("preparing a transaction", path, error) from error
+        return path
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
@@ -134,10 +155,11 @@ class WaitingBatches:
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
-    def commit(self, summary: BatchSummary) -> range:
+    def commit(self, summary: BatchSummary, *, is_new: bool = False) -> range:
         """Put a batch into the log, with the decision that stands in its file, durably; return its offsets.
 
-        Its file is gone from here on, though not durably so: see :meth:`sync`.
+        Its file is gone from here on, though not durably so: see :meth:`sync`. ``is_new``: this process has just
+        written it, so it is not read before.
 
         Raises
         ------
@@ -148,7 +170,7 @@ class WaitingBatches:
         CommitUnknownError, PoisonedError
             Nobody knows, or an earlier failure stands: reopen the queue and look.
         """
-        damage = self.damage(summary)
+        damage = [] if is_new else self.damage(summary)
         if damage:
             raise CorruptionError(
                 f"{summary.path} is damaged ({damage[0].reason}): it cannot be committed; abort it, and put again "
@@ -156,7 +178,7 @@ class WaitingBatches:
                 path=str(summary.path),
                 position=damage[0].position,
             )
-        if summary.frames_bytes > self._copy_bytes_max:
+        if summary.frames_bytes > self.copy_bytes_max:
             return self._adopt(summary)
         with storage_errors("reading a prepared batch", summary.path):
             content = list(messages(self._storage, summary.path, self._queue_id))
@@ -166,6 +188,7 @@ class WaitingBatches:
             offsets = self._write_side.decide(payloads, headers, summary.decision)
         except DiskFullError:
             return self._adopt(summary)
+        self._sound.discard(summary.decision.nonce)
         self._has_removed = True
         try:
             self._storage.remove(summary.path)
@@ -181,18 +204,16 @@ class WaitingBatches:
             offsets = self._write_side.adopt(file, summary)
         finally:
             file.close()
+        self._sound.discard(summary.decision.nonce)
         self._has_removed = True
         return offsets
-
-    def remember(self, decision: Decision, offsets: range) -> None:
-        """Note that a transaction was committed; its decision says so until :meth:`sync`."""
-        self.decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
 
     def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
         """Remove a prepared batch, durably, and remember it as aborted."""
         self.decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
         self.decided.sync()
         self.drop(self._directory.batch_file(transaction_id))
+        self._sound.discard(nonce)
         self.sync()
 
     def drop(self, path: Path) -> None:
@@ -208,15 +229,16 @@ class WaitingBatches:
     def sync(self) -> bool:
         """Make durable what was removed and remembered; False where something could not be removed."""
         self.decided.sync()
-        if self._has_removed:
-            self._has_removed = False  # before the sync: what is removed meanwhile needs the next one
-            try:
-                with storage_errors("syncing", self._directory.prepared):
-                    self._storage.sync_directory(self._directory.prepared)
-            except BaseException:
-                self._has_leftovers = True  # never sync again what a sync has failed on
-                raise
-        return not self._has_leftovers
+        with self._sync_lock:
+            if self._has_removed:
+                self._has_removed = False  # before the sync: what is removed meanwhile needs the next one
+                try:
+                    with storage_errors("syncing", self._directory.prepared):
+                        self._storage.sync_directory(self._directory.prepared)
+                except BaseException:
+                    self._has_leftovers = True  # never sync again what a sync has failed on
+                    raise
+            return not self._has_leftovers
 
     def close(self) -> None:
         """Let go of the memory of decided transactions."""

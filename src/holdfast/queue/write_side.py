@@ -129,13 +129,17 @@ class WriteSide:
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
     def wait_for_room(self, count: int, size: int, timeout: float | None) -> None:
-        """Return once a bounded queue has room for a batch; raises queue.Full after ``timeout`` seconds."""
-        if self.bounds is None or not count:
-            return
-        self.bounds.check_fits(count)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self._refusal is None and not self.bounds.has_room(count, size):
-            self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+        """Return once a bounded queue has room for a batch; raises queue.Full after ``timeout`` seconds.
+
+        Raises queue.ShutDown or ClosedError where nothing can be put any more.
+        """
+        if self.bounds is not None and count:
+            self.bounds.check_fits(count)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while self._refusal is None and not self.bounds.has_room(count, size):
+                self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+        if self._refusal is not None:
+            raise self._refusal()
 
     def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision) -> range:
         """Append a batch that ends with a decision, and sync it whatever the policy; return its offsets."""
@@ -147,10 +151,49 @@ class WriteSide:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
             self._writer.sync()
-        if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
-            self.end_decisions()
+        self.end_decisions_if_many()
         self._announce()
         return offsets
+
+    def append_requested(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision
+    ) -> range | None:
+        """Append what another process asked for, and return its offsets; None where a bounded queue has no room now.
+
+        It counts as committed once :meth:`settle` has returned, which several share.
+        """
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            if self.bounds is not None:
+                size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
+                self.bounds.check_fits(len(payloads))
+                if not self.bounds.has_room(len(payloads), size):
+                    return None
+            return self._writer.append_batch(payloads, headers, decision)
+
+    def has_room_for_one(self) -> bool:
+        """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
+        return self._refusal is not None or self.bounds is None or self.bounds.has_room(1, FRAME_HEADER_BYTES)
+
+    def settle(self, ticket: int, commit_count: int) -> None:
+        """Make ``commit_count`` commits, all below offset ``ticket``, as durable as the policy says, and announce them.
+
+        Raises
+        ------
+        CommitUnknownError
+            The sync failed: nobody knows of any of them.
+        """
+        if self._synced_only:
+            self._commits.wait(ticket)
+        elif self._policy_commits is not None:
+            self._count_commit(ticket, self._policy_commits, commit_count)
+        self._announce()
+
+    def end_decisions_if_many(self) -> None:
+        """Keep the number of open decisions bounded."""
+        if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
+            self.end_decisions()
 
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
@@ -202,9 +245,9 @@ class WriteSide:
         if self.arrivals.waiting:
             self.arrivals.ring()
 
-    def _count_commit(self, ticket: int, commits_max: int) -> None:
+    def _count_commit(self, ticket: int, commits_max: int, commit_count: int = 1) -> None:
         with self._append_lock:
-            self._unsynced_commits += 1
+            self._unsynced_commits += commit_count
             due = self._unsynced_commits >= commits_max
             if due:
                 self._unsynced_commits = 0

@@ -1,0 +1,221 @@
+"""The files in ``requests/``: what other processes ask of the owner of the write side. docs/format.md, "Requests".
+
+::
+
+    requests/
+      <mailbox>.answers                 made and locked by who asks; the owner answers there
+      <mailbox>-<number>.staging        a request while it is written
+      <mailbox>-<number>.batch          messages to commit: a batch file
+      <mailbox>-<number>.claimed        the same, once the owner has taken it: nobody else may take it away any more
+      <mailbox>-<number>.prepare        a batch file, synced, to be moved into prepared/
+      <mailbox>-<number>.verb           a verb on a prepared transaction
+
+A name is given up by a rename or a removal, and one of two that try is told that it was too late. That is all that
+asking, withdrawing and taking a request need to agree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence import locks
+from holdfast.persistence.batch_file_reader import BatchSummary, messages, read_summary
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.format import ANSWER_DONE
+from holdfast.persistence.layout import QueueDirectory, is_missing
+from holdfast.persistence.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
+from holdfast.persistence.storage import Storage, write_whole
+
+DIRECTORY = "requests"
+
+STAGING = "staging"
+BATCH = "batch"
+CLAIMED = "claimed"
+PREPARE = "prepare"
+VERB = "verb"
+
+_NAME = re.compile(rf"([0-9a-f]{{16}})-(\d{{10,}})\.({STAGING}|{BATCH}|{CLAIMED}|{PREPARE}|{VERB})")
+_MAILBOX = re.compile(rf"([0-9a-f]{{16}})(?:{re.escape(ANSWERS)}|{re.escape(MAKING)}|-.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestName:
+    """What the name of a request says: whose it is, which one, and how far it has come."""
+
+    mailbox: str
+    number: int
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.mailbox}-{self.number:010d}.{self.kind}"
+
+    @classmethod
+    def parse(cls, name: str) -> RequestName | None:
+        """Return what a name says; None where it is not that of a request."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(match[1], int(match[2]), match[3])
+
+    def as_kind(self, kind: str) -> RequestName:
+        """Return the name of the same request as another kind of file."""
+        return RequestName(self.mailbox, self.number, kind)
+
+    def path(self, directory: QueueDirectory) -> Path:
+        """Return where it stands."""
+        return directory.requests / str(self)
+
+    @property
+    def waiting_file(self) -> str:
+        """What the decision of its batch says of where the batch waits: the name under which an owner commits it."""
+        return f"{DIRECTORY}/{self.as_kind(CLAIMED)}"
+
+
+def list_requests(storage: Storage, directory: QueueDirectory) -> list[str]:
+    """Return the names in ``requests/``, sorted: so those of one mailbox by number. None where it was never made."""
+    try:
+        return storage.list(directory.requests)
+    except OSError as error:
+        if is_missing(error):
+            return []
+        raise
+
+
+def move(storage: Storage, source: Path, target: Path) -> bool:
+    """Give a request another name; False where it is not there any more."""
+    try:
+        storage.rename(source, target)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
+
+
+# -- Batches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedBatch:
+    """What somebody wants committed; ``payloads`` is None where it is larger than was asked for."""
+
+    summary: BatchSummary
+    payloads: list[bytes] | None
+    headers: dict[int, bytes]
+
+
+def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName, bytes_max: int) -> RequestedBatch:
+    """Read a request, each message checked; one of more than ``bytes_max`` is read no further than what it says.
+
+    Raises
+    ------
+    CorruptionError
+        It is not whole, or not what its name says.
+    OSError
+        It cannot be read.
+    """
+    summary = read_summary(storage, path, queue_id)
+    decision = summary.decision
+    if decision.waiting_file != name.waiting_file or decision.acknowledged or decision.participants:
+        raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
+    if summary.frames_bytes > bytes_max:
+        return RequestedBatch(summary, None, {})
+    content = list(messages(storage, path, queue_id))
+    return RequestedBatch(
+        summary,
+        [payload for payload, _ in content],
+        {number: stored for number, (_, stored) in enumerate(content) if stored},
+    )
+
+
+# -- Verbs -----------------------------------------------------------------------------------------------------------
+
+
+def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
+    """Write what is asked as JSON with a checksum; nothing is synced. Raises ``OSError``."""
+    text = json.dumps(fields, sort_keys=True)
+    file = storage.open(path, create=True)
+    try:
+        write_whole(file, (f"{crc32c(0, text.encode()):08x}\n{text}\n".encode(),), 0)
+    finally:
+        file.close()
+
+
+def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
+    """Return what :func:`write_verb` wrote; raises CorruptionError or ``OSError``."""
+    file = storage.open(path, writable=False)
+    try:
+        checksum, _, text = file.read_at(file.size(), 0).partition(b"\n")
+    finally:
+        file.close()
+    try:
+        fields = json.loads(text)
+        if int(checksum, 16) == crc32c(0, text.rstrip(b"\n")) and isinstance(fields, dict):
+            return fields
+    except ValueError:
+        pass
+    raise CorruptionError(f"{path} is damaged", path=str(path))
+
+
+# -- After a crash ---------------------------------------------------------------------------------------------------
+
+
+def finish_committed(storage: Storage, directory: QueueDirectory, decision: Decision) -> bool:
+    """Answer a request that the log has, and remove its file; False where ``decision`` is not that of a request.
+
+    The file is removed under both of its names: after a loss of power the older one may be back.
+    """
+    path, _, file_name = decision.waiting_file.rpartition("/")
+    name = RequestName.parse(file_name) if path == DIRECTORY else None
+    if name is None:
+        return False
+    answers = Answers(storage, directory.requests)
+    try:
+        answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, decision.offsets))
+    finally:
+        answers.close()
+    for kind in (CLAIMED, BATCH):
+        try:
+            storage.remove(name.as_kind(kind).path(directory))
+        except OSError as error:
+            if not is_missing(error):
+                raise
+    sync_requests(storage, directory)
+    return True
+
+
+def sync_requests(storage: Storage, directory: QueueDirectory) -> None:
+    """Make durable which requests are there, if there ever were any. Raises ``OSError``."""
+    if DIRECTORY in storage.list(directory.root):
+        storage.sync_directory(directory.requests)
+
+
+def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
+    """Remove what processes that have died asked or left half done; return the mailboxes that are alive.
+
+    The caller has the write side, and has done again what its log decides: what is left here of a dead process was
+    not committed, and nobody was told that it was. Names that are not ours are left alone. Raises ``OSError``.
+    """
+    by_mailbox: dict[str, list[str]] = {}
+    for file_name in list_requests(storage, directory):
+        match = _MAILBOX.fullmatch(file_name)
+        if match is not None:
+            by_mailbox.setdefault(match[1], []).append(file_name)
+    alive = set()
+    for mailbox, names in by_mailbox.items():
+        if _is_alive(storage, directory.requests, mailbox):
+            alive.add(mailbox)
+            continue
+        for file_name in sorted(names, key=lambda each: each.endswith(ANSWERS)):  # it goes last: it says whose it was
+            remove_quietly(storage, directory.requests / file_name)
+    return alive
+
+
+def _is_alive(storage: Storage, requests: Path, mailbox: str) -> bool:
+    """Whether somebody holds the lock of a mailbox, under either of its names."""
+    endings = (MAKING, ANSWERS)  # in the order in which it has them
+    return any(not locks.is_free(storage, requests / (mailbox + ending)) for ending in endings)

@@ -1,0 +1,87 @@
+"""Answers what was decided of transactions lately, by id: those with puts in ``prepared/``, others with their group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from holdfast.persistence.decided import COMMITTED, Decided, DecidedFile
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.group_files import groups_locked, list_groups
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.sides import Sides
+
+
+class DecidedMemory:
+    """The memory of one queue, as far as this handle owns it: the rest it reads.
+
+    Parameters
+    ----------
+    sides : Sides
+        The queue.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._lock = threading.Lock()
+        self._own_group: DecidedFile | None = None
+
+    def reserve(self, *, puts: bool) -> None:
+        """Set room aside for one more; raises DiskFullError or StorageError."""
+        (self._sides.require_batches().decided if puts else self._of_own_group()).reserve()
+
+    def find(self, transaction_id: str, nonce: bytes | None) -> Decided | None:
+        """Return what became of the latest transaction of this id, or of this nonce; None where nothing is known."""
+        sides = self._sides
+        memories = [self._of_own_group()] if sides.batches is None else [self._of_own_group(), sides.batches.decided]
+        found = _latest(memories, transaction_id, nonce)
+        if found is None:
+            with storage_errors("looking for decided transactions", sides.directory.groups):
+                names = [group.name for group in list_groups(sides.storage, sides.directory)]
+            found = _latest((self._of_group(name) for name in names if name != sides.group.name), transaction_id, nonce)
+        return found
+
+    def note_batch(self, decision: Decision, offsets: range) -> None:
+        """Note that a transaction with puts was committed; its decision says so until this is synced."""
+        decided = self._sides.require_batches().decided
+        decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
+
+    def note_votes(self, groups: Iterable[str], transaction_id: str, nonce: bytes, verdict: int) -> None:
+        """Note what becomes of a transaction that only acknowledges, durably, with each group that voted."""
+        sides, now = self._sides, self._sides.clock.time_ns()
+        for group in groups:
+            if group == sides.group.name and sides.read_side is not None:
+                memory = self._of_own_group()
+                memory.note(transaction_id, nonce, verdict, range(0), now)
+                memory.sync()
+            else:
+                with groups_locked(sides.storage, sides.directory, sides.clock):
+                    memory = self._of_group(group)
+                    try:
+                        memory.note(transaction_id, nonce, verdict, range(0), now)
+                    finally:
+                        memory.close()
+
+    def _of_own_group(self) -> DecidedFile:
+        with self._lock:
+            if self._own_group is None:
+                self._own_group = self._of_group(self._sides.group.name)
+            return self._own_group
+
+    def _of_group(self, name: str) -> DecidedFile:
+        return DecidedFile(self._sides.storage, self._sides.directory.group(name) / "decided")
+
+    def close(self) -> None:
+        """Sync and let go of the files."""
+        if self._own_group is not None:
+            self._own_group.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        if self._own_group is not None:
+            self._own_group.abandon()
+
+
+def _latest(memories: Iterable[DecidedFile], transaction_id: str, nonce: bytes | None) -> Decided | None:
+    found = [each.find(transaction_id) if nonce is None else each.find_nonce(nonce) for each in memories]
+    return max((each for each in found if each is not None), key=lambda each: each.timestamp_ns, default=None)

@@ -1,0 +1,263 @@
+"""Serves what other processes ask of the owner of the write side, one round at a time. docs/format.md, "Requests".
+
+A batch goes into the log with a decision, which names the request's file; several share one sync. Then it is answered,
+and its file removed. Whoever takes over after a crash in between finds the decision in the log, and does those two
+again (``persistence/redo.py``); a request that was taken, and is not in the log, is served anew.
+
+A refusal removes the file before it is answered, so that nobody can commit it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.errors import CommitUnknownError, CorruptionError, Full, HoldfastError, ShutDown, UsageError
+from holdfast.persistence.batch_file_reader import BatchSummary, read_summary, verify_batch
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
+from holdfast.persistence.layout import is_missing
+from holdfast.persistence.mailbox import ANSWERS, Answer, Answers
+from holdfast.persistence.requests import (
+    BATCH,
+    CLAIMED,
+    PREPARE,
+    VERB,
+    RequestedBatch,
+    RequestName,
+    clear_abandoned,
+    list_requests,
+    move,
+    read_batch,
+    read_verb,
+    sync_requests,
+)
+from holdfast.persistence.storage import storage_error, storage_errors
+from holdfast.queue.error_text import as_text
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.sides import Sides
+
+logger = logging.getLogger("holdfast")
+
+ROUND_MAX = 256
+"""Requests that share one sync: what comes later waits for the next round, and its answers, not for ever."""
+
+REFUSALS = (HoldfastError, Full, ShutDown)
+"""What may be answered instead of offsets."""
+
+COMMIT_PREPARED = "commit_prepared"
+ABORT_PREPARED = "abort_prepared"
+
+
+class RequestDesk:
+    """Serves requests for whoever has the write side; for one thread at a time.
+
+    Parameters
+    ----------
+    sides : Sides
+        The queue, with its write side.
+    in_doubt : InDoubt
+        Decides prepared transactions.
+
+    Attributes
+    ----------
+    has_askers : bool
+        Whether anybody has a mailbox here, and may ask something any moment.
+    """
+
+    def __init__(self, sides: Sides, in_doubt: InDoubt) -> None:
+        self._sides = sides
+        self._storage = sides.storage
+        self._directory = sides.directory
+        self._write_side = sides.require_write_side()
+        self._batches = sides.require_batches()
+        self._in_doubt = in_doubt
+        self._answers = Answers(sides.storage, sides.directory.requests)
+        self._takes_over = True
+        self._has_cleared = False
+        self._told: set[RequestName] = set()
+        self.has_askers = False
+
+    def clear(self) -> None:
+        """Remove what dead processes have left, and let go of their mailboxes."""
+        with storage_errors("clearing", self._directory.requests):
+            self._answers.keep(clear_abandoned(self._storage, self._directory))
+        self._has_cleared = True
+
+    def serve(self) -> bool:
+        """Serve what waits now; return whether there was anything.
+
+        Raises
+        ------
+        StorageError
+            ``requests/`` cannot be read or written. What waits there still waits.
+        """
+        if not self._has_cleared:
+            self.clear()
+        with storage_errors("serving requests", self._directory.requests):
+            names = list_requests(self._storage, self._directory)
+            found = [name for each in names if (name := RequestName.parse(each)) is not None]
+            self.has_askers = any(each.endswith(ANSWERS) for each in names)
+            kinds = (BATCH, PREPARE, VERB, CLAIMED) if self._takes_over else (BATCH, PREPARE, VERB)
+            found = [name for name in found if name.kind in kinds]
+            round_max = len(found) if self._takes_over else ROUND_MAX
+            self._takes_over = False  # of those taken before us; from here on what is taken is ours, and under way
+            if not found:
+                return False
+            appended: list[tuple[RequestName, Decision, range]] = []
+            for name in found[:round_max]:
+                try:
+                    self._handle(name, appended)
+                except OSError as error:  # the others are not held up, and what was appended is settled
+                    logger.error("request %s of %s waits: %s", name, self._sides.path, error)
+            self._settle(appended)
+            self._answers.keep({each.removesuffix(ANSWERS) for each in names if each.endswith(ANSWERS)})
+            self._told.intersection_update(found)
+        return len(found) > len(self._told)
+
+    def _handle(self, name: RequestName, appended: list[tuple[RequestName, Decision, range]]) -> None:
+        if name.kind in (VERB, PREPARE):
+            self._obey(name)
+            return
+        if name in self._told and not self._write_side.has_room_for_one():
+            return
+        claimed = name.as_kind(CLAIMED)
+        if name.kind == BATCH and not move(self._storage, name.path(self._directory), claimed.path(self._directory)):
+            return  # withdrawn
+        try:
+            batch = self._read(claimed)
+            offsets = self._commit(batch)
+        except CommitUnknownError as error:  # its file stays: the log says, once this is reopened
+            self._answer_error(claimed, error)
+        except REFUSALS as error:
+            self._refuse(claimed, error)
+        else:
+            if offsets is None:
+                self._let_wait(claimed)
+            else:
+                appended.append((claimed, batch.summary.decision, offsets))
+
+    # -- Batches -----------------------------------------------------------------------------------------------------
+
+    def _read(self, claimed: RequestName) -> RequestedBatch:
+        path = claimed.path(self._directory)
+        try:
+            return read_batch(self._storage, path, self._sides.queue_id, claimed, self._batches.copy_bytes_max)
+        except OSError as error:
+            raise storage_error(error, "reading a request", path) from error
+
+    def _commit(self, batch: RequestedBatch) -> range | None:
+        """Put a batch into the log, or make its file a part of the log; None where there is no room now."""
+        if batch.payloads is not None:
+            return self._write_side.append_requested(batch.payloads, batch.headers, batch.summary.decision)
+        try:
+            self._write_side.wait_for_room(batch.summary.message_count, batch.summary.frames_bytes, 0)
+        except Full:
+            return None
+        return self._adopt(batch.summary)
+
+    def _adopt(self, batch: BatchSummary) -> range:
+        with storage_errors("reading a request", batch.path):
+            damage = [each for each in verify_batch(self._storage, batch.path, self._sides.queue_id) if each.offsets]
+            if damage:
+                raise CorruptionError(f"{batch.path} is damaged ({damage[0].reason})", path=str(batch.path))
+            file = self._storage.open(batch.path)
+        try:
+            return self._write_side.adopt(file, batch)
+        finally:
+            file.close()
+
+    def _let_wait(self, claimed: RequestName) -> None:
+        """Give a request back: from here on it may be withdrawn again."""
+        waiting = claimed.as_kind(BATCH)
+        move(self._storage, claimed.path(self._directory), waiting.path(self._directory))
+        if waiting not in self._told:
+            self._told.add(waiting)
+            self._answers.write(claimed.mailbox, Answer(claimed.number, ANSWER_NO_ROOM))
+
+    def _settle(self, appended: list[tuple[RequestName, Decision, range]]) -> None:
+        """Make durable what was appended, answer it, and remove its files."""
+        if not appended:
+            return
+        try:
+            self._write_side.settle(max(offsets.stop for _, _, offsets in appended), len(appended))
+        except HoldfastError as error:
+            for name, _, _ in appended:
+                self._answer_error(name, error)
+            return
+        for name, decision, offsets in appended:
+            try:
+                self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
+                if self._remove(name):
+                    self._write_side.open_decisions.applied(decision.nonce, self._sync)
+            except OSError as error:
+                logger.warning("request %s is committed, and the next opening answers it: %s", name, error)
+        self._write_side.end_decisions_if_many()
+
+    def _sync(self) -> None:
+        sync_requests(self._storage, self._directory)
+
+    # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def _obey(self, name: RequestName) -> None:
+        """Do what a verb says, unclaimed: doing it twice changes nothing, and who misses an answer asks again."""
+        try:
+            offsets = self._decide(name) if name.kind == VERB else self._prepare(name)
+        except REFUSALS as error:
+            self._refuse(name, error)
+        except OSError as error:
+            if not is_missing(error):
+                self._refuse(name, storage_error(error, "reading a request", name.path(self._directory)))
+        else:
+            self._remove(name)
+            self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
+
+    def _decide(self, name: RequestName) -> range:
+        """Decide a prepared transaction."""
+        fields = read_verb(self._storage, name.path(self._directory))
+        verb, transaction_id, force = fields.get("verb"), str(fields.get("id")), bool(fields.get("force"))
+        nonce = bytes.fromhex(fields["nonce"]) if "nonce" in fields else None
+        if verb == COMMIT_PREPARED:
+            return self._in_doubt.commit(transaction_id, force=force, nonce=nonce)
+        if verb == ABORT_PREPARED:
+            self._in_doubt.abort(transaction_id, force=force, nonce=nonce)
+            return range(0)
+        raise UsageError(f"this version knows no verb {verb!r}")
+
+    def _prepare(self, name: RequestName) -> range:
+        """Take a batch, which is on the disk already, into ``prepared/``: its new name makes it prepared."""
+        path = name.path(self._directory)
+        summary = read_summary(self._storage, path, self._sides.queue_id)
+        self._in_doubt.make_ready(summary.decision.id, puts=True)
+        self._write_side.wait_for_room(summary.message_count, summary.frames_bytes, 0)
+        self._batches.take_over(path)
+        return range(0)
+
+    # -- Answering ---------------------------------------------------------------------------------------------------
+
+    def _refuse(self, name: RequestName, error: Exception) -> None:
+        """Answer with an error; nothing was done, and nothing will be."""
+        if self._remove(name):
+            self._answer_error(name, error)
+        else:
+            text = f"refused ({error}), and the request cannot be removed: a later owner may take it"
+            self._answer_error(name, CommitUnknownError(text))
+
+    def _answer_error(self, name: RequestName, error: Exception) -> None:
+        self._answers.write(name.mailbox, Answer(name.number, ANSWER_ERROR, text=as_text(error)))
+
+    def _remove(self, name: RequestName) -> bool:
+        path = name.path(self._directory)
+        try:
+            self._storage.remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("%s cannot be removed: %s", path, error)
+            return False
+        return True
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the mailboxes; what waits goes on waiting for the next owner."""
+        self._answers.close()

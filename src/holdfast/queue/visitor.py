@@ -1,0 +1,149 @@
+"""Serves requests where nobody owns the write side: takes it for a moment, and lets go when nothing more comes.
+
+Who comes to stay does not fail because of a visitor: it waits a little, says so, and the visitor leaves
+(``persistence/locks.py``). Many handles may try to visit; one does, and serves all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from holdfast.errors import HoldfastError, QueueLockedError
+from holdfast.persistence import locks
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.group_files import groups_locked
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.options import Options
+from holdfast.queue.request_desk import RequestDesk
+from holdfast.queue.sides import Sides
+from holdfast.queue.submit_side import SubmitSide
+from holdfast.queue.verdicts import asking
+
+logger = logging.getLogger("holdfast")
+
+LINGER_SECONDS = 0.1
+"""How long a visitor waits for more: opening the write side costs some milliseconds and a few syncs."""
+
+_PAUSE_SECONDS = 0.002
+_AWAITED_SECONDS = 0.02
+"""How often to look whether somebody waits who comes to stay."""
+
+
+def open_submit_side(sides: Sides) -> SubmitSide:
+    """Return what submits for a handle, with a visitor for when nobody owns the write side."""
+    return SubmitSide(
+        sides.storage, sides.clock, sides.directory, sides.queue_id, Visitor(sides), sides.next_offset
+    )
+
+
+class Visitor:
+    """Visits the write side of a queue in a thread of its own, when it is called and nobody owns it.
+
+    Parameters
+    ----------
+    sides : Sides
+        The handle that submits.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._asking = sides
+        self._options = Options(
+            "produce", sides.group.name, FlushPolicy.every_commit(), sides.options.data_file_bytes, 0, is_visitor=True
+        )
+        self._directory = QueueDirectory(sides.path)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._more = threading.Event()
+        self._is_stopped = False
+        self._sides: Sides | None = None
+        self.failure: HoldfastError | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has the write side now."""
+        return self._sides is not None
+
+    def call(self) -> None:
+        """Have requests served if nobody owns the write side; returns at once."""
+        if self._sides is not None:
+            self._more.set()
+            return
+        with self._lock:
+            if not self._is_stopped and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._run, name="holdfast-visitor", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Leave, once what is under way is finished."""
+        with self._lock:
+            self._is_stopped = True
+        self._more.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def forget(self) -> None:
+        """In a forked child, which has no such thread: close the copies of the handles."""
+        self._lock = threading.Lock()
+        self._is_stopped = True
+        self._thread = None
+        sides, self._sides = self._sides, None
+        if sides is not None:
+            sides.forget()
+
+    def _run(self) -> None:
+        try:
+            if not self._may_visit():
+                return
+            sides = Sides(self._asking.storage, self._asking.clock, self._asking.path, self._options)
+        except QueueLockedError:
+            return
+        except HoldfastError as error:
+            self.failure = error
+            return
+        self.failure = None
+        try:
+            self._sides = sides
+            self._visit(sides)
+        except HoldfastError as error:
+            self.failure = error
+        finally:
+            self._sides = None
+            try:
+                sides.close()
+            except HoldfastError as error:
+                logger.error("a visitor could not leave %s in order: %s", sides.path, error)
+
+    def _may_visit(self) -> bool:
+        asking = self._asking
+        with storage_errors("looking for an owner", self._directory.write_lock):
+            if locks.is_awaited(asking.storage, self._directory.write_lock, asking.clock):
+                return False
+            with groups_locked(asking.storage, self._directory, asking.clock):
+                return locks.is_free(asking.storage, self._directory.write_lock)
+
+    def _visit(self, sides: Sides) -> None:
+        sides.bound(*self._asking.bounds_wanted)
+        in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+        desk = RequestDesk(sides, in_doubt)
+        monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
+        served_at = looked_at = monotonic()
+        try:
+            while not self._is_stopped:
+                self._more.clear()
+                is_busy, now = desk.serve(), monotonic()
+                if is_busy:
+                    served_at = now
+                elif now - served_at >= LINGER_SECONDS:
+                    break
+                if now - looked_at >= _AWAITED_SECONDS:
+                    looked_at = now
+                    if locks.is_awaited(sides.storage, write_lock, sides.clock):
+                        break
+                if not is_busy:
+                    sides.clock.wait(self._more, _PAUSE_SECONDS)
+        finally:
+            desk.close()
+            in_doubt.close()

@@ -1,0 +1,328 @@
+"""Transactions over several queues: who may do what, and what it comes to."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import (
+    ClosedError,
+    ConfigError,
+    Full,
+    HoldfastError,
+    PersistentQueue,
+    QueuesTransaction,
+    ShutDown,
+    StaleReceiptError,
+    TransactionStateError,
+    UsageError,
+)
+from holdfast.queue.transaction_state import State
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+from support.transactions import INVOICES, cut_power, kill, open_queue, waiting
+
+Queues = tuple[PersistentQueue, PersistentQueue]
+
+DEEDS = ("", "p", "a", "pa")
+"""What a transaction does to one queue: nothing, put, acknowledge, both."""
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """Return a disk."""
+    return SimulatedStorage()
+
+
+@pytest.fixture
+def queues(storage: SimulatedStorage) -> Iterator[Queues]:
+    """Open two queues of two messages each."""
+    with open_queue(storage) as first, open_queue(storage, INVOICES) as second:
+        for queue in (first, second):
+            queue.put_many([b"one", b"two"])
+        yield first, second
+
+
+def work(tx: QueuesTransaction, queue: PersistentQueue, deed: str, put: bytes = b"new") -> None:
+    """Do what a deed says."""
+    if "a" in deed:
+        tx.ack(queue, tx.receive(queue, timeout=0))
+    if "p" in deed:
+        tx.put(queue, put)
+
+
+def left(deed: str, put: bytes = b"new") -> list[bytes]:
+    """Return what waits behind a committed deed."""
+    return [b"one", b"two"]["a" in deed :] + [put] * ("p" in deed)
+
+
+@pytest.mark.parametrize("crash", [None, kill, cut_power])
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(DEEDS, DEEDS)])
+def test_puts_and_acknowledgements_happen_in_both_or_in_neither(
+    storage: SimulatedStorage, one: str, other: str, crash: type | None
+) -> None:
+    """Every combination of who puts, receives and acknowledges; a loss of power changes nothing."""
+    paths = (Path("/orders"), INVOICES)
+    queues = [open_queue(storage, path) for path in paths]
+    for queue in queues:
+        queue.put_many([b"one", b"two"])
+    tx = holdfast.transaction(*queues)
+    for queue, deed in zip(queues, (one, other), strict=True):
+        work(tx, queue, deed)
+        assert waiting(queue) == [b"one", b"two"]["a" in deed :], "visible before commit"
+    offsets = tx.commit()
+    assert tx.commit() == offsets
+    assert [offsets[queue] for queue in queues] == [range(2, 2 + ("p" in deed)) for deed in (one, other)]
+    if crash is not None:
+        storage = crash(storage, *queues)
+        queues = [open_queue(storage, path) for path in paths]
+    assert [waiting(queue) for queue in queues] == [left(one), left(other)]
+    assert [queue.prepared() for queue in queues] == [[], []]
+    for queue in queues:
+        queue.close()
+
+
+@pytest.mark.parametrize("leave", ["abort", "exception", "close", "kill"])
+def test_an_aborted_one_leaves_both_as_they_were(queues: Queues, storage: SimulatedStorage, leave: str) -> None:
+    """However it ends, also after a restart."""
+    tx = holdfast.transaction(*queues)
+    for queue in queues:
+        work(tx, queue, "pa")
+    if leave == "abort":
+        tx.abort()
+        tx.abort()
+    elif leave == "exception":
+        tx.__exit__(ValueError, ValueError(), None)
+    if leave in ("abort", "exception"):
+        assert tx.state is State.ABORTED
+        assert [waiting(queue) for queue in queues] == [[b"one", b"two"]] * 2
+    elif leave == "close":
+        for queue in queues:
+            queue.close()
+    storage = kill(storage, *queues)
+    for path in (Path("/orders"), INVOICES):
+        with open_queue(storage, path) as queue:
+            assert waiting(queue) == [b"one", b"two"]
+            assert queue.prepared() == []
+
+
+def test_a_pipeline_in_a_with_block(queues: Queues) -> None:
+    """Take in one, put into the other."""
+    orders, invoices = queues
+    with holdfast.transaction(orders, invoices) as tx:
+        with tx.receive(orders, timeout=0) as message:
+            tx.put(invoices, b"for " + message.payload, headers={"n": str(message.offset)})
+        tx.put_many(invoices, [b"a", b"b"])
+        tx.put_stream(invoices, [b"c", b"d"])
+        taken_over = orders.receive(timeout=0)
+        tx.ack(orders, taken_over)
+    assert waiting(orders) == []
+    assert waiting(invoices) == [b"one", b"two", b"for one", b"a", b"b", b"cd"]
+    assert invoices.peek(3)[2].headers == {"n": "0"}
+
+
+def test_three_queues_and_one(queues: Queues, storage: SimulatedStorage) -> None:
+    """Any number takes part, one alone too."""
+    with open_queue(storage, Path("/third")) as third:
+        with holdfast.transaction(*queues, third) as tx:
+            for queue in queues:
+                work(tx, queue, "pa")
+            tx.put(third, b"new")
+        assert [waiting(queue) for queue in (*queues, third)] == [[b"two", b"new"]] * 2 + [[b"new"]]
+        with holdfast.transaction(third) as tx:
+            work(tx, third, "pa", b"newer")
+        assert waiting(third) == [b"newer"]
+
+
+def test_large_puts_into_both(queues: Queues, storage: SimulatedStorage) -> None:
+    """Files are adopted in either; a loss of power takes nothing."""
+    contents = [b"%d" % number * 2000 for number in range(30)]
+    with holdfast.transaction(*queues) as tx:
+        for queue in queues:
+            work(tx, queue, "a")
+            tx.put_many(queue, contents)
+    storage = cut_power(storage, *queues)
+    for path in (INVOICES, Path("/orders")):
+        with open_queue(storage, path) as queue:
+            assert waiting(queue) == [b"two", *contents]
+
+
+@pytest.mark.parametrize("consumes", ["first", "second"])
+def test_a_consumer_takes_part_with_its_votes(storage: SimulatedStorage, consumes: str) -> None:
+    """Its position file has all that it says; whose log decides does not depend on the order."""
+    with open_queue(storage) as queue:
+        queue.put_many([b"one", b"two"])
+    consumer, other = open_queue(storage, mode="consume"), open_queue(storage, INVOICES, mode="produce")
+    tx = holdfast.transaction(*((consumer, other) if consumes == "first" else (other, consumer)))
+    work(tx, consumer, "a")
+    work(tx, other, "p")
+    with pytest.raises(UsageError, match="does not put"):
+        tx.put(consumer, b"x")
+    with pytest.raises(UsageError, match="does not take"):
+        tx.receive(other, timeout=0)
+    assert tx.commit() == {consumer: range(2, 2), other: range(1)}
+    storage = cut_power(storage, consumer, other)
+    with open_queue(storage, mode="consume") as queue:
+        assert waiting(queue) == [b"two"]
+    with open_queue(storage, INVOICES) as queue:
+        assert waiting(queue) == [b"new"]
+
+
+def test_the_two_sides_of_one_queue_may_be_two_handles(storage: SimulatedStorage) -> None:
+    """A producer and a consumer of the same queue, in one process; looking at it in between decides nothing."""
+    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
+        producer.put_many([b"one", b"two"])
+        with holdfast.transaction(producer, consumer) as tx:
+            work(tx, consumer, "a")
+            work(tx, producer, "p")
+        assert waiting(consumer) == [b"two", b"new"]
+        storage = cut_power(storage, producer, consumer)
+    with open_queue(storage) as queue:
+        assert waiting(queue) == [b"two", b"new"]
+
+
+def test_two_consumers_alone_have_no_log_to_decide_in(storage: SimulatedStorage) -> None:
+    """The commit says so, and both have their messages back; with work in one of them it needs none."""
+    for path in (Path("/orders"), INVOICES):
+        with open_queue(storage, path) as queue:
+            queue.put_many([b"one", b"two"])
+    with ExitStack() as stack:
+        consumers = [
+            stack.enter_context(open_queue(storage, path, mode="consume")) for path in (Path("/orders"), INVOICES)
+        ]
+        tx = holdfast.transaction(*consumers)
+        for consumer in consumers:
+            work(tx, consumer, "a")
+        with pytest.raises(UsageError, match="write side"):
+            tx.commit()
+        assert tx.state is State.ABORTED
+        assert [waiting(consumer) for consumer in consumers] == [[b"one", b"two"]] * 2
+        with holdfast.transaction(*consumers) as tx:
+            work(tx, consumers[0], "a")
+        assert waiting(consumers[0]) == [b"two"]
+
+
+def test_a_queue_that_does_nothing_costs_nothing(queues: Queues, storage: SimulatedStorage) -> None:
+    """Nothing is written to it: one that only received is such a one."""
+    orders, invoices = queues
+    tx = holdfast.transaction(orders, invoices)
+    tx.receive(invoices, timeout=0)
+    tx.put(orders, b"new")
+    before = {path: content for path, content in storage.tree().items() if path.is_relative_to(INVOICES)}
+    tx.commit()
+    assert before == {path: content for path, content in storage.tree().items() if path.is_relative_to(INVOICES)}
+    assert waiting(invoices) == [b"one", b"two"]
+    assert not storage.tree().keys() & {Path("/orders/prepared"), INVOICES / "prepared"}
+
+
+def test_naming_queues_that_cannot_take_part(queues: Queues, storage: SimulatedStorage) -> None:
+    """None, one twice, a closed one, one that only looks; or another one later."""
+    orders, invoices = queues
+    for call in (holdfast.transaction, lambda: holdfast.transaction(orders, invoices, orders)):
+        with pytest.raises(ConfigError, match="named once"):
+            call()
+    with open_queue(storage, mode="look") as look, pytest.raises(UsageError, match="look"):
+        holdfast.transaction(invoices, look)
+    tx = holdfast.transaction(orders)
+    for outside in (lambda: tx.put(invoices, b"x"), lambda: tx.receive(invoices), lambda: tx.ack(invoices, [])):
+        with pytest.raises(UsageError, match="takes no part"):
+            outside()
+    tx.abort()
+    invoices.close()
+    with pytest.raises(ClosedError):
+        holdfast.transaction(orders, invoices)
+
+
+def test_a_delivery_belongs_to_the_queue_it_came_from(queues: Queues) -> None:
+    """Naming the wrong queue is found, though the offsets are alike."""
+    orders, invoices = queues
+    tx = holdfast.transaction(orders, invoices)
+    message = tx.receive(orders, timeout=0)
+    tx.receive(invoices, timeout=0)
+    with pytest.raises(StaleReceiptError):
+        tx.ack(invoices, message)
+    with pytest.raises(TransactionStateError):
+        message.ack()
+    tx.ack(orders, message)
+    tx.commit()
+    assert [waiting(queue) for queue in queues] == [[b"two"], [b"one", b"two"]]
+
+
+def test_a_queue_without_room_stops_the_commit_and_not_the_transaction(storage: SimulatedStorage) -> None:
+    """Full: nothing was prepared anywhere, and it can be tried again."""
+    with open_queue(storage) as orders, open_queue(storage, INVOICES, maxsize=1) as invoices:
+        orders.put(b"one")
+        invoices.put(b"full")
+        tx = holdfast.transaction(orders, invoices, timeout=0.2)
+        work(tx, orders, "a")
+        tx.put(invoices, b"new")
+        with pytest.raises(Full):
+            tx.commit()
+        tx.abort()
+        tx = holdfast.transaction(orders, invoices)
+        work(tx, orders, "a")
+        tx.put(invoices, b"new")
+        assert invoices.get() == b"full"
+        tx.commit()
+        assert [waiting(orders), waiting(invoices)] == [[], [b"new"]]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_queue_that_was_shut_down_aborts_everything(queues: Queues, which: int) -> None:
+    """Whichever it is, and whoever decides: nothing is left in doubt."""
+    tx = holdfast.transaction(*queues)
+    for queue in queues:
+        work(tx, queue, "pa")
+    queues[which].shutdown()
+    with pytest.raises(ShutDown):
+        tx.commit()
+    assert tx.state is State.ABORTED
+    assert [queue.prepared() for queue in queues] == [[], []]
+    assert [waiting(queue) for queue in queues] == [[b"one", b"two"]] * 2
+
+
+@pytest.mark.parametrize("verbs", [{"write_at", "allocate"}, {"sync"}, {"sync_directory"}, {"rename", "open"}])
+@pytest.mark.parametrize("root", [Path("/orders"), INVOICES])
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_disk_that_fails_anywhere_leaves_all_or_nothing(
+    storage: SimulatedStorage, verbs: set[str], root: Path, at: int
+) -> None:
+    """In either queue; what the commit said agrees with what is there after a loss of power."""
+    paths = (Path("/orders"), INVOICES)
+    queues = [open_queue(storage, path) for path in paths]
+    for queue in queues:
+        queue.put_many([b"one", b"two"])
+    tx = holdfast.transaction(*queues)
+    for queue in queues:
+        work(tx, queue, "pa")
+
+    class Plan(FaultPlan):
+        def strike(self, verb: str, path: Path) -> bool:
+            return path.is_relative_to(root) and super().strike(verb, path)
+
+    storage.faults = Plan(at, verbs=frozenset(verbs))
+    said: bool | None = True
+    try:
+        tx.commit()
+    except HoldfastError:
+        said = {State.ABORTED: False, State.UNKNOWN: None}[tx.state]
+    storage.faults = None
+    if said is False:
+        for queue in queues:
+            assert queue.path == root or queue.prepared() == [], "aborted, and still in doubt"
+    left_over = storage.crash_dropping_unsynced()
+    for queue in queues:
+        try:
+            queue.close()
+        except HoldfastError:
+            continue
+    queues = [open_queue(left_over, path) for path in paths]
+    found = [waiting(queue) for queue in queues]
+    assert [queue.prepared() for queue in queues] == [[], []]
+    assert found in ([[b"one", b"two"]] * 2, [[b"two", b"new"]] * 2), "half of it"
+    assert said is None or said == (found[0] == [b"two", b"new"])
+    for queue in queues:
+        queue.close()
