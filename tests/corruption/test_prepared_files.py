@@ -197,7 +197,6 @@ def test_verify_counts_what_is_prepared_and_changes_nothing() -> None:
     with open_queue(storage) as queue:
         queue.put_many([b"one", b"two", b"three"])
         for name in ("puts", "acks", "both"):
-            assert f"{name == 'both' and 2 or 1} transaction" in str(verify(ORDERS, storage=storage)) or name == "puts"
             tx = queue.begin()
             if name != "puts":
                 tx.ack(tx.receive(timeout=0))

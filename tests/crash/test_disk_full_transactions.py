@@ -1,6 +1,6 @@
 """Transactions on a real full disk: prepare says so, and what is prepared needs no room to be decided."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -106,14 +106,15 @@ def test_no_room_is_a_clear_error_and_costs_the_room_nothing(disk: Path, verb: s
         other = take_all_room(disk)
         tx = queue.begin()
         tx.ack(tx.receive(timeout=0))
+        calls: dict[str, Callable[[], object]] = {
+            "put": lambda: tx.put_many(LARGE * 10),
+            "put_stream": lambda: tx.put_stream([bytes(100_000)] * 30),
+            "prepare": lambda: tx.prepare("t"),
+        }
+        if verb == "prepare":
+            tx.put(b"new")
         with pytest.raises(DiskFullError, match="room") as error:
-            if verb == "put":
-                tx.put_many(LARGE * 10)
-            elif verb == "put_stream":
-                tx.put_stream([bytes(100_000)] * 30)
-            else:
-                tx.put(b"new")
-                tx.prepare("t")
+            calls[verb]()
         assert str(disk) in str(error.value)
         tx.abort()
         assert waiting(queue) == [b"two"]

@@ -1,21 +1,14 @@
 """KeyboardInterrupt wherever it can hit put, get, receive, ack: memory and disk agree, or the queue is poisoned."""
 
 import logging
-import sys
-import threading
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 
 import pytest
 
-import holdfast
-from holdfast import CommitUnknownError, FlushPolicy, PersistentQueue, PoisonedError
+from holdfast import FlushPolicy, PersistentQueue, PoisonedError
+from support.interruptions import interrupt, without_hanging
 from support.recorded_run import message, open_queue
 from support.simulated_storage import SimulatedStorage
-
-SOURCE = str(Path(holdfast.__file__).parent)
-HANG_SECONDS = 20.0
 
 Verb = Callable[[PersistentQueue], object]
 
@@ -48,49 +41,6 @@ POLICIES = [FlushPolicy.every_commit(), FlushPolicy.never()]
 def _silence(caplog: pytest.LogCaptureFixture) -> None:
     """Poisoning is logged, hundreds of times here."""
     caplog.set_level(logging.CRITICAL, "holdfast")
-
-
-def interrupt(call: Callable[[], object], at: int) -> bool:
-    """Make a call and interrupt it at point number ``at``; return whether it came so far.
-
-    The points are those where the interpreter looks for signals: where a function of ours begins, and where one that is
-    written in C has returned to ours. A loop's jump back is one too; ours call something in every turn.
-    """
-    count = 0
-
-    def watch(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        if event in {"call", "c_return"} and frame.f_code.co_filename.startswith(SOURCE):
-            count += 1
-            if count == at:
-                raise KeyboardInterrupt
-
-    sys.setprofile(watch)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
-    return False
-
-
-def without_hanging(call: Callable[[], object]) -> object:
-    """Return what a call returns in a thread of its own; a lock that was left locked fails the test, not the run."""
-    results: list[object] = []
-    thread = threading.Thread(target=lambda: results.append(outcome(call)), daemon=True)
-    thread.start()
-    thread.join(HANG_SECONDS)
-    assert not thread.is_alive(), "the queue hangs after an interruption"
-    return results[0]
-
-
-def outcome(call: Callable[[], object]) -> object:
-    """Return what a call returns, or the error of ours that says to reopen."""
-    try:
-        return call()
-    except (PoisonedError, CommitUnknownError) as error:
-        return error
 
 
 def prepared(policy: FlushPolicy) -> tuple[SimulatedStorage, PersistentQueue]:

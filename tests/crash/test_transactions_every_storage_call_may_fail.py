@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import CommitUnknownError, Empty, FlushPolicy, HoldfastError, PoisonedError
+from holdfast import CommitUnknownError, Empty, FlushPolicy, HoldfastError, PersistentQueue, PoisonedError
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transaction_oracle import decide_all, judge, look, opened, told, work_on
@@ -86,7 +86,11 @@ class FaultyRun(TransactionRun):
 
     def begin(self, key: str, **what: object) -> None:
         """Begin a transaction; one that cannot do all it should is aborted."""
-        self.storage.faults = self.plan  # what comes before is not about transactions
+        for queue in self.queues.values() if self.storage.faults is None else ():
+            if queue.mode != "produce":
+                with suppress(Empty):
+                    queue.receive(timeout=0).nack()  # the first one makes the group, which is not about transactions
+        self.storage.faults = self.plan  # nor is what comes before
         names = {name for each in what.values() if isinstance(each, dict) for name in each}
         if names <= set(self.queues):
             self._attempt(lambda: super(FaultyRun, self).begin(key, **what), Fate.ABSENT, Fate.ABSENT)  # type: ignore[arg-type]
@@ -117,9 +121,7 @@ class FaultyRun(TransactionRun):
         """Abort a prepared transaction by its id, if it came to be prepared."""
         if self._is_here(key):
             self.under_way = key
-            self._attempt(
-                lambda: super(FaultyRun, self).abort_prepared(key), Fate.IN_DOUBT | Fate.ABSENT, Fate.ABSENT
-            )
+            self._attempt(lambda: super(FaultyRun, self).abort_prepared(key), Fate.IN_DOUBT | Fate.ABSENT, Fate.ABSENT)
 
     def _is_here(self, key: str) -> bool:
         return self._fates.get(key) is Fate.IN_DOUBT and self.works[key].queues <= set(self.queues)
@@ -156,6 +158,8 @@ class FaultyRun(TransactionRun):
         """See whether a handle that goes on after a fault shows what it should."""
         struck, self._struck_before = self.plan.fired_count > self._struck_before, self.plan.fired_count
         if struck and not self.plan.forever and not self._transactions and self.queues:
+            if any(map(is_poisoned, self.queues.values())):
+                self.reopen()
             readers = {name: queue for name, queue in self.queues.items() if queue.mode == "both"}
             try:
                 seen = look(readers, self.offsets)
@@ -180,6 +184,14 @@ class FaultyRun(TransactionRun):
             for commit in (True, False):
                 decide_all(storage.crash_keeping_all(), self, verdict, commit=commit, names=names)
         work_on(storage, self, verdict, seen)
+
+
+def is_poisoned(queue: PersistentQueue) -> bool:
+    """Whether a side of a queue refuses to go on."""
+    writer = queue.sides.write_side._writer if queue.sides.write_side is not None else None
+    books = queue.sides.read_side.books if queue.sides.read_side is not None else None
+    poisons = [each._poison for each in (writer, books._positions if books is not None else None) if each is not None]
+    return any(each.cause is not None for each in poisons)
 
 
 def run_with(scenario: Scenario, policy: FlushPolicy, plan: FaultPlan) -> FaultyRun:

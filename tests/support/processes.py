@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,9 @@ class Child:
         sys.stdout.flush()
         sys.stderr.flush()
         self._status: int | None = None
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # queues have threads; the child does without
+            self.pid = os.fork()
         if self.pid == 0:
             status = 1
             try:

@@ -141,7 +141,9 @@ def judge(run: TransactionRun, seen: Seen, before: Moment, under_way: Moment, *,
         closest.append({key: fate.name for key, fate in fates.items()})
     if explanations:
         return Verdict(tuple(explanations), order, told(run, before))
-    raise AssertionError(f"{_short(seen)}\nis none of\n{closest[:8]}\nfor {[_work(each) for each in run.works.values()]}")
+    raise AssertionError(
+        f"{_short(seen)}\nis none of\n{closest[:8]}\nfor {[_work(each) for each in run.works.values()]}"
+    )
 
 
 def _is_appended(work: Work, name: str, before: Moment) -> bool:

@@ -124,7 +124,9 @@ class TransactionRun:
         for name in names or tuple(self.queues):
             self.queues.pop(name).close()
             self._is_durable(name)
-            self._transactions = {key: tx for key, tx in self._transactions.items() if name not in self.works[key].queues}
+            self._transactions = {
+                key: tx for key, tx in self._transactions.items() if name not in self.works[key].queues
+            }
             self.return_(f"close({name})")
 
     def kill(self) -> None:
@@ -301,7 +303,12 @@ class TransactionRun:
                 if count >= begin:
                     before, under_way = segment.around(count)
                     last = segment.storage.log[count - 1] if count else None
-                    yield storage, before, under_way, f"after {before.call}, life {life}, operation {count} ({last!r:.120})"
+                    yield (
+                        storage,
+                        before,
+                        under_way,
+                        f"after {before.call}, life {life}, operation {count} ({last!r:.120})",
+                    )
 
     def crash_points_of_interest(self) -> Iterator[int]:
         """Yield the numbers of those crash points at which a transaction has begun to be decided or prepared."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast import PersistentQueue
+from holdfast import PersistentQueue, Transaction
 from holdfast.clock import Clock
 from support.simulated_storage import SimulatedStorage
 
@@ -37,6 +39,37 @@ def cut_power(storage: SimulatedStorage, *queues: PersistentQueue) -> SimulatedS
     for queue in queues:
         queue.close()
     return left
+
+
+KINDS = ("puts", "acks", "both")
+"""What a prepared transaction may hold."""
+
+
+def prepare(queue: PersistentQueue, kind: str, name: str | None = None, *, count: int = 1) -> Transaction:
+    """Prepare a transaction that puts, acknowledges the next message, or does both; its id is its kind by default."""
+    tx = queue.begin()
+    if kind != "puts":
+        tx.ack(tx.receive(timeout=0))
+    if kind != "acks":
+        tx.put_many([b"new".ljust(1000 if count > 1 else 3)] * count)
+    assert tx.prepare(name or kind) == tx.id == (name or kind)
+    return tx
+
+
+def after(kind: str, *, committed: bool) -> list[bytes]:
+    """Return what waits in a queue of one, two and three once such a transaction was decided."""
+    taken = committed and kind != "puts"
+    return [b"one", b"two", b"three"][taken:] + [b"new"] * (committed and kind != "acks")
+
+
+@contextmanager
+def failing(kind: type[BaseException] = ZeroDivisionError) -> Iterator[None]:
+    """Expect a block of several statements to end in an exception, which it raises itself or something in it does."""
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
 
 
 def waiting(queue: PersistentQueue) -> list[bytes]:

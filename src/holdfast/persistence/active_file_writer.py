@@ -178,15 +178,17 @@ class ActiveFileWriter:
             decision=verdict,
         )
         try:
-            write_whole(self._file, buffers, position)
-            if decision is not None and verdict is not None:
+            if decision is not None and verdict is not None:  # before it is there: whoever asks must not miss it
                 at = position + size - FRAME_HEADER_BYTES - len(verdict)
                 self.open_decisions.add(decision.placed(self._first_offset + index), at)
+            write_whole(self._file, buffers, position)
             first = self._advance(position, size, index, count, timestamp)
         except BaseException as error:
-            if decision is not None and self.end[1] <= position:
-                self.open_decisions.remove(decision.nonce)
-            self._undo(position, index, error)
+            try:
+                self._undo(position, index, error)
+            finally:  # where it could not be taken back, nobody knows what was decided
+                if decision is not None and self.end[1] <= position and self._poison.cause is None:
+                    self.open_decisions.remove(decision.nonce)
         return range(first, first + count)
 
     def append_mark(self) -> None:

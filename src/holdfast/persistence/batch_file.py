@@ -257,6 +257,10 @@ class BatchFileWriter:
             self.path, self.header, decision, seal, state.end, state.end + len(decided), end, is_sealed=True
         )
 
+    def resume(self) -> None:
+        """Go on adding: what :meth:`finish` has written is as if it never was, and may be written otherwise."""
+        self._finished_end = 0
+
     def sync(self) -> None:
         """Put the file on the disk. After a failure nobody knows what is: discard it, never try again."""
         with storage_errors("syncing a batch", self.path):

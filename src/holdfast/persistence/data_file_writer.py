@@ -206,11 +206,12 @@ class QueueFileWriter(ActiveFileWriter):
 
         def publish() -> None:
             name = DataFileName(header.sequence, header.first_offset)
+            self.open_decisions.add(batch.decision.placed(first), FRAMES_START)  # before it is there, as with appends
             self._storage.rename(batch.path, self._directory.data_file(name))
             self._storage.sync_directory(self._directory.data)
             self._files.add(name, size)
-            self.open_decisions.add(batch.decision.placed(first), 0)
-            self.open_decisions.move({each.nonce: 0 for each in carried})
+            self.open_decisions.confirm(batch.decision.nonce)
+            self.open_decisions.move(dict.fromkeys([batch.decision.nonce, *(each.nonce for each in carried)], 0))
             self._timestamp_ns = max(header.base_timestamp_ns, batch.timestamp_max_ns)
             self._use(None, header, size, batch.message_count)
 

@@ -28,7 +28,7 @@ def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> OpenDe
     found = OpenDecisions()
     if header.features & COMPATIBLE_BORN_SEALED and scan.is_sealed:
         for born_with in decisions_from_behind(file, header):
-            found.add(born_with, 0)
+            found.add(born_with, 0, is_durable=True)
         return found
     scanner = FrameScanner(file, header.salt, scan.redo, scan.end)
     expected = 0
@@ -44,7 +44,7 @@ def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> OpenDe
         if decision is not None:
             first = decision.first_offset
             placed = decision.placed(header.first_offset + frame.index - decision.count if first is None else first)
-            found.add(placed, frame.position)
+            found.add(placed, frame.position, is_durable=True)
     return found
 
 

@@ -156,10 +156,9 @@ def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
 
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
     """Return the generations of a group's position files, oldest first; none where the group has not begun."""
-    try:
+    names: list[str] = []
+    with suppress(FileNotFoundError):
         names = storage.list(group_directory)
-    except FileNotFoundError:
-        return []
     matches = map(_POSITION_FILE.fullmatch, names)
     return sorted(int(match[1]) for match in matches if match)
 

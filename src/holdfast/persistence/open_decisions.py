@@ -26,6 +26,7 @@ class OpenDecisions:
         self._lock = threading.Lock()
         self._positions: dict[bytes, int] = {}
         self._decisions: dict[bytes, Decision] = {}
+        self._durable: set[bytes] = set()
         self._witnesses: dict[bytes, tuple[Witness, ...]] = {}
 
     def __len__(self) -> int:
@@ -35,17 +36,30 @@ class OpenDecisions:
         with self._lock:
             return iter(list(self._decisions.values()))
 
-    def add(self, decision: Decision, position: int) -> None:
+    def add(self, decision: Decision, position: int, *, is_durable: bool = False) -> None:
         """Take up a decision that is about to stand, or stands, at ``position`` of the active file."""
         with self._lock:
             self._decisions[decision.nonce] = decision
             self._positions[decision.nonce] = position
+            if is_durable:
+                self._durable.add(decision.nonce)
+
+    def confirm(self, nonce: bytes) -> None:
+        """Note that a decision is on the disk: before that nobody may act upon it, and nobody knows of its opposite."""
+        with self._lock:
+            if nonce in self._decisions:
+                self._durable.add(nonce)
+
+    def is_durable(self, nonce: bytes) -> bool:
+        """Whether an open decision is known to be on the disk."""
+        return nonce in self._durable
 
     def remove(self, nonce: bytes) -> None:
         """Forget a decision: it could not be written, or has ended."""
         with self._lock:
             self._decisions.pop(nonce, None)
             self._positions.pop(nonce, None)
+            self._durable.discard(nonce)
             self._witnesses.pop(nonce, None)
 
     def find(self, nonce: bytes) -> Decision | None:
@@ -54,13 +68,13 @@ class OpenDecisions:
 
     def move(self, positions: dict[bytes, int]) -> None:
         """Note where decisions stand in the next data file."""
-        with self._lock:
-            self._positions.update(positions)
+        with self._lock:  # some may have ended meanwhile
+            self._positions.update({nonce: at for nonce, at in positions.items() if nonce in self._decisions})
 
     def first_position(self, end: int) -> int:
         """Return where in the active file recovery has to look from: at the first open decision, or at ``end``."""
         with self._lock:
-            return min(self._positions.values(), default=end)
+            return min([end, *self._positions.values()])
 
     def applied(self, nonce: bytes, *witnesses: Witness) -> None:
         """Note that all that follows from a decision was done, and what makes it durable."""

@@ -223,16 +223,18 @@ class PositionFileWriter:
             file = self._storage.open(self._directory / _NEXT, create=True)
         except OSError as error:
             raise storage_error(error, "beginning a position file", target) from error
+        is_written = False
         try:
             file.allocate(size)
             write_whole(file, (block_buffers(header.encode()), b"".join(entries)), 0)
+            is_written = True
             file.sync()
             self._storage.rename(self._directory / _NEXT, target)
             self._storage.sync_directory(self._directory)
         except BaseException as error:
             file.close()
             if isinstance(error, OSError):
-                if error.errno not in DISK_FULL_ERRNOS:  # never sync again what a sync has failed on
+                if is_written or error.errno not in DISK_FULL_ERRNOS:  # never sync again what a sync has failed on
                     with suppress(OSError):
                         self._storage.remove(self._directory / _NEXT)
                 raise storage_error(error, "beginning a position file", target) from error

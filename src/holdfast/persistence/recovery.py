@@ -28,6 +28,7 @@ from holdfast.persistence.format import (
 from holdfast.persistence.layout import DataFileName, QueueDirectory, check_header
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
+from holdfast.persistence.naming import finish_naming, name_again
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
 from holdfast.persistence.storage import File, Storage, write_whole
 from holdfast.persistence.tail_scan import TailScan, scan_tail
@@ -66,6 +67,8 @@ def recover_log(
         The disk refuses.
     """
     next_data_file.delete_spares(storage, directory)
+    finish_naming(storage, directory.data)
+    files.refresh()
     mark_file = storage.open(directory.write_mark, create=True)
     try:
         mark = read_write_mark(mark_file, queue_id)
@@ -74,7 +77,8 @@ def recover_log(
             name = names[-1]
             tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
             files.resize(name.sequence, tail.position)
-            if tail.file is None:  # it may have got its name from a process that was killed before that was durable
+            if tail.file is None and (mark is None or mark.file_id != tail.header.file_id):
+                name_again(storage, files.path(name))  # write.mark speaks of a file once its name is durable
                 storage.sync_directory(directory.data)
         else:
             tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
@@ -131,12 +135,17 @@ def _recover_tail(
 
 
 def _make_durable(file: File, scan: TailScan) -> None:
-    """Write what counts above the witness again, cut what does not count, and sync both."""
+    """Write what counts above the witness again, cut what does not count, and sync both.
+
+    A failed sync may have lost the size too, and writing inside a file gives it no new one.
+    """
     at = scan.witness
     while at < scan.end:
         data = file.read_at(min(_COPY_BYTES, scan.end - at), at)
         write_whole(file, (data,), at)
         at += len(data)
+    if file.size() == scan.end > scan.witness:
+        file.truncate(scan.end + 1)
     if file.size() > scan.end:
         file.truncate(scan.end)
     file.sync()

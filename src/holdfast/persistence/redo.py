@@ -20,6 +20,7 @@ from holdfast.persistence.format import ENTRY_DONE
 from holdfast.persistence.group_files import find_group, progress_reader
 from holdfast.persistence.group_visit import visit_group
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files, open_directory
+from holdfast.persistence.naming import finish_naming, name_again
 from holdfast.persistence.open_decisions import OpenDecisions
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.progress import GroupProgress
@@ -39,6 +40,9 @@ def redo_decisions(
     What a killed process has prepared, or has aborted and removed, is made durable before anybody acts upon it.
     """
     if directory.prepared.name in storage.list(directory.root):
+        finish_naming(storage, directory.prepared)
+        for transaction_id in list_batch_files(storage, directory):
+            name_again(storage, directory.batch_file(transaction_id))
         storage.sync_directory(directory.prepared)
     for decision in decisions:
         for each in decision.acknowledged:
@@ -176,4 +180,5 @@ def _has_committed(storage: Storage, directory: QueueDirectory, queue_id: bytes,
             return False  # damaged: it may be that one
     if "prepared" in storage.list(directory.root):
         storage.sync_directory(directory.prepared)
+    storage.sync_directory(directory.data)  # where a large one has gone to, by a process that may have been killed
     return True

@@ -233,12 +233,9 @@ class Branch:
 
     def _submit(self, side: SubmitSide, timeout: float | None) -> range:
         """Have what was spilled into a file committed by the owner."""
-        writer, self._writer = self._spill(), None  # whatever comes of it, it cannot be asked for again
-        try:
-            return side.submit(writer, timeout)
-        except BaseException:
-            self._writer = writer
-            raise
+        offsets = side.submit(self._spill(), timeout)
+        self._writer = None
+        return offsets
 
     def decide(self, decision: Decision) -> range:
         """Put the batch with its decision into the log, synced; then do what follows from it in this queue."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from holdfast.errors import (
@@ -147,6 +147,8 @@ class InDoubt:
             found = find_transaction(self._sides, transaction_id)
         if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
             found = None
+        if found is not None and self._finish_decided(found):
+            found = None
         if found is not None and (found.decider is None or force):
             self._check_locks(found)
             return found
@@ -181,10 +183,13 @@ class InDoubt:
         sides = self._sides
         for group, _ in found.votes:
             if group != sides.group.name or sides.read_side is None:
-                with groups_locked(sides.storage, sides.directory, sides.clock):
+                with self._group_errors(group), groups_locked(sides.storage, sides.directory, sides.clock):
                     is_free = is_group_free(sides.storage, sides.directory, group)
                 if not is_free:
                     raise self._locked(found, group)
+
+    def _group_errors(self, group: str) -> AbstractContextManager[None]:
+        return storage_errors("visiting a group", self._sides.directory.group(group))
 
     def _locked(self, found: Found, group: str) -> QueueLockedError:
         path = self._sides.directory.group(group)
@@ -243,11 +248,37 @@ class InDoubt:
             if group == sides.group.name and sides.read_side is not None:
                 sides.read_side.resolve(vote.nonce, is_committed=is_committed, is_durable=is_durable)
             else:
-                with groups_locked(sides.storage, sides.directory, sides.clock):
+                with self._group_errors(group), groups_locked(sides.storage, sides.directory, sides.clock):
                     settle = _outcome(vote, is_committed=is_committed)
                     done = visit_group(sides.storage, sides.directory, sides.queue_id, sides.clock, group, settle)
                 if not done:
                     raise self._locked(found, group)
+
+    def _finish_decided(self, found: Found) -> bool:
+        """Do the rest of what was decided here, where a fault or an interruption came in between; False: it was not.
+
+        A file that could not be removed may still be there, or, where nobody knows whether its removal was durable,
+        be there again.
+        """
+        write_side, batches = self._sides.write_side, self._sides.batches
+        if write_side is None or batches is None:
+            return False
+        is_committed = write_side.has_decided(found.nonce)
+        if is_committed:
+            decision = write_side.open_decisions.find(found.nonce)
+            if decision is not None and decision.is_remembered:
+                self._memory.note_batch(decision, decision.offsets)
+        else:
+            decided = batches.decided.find_nonce(found.nonce) if found.batch is not None else None
+            if decided is None:
+                return False
+            is_committed = decided.is_committed
+        if found.batch is not None:
+            batches.decided.sync()  # where that failed before, nobody knows what it says
+            batches.drop(found.batch.path)
+            batches.sync()
+        self._settle_votes(found, is_committed=is_committed, is_durable=True)
+        return True
 
     # -- What another queue decides ----------------------------------------------------------------------------------
 
@@ -263,6 +294,8 @@ class InDoubt:
     def _resolve(self, found: Found) -> bool:
         """Settle what this handle owns of a transaction, if its coordinator says how; return whether it did."""
         sides = self._sides
+        if self._finish_decided(found):
+            return True
         if found.coordinator is None or found.damage:
             return False
         votes = tuple(each for each in found.votes if each[0] == sides.group.name and sides.read_side is not None)

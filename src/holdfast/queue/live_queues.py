@@ -47,7 +47,9 @@ class Coordinator:
         """Return what became of a transaction; what the log does not have was aborted."""
         if nonce in self._deciding:
             return Verdict.IN_DOUBT
-        return Verdict.ABORTED if self._decisions.find(nonce) is None else Verdict.COMMITTED
+        if self._decisions.find(nonce) is None:
+            return Verdict.ABORTED
+        return Verdict.COMMITTED if self._decisions.is_durable(nonce) else Verdict.IN_DOUBT
 
     def close(self) -> None:
         """Answer no more."""

@@ -15,7 +15,7 @@ from holdfast.errors import CommitUnknownError, CorruptionError, Full, HoldfastE
 from holdfast.persistence.batch_file_reader import BatchSummary, read_summary, verify_batch
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
-from holdfast.persistence.layout import is_missing
+from holdfast.persistence.layout import check_name, is_missing
 from holdfast.persistence.mailbox import ANSWERS, Answer, Answers
 from holdfast.persistence.requests import (
     BATCH,
@@ -215,7 +215,10 @@ class RequestDesk:
         """Decide a prepared transaction."""
         fields = read_verb(self._storage, name.path(self._directory))
         verb, transaction_id, force = fields.get("verb"), str(fields.get("id")), bool(fields.get("force"))
-        nonce = bytes.fromhex(fields["nonce"]) if "nonce" in fields else None
+        try:
+            nonce = bytes.fromhex(fields["nonce"]) if "nonce" in fields else None
+        except (TypeError, ValueError):
+            raise UsageError(f"{fields['nonce']!r} names no transaction") from None
         if verb == COMMIT_PREPARED:
             return self._in_doubt.commit(transaction_id, force=force, nonce=nonce)
         if verb == ABORT_PREPARED:
@@ -227,6 +230,7 @@ class RequestDesk:
         """Take a batch, which is on the disk already, into ``prepared/``: its new name makes it prepared."""
         path = name.path(self._directory)
         summary = read_summary(self._storage, path, self._sides.queue_id)
+        check_name(summary.decision.id, "transaction")  # it becomes the name of a file
         self._in_doubt.make_ready(summary.decision.id, puts=True)
         self._write_side.wait_for_room(summary.message_count, summary.frames_bytes, 0)
         self._batches.take_over(path)

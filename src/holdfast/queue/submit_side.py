@@ -24,7 +24,7 @@ from holdfast.persistence.decision import Decision
 from holdfast.persistence.format import ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
 from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.mailbox import Answer, Mailbox, remove_quietly
-from holdfast.persistence.requests import BATCH, CLAIMED, PREPARE, STAGING, VERB, RequestName, write_verb
+from holdfast.persistence.requests import BATCH, CLAIMED, PREPARE, STAGING, VERB, RequestName, move, write_verb
 from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.error_text import from_text
 from holdfast.queue.fork import forked_error
@@ -40,7 +40,10 @@ CLAIMED_SECONDS_MAX = 30.0
 
 PREPARE_SECONDS = 60.0
 _CLOSING_SECONDS = 2.0
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS_MIN = 0.05
+_LOOK_SECONDS_MAX = 0.4
+"""How often to look whether anybody owns the queue: soon where it is likely that nobody does."""
+
 _GONE_SECONDS = {BATCH: 10.0, PREPARE: 0.2, VERB: 0.2}
 """How long a request may be gone before its answer is there. A batch that was adopted is in the log by then: whoever
 opens the queue next answers. The others are looked for, or asked again."""
@@ -153,8 +156,13 @@ class SubmitSide:
             nonce, now = secrets.token_bytes(16), self._clock.time_ns()
             decision = Decision(str(name), nonce, writer.message_count, now, waiting_file=name.waiting_file)
             writer.finish(decision)
+            try:
+                offsets = self._ask(writer.path, name, timeout)
+            except (Full, RetryableError):  # its file is back: a transaction may try again
+                writer.resume()
+                raise
             writer.close()
-            return self._ask(writer.path, name, timeout)
+            return offsets
 
     def _discard(self, writer: BatchFileWriter) -> None:
         writer.close()
@@ -206,6 +214,8 @@ class SubmitSide:
                     return self._ask(staged, name, None)
                 except _NoAnswerError:
                     continue  # its owner died in between: doing it again changes nothing
+                finally:
+                    remove_quietly(self._storage, staged)
 
     # -- Asking ------------------------------------------------------------------------------------------------------
 
@@ -230,18 +240,18 @@ class SubmitSide:
         with storage_errors("asking", path):
             self._storage.rename(staged, path)
         try:
-            return self._await(name, path, timeout)
+            return self._await(name, path, staged, timeout)
         except _NoAnswerError:
             raise
         except BaseException:  # interrupted: nobody commits it from here on, unless it is under way
             remove_quietly(self._storage, path)
             raise
 
-    def _await(self, name: RequestName, path: Path, timeout: float | None) -> range:
+    def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> range:
         """Poll for the answer; see to it that somebody serves; take the request back once ``timeout`` is over."""
         started = now = self._clock.monotonic()
         look_at = started if self._was_alone else started + OWNER_SECONDS
-        pause = _POLL_SECONDS_MIN
+        pause, look_pause = _POLL_SECONDS_MIN, _LOOK_SECONDS_MIN
         late_since: float | None = None
         gone_since: float | None = None
         if self._helper.is_there:
@@ -253,7 +263,7 @@ class SubmitSide:
             now = self._clock.monotonic()
             patience = timeout if timeout is None or answer is not None else max(timeout, ANSWER_SECONDS_MIN)
             if self._refusal is not None or (patience is not None and now >= started + patience):
-                self._take_back(path, answer)
+                self._take_back(path, staged, answer)
                 late_since = now if late_since is None else late_since
                 if now - late_since >= (_CLOSING_SECONDS if self._refusal is not None else CLAIMED_SECONDS_MAX):
                     raise CommitUnknownError(
@@ -262,8 +272,8 @@ class SubmitSide:
                         path=str(path),
                     )
             if now >= look_at:
-                look_at = now + _LOOK_SECONDS
-                self._see_to_it(path)
+                look_at, look_pause = now + look_pause, min(2 * look_pause, _LOOK_SECONDS_MAX)
+                self._see_to_it(path, staged)
                 gone_since = None if self._is_there(name) else now if gone_since is None else gone_since
                 if gone_since is not None and now - gone_since > _GONE_SECONDS[name.kind]:
                     raise _NoAnswerError(f"request {name} is gone, and nobody has answered it", path=str(path))
@@ -280,9 +290,9 @@ class SubmitSide:
             raise from_text(answer.text)
         return answer.offsets
 
-    def _take_back(self, path: Path, answer: Answer | None) -> None:
+    def _take_back(self, path: Path, staged: Path, answer: Answer | None) -> None:
         """Raise what an unanswered put raises, once its request is taken back; where it cannot be, do nothing."""
-        if not self._withdraw(path):
+        if not self._withdraw(path, staged):
             return
         if self._refusal is not None:
             raise self._refusal()
@@ -297,21 +307,15 @@ class SubmitSide:
             host=owner.host,
         )
 
-    def _withdraw(self, path: Path) -> bool:
+    def _withdraw(self, path: Path, staged: Path) -> bool:
         """Take a request back; False where the owner was faster."""
         with storage_errors("taking a request back", path):
-            try:
-                self._storage.remove(path)
-            except OSError as error:
-                if not is_missing(error):
-                    raise
-                return False
-        return True
+            return move(self._storage, path, staged)
 
-    def _see_to_it(self, path: Path) -> None:
+    def _see_to_it(self, path: Path, staged: Path) -> None:
         """Have the request served if nobody owns the queue; raises why that cannot be, where nothing was put."""
         failure, self._helper.failure = self._helper.failure, None
-        if failure is not None and self._withdraw(path):
+        if failure is not None and self._withdraw(path, staged):
             raise failure
         self._helper.call()
 

@@ -153,13 +153,16 @@ class Transaction(TransactionBase):
         except (CommitUnknownError, PoisonedError):
             self._doubt()
             raise
-        except BaseException as error:
+        except Exception as error:
             try:
                 branch.abort_prepared()
             except HoldfastError:  # some of it may be on the disk
                 self._doubt()
                 raise error from None
             self._end("failure", f"prepare failed: {error}")
+            raise
+        except BaseException:  # interrupted: it may be prepared
+            self._doubt()
             raise
         finally:
             if coordinator is not None:

@@ -45,9 +45,9 @@ class Transactional:
     def _close_sides(self) -> None:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
         try:
-            self._transactions.close(wait=False)
             if self._server is not None:
-                self._server.stop()
+                self._server.stop()  # first: a closed write side refuses what another owner would take
+            self._transactions.close(wait=False)
         finally:
             self.sides.close()
         self._transactions.close(wait=True)

@@ -34,9 +34,7 @@ _AWAITED_SECONDS = 0.02
 
 def open_submit_side(sides: Sides) -> SubmitSide:
     """Return what submits for a handle, with a visitor for when nobody owns the write side."""
-    return SubmitSide(
-        sides.storage, sides.clock, sides.directory, sides.queue_id, Visitor(sides), sides.next_offset
-    )
+    return SubmitSide(sides.storage, sides.clock, sides.directory, sides.queue_id, Visitor(sides), sides.next_offset)
 
 
 class Visitor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,7 +138,8 @@ class WaitingBatches:
             try:
                 self._storage.sync_directory(self._directory.prepared)
             except OSError as error:
-                self._storage.remove(path)
+                with suppress(OSError):
+                    self._storage.remove(path)
                 raise commit_unknown("preparing a transaction", path, error) from error
         return path
 
@@ -193,8 +195,9 @@ class WaitingBatches:
         try:
             self._storage.remove(summary.path)
         except OSError as error:  # it is committed: its decision stays open, and the next opening removes this
-            self._has_leftovers = True
-            logger.warning("%s is committed and could not be removed: %s", summary.path, error)
+            if not is_missing(error):
+                self._has_leftovers = True
+                logger.warning("%s is committed and could not be removed: %s", summary.path, error)
         return offsets
 
     def _adopt(self, summary: BatchSummary) -> range:

@@ -151,9 +151,27 @@ class WriteSide:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
             self._writer.sync()
+        self._writer.open_decisions.confirm(decision.nonce)
         self.end_decisions_if_many()
         self._announce()
         return offsets
+
+    def has_decided(self, nonce: bytes) -> bool:
+        """Whether the log decides a transaction, durably: one that was cut short before its sync is synced now.
+
+        Raises
+        ------
+        CommitUnknownError, PoisonedError
+            Nobody knows.
+        """
+        with self._append_lock:  # so it stands there whole, or could not be taken back
+            decisions = self._writer.open_decisions
+            if decisions.find(nonce) is None:
+                return False
+            if not decisions.is_durable(nonce):
+                self._writer.sync()
+                decisions.confirm(nonce)
+            return True
 
     def append_requested(
         self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.simulated_storage import SimulatedStorage
 from support.threads import Threads
 
 
@@ -13,3 +14,9 @@ def threads() -> Iterator[Threads]:
     group = Threads()
     yield group
     group.join()
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """A disk."""
+    return SimulatedStorage()

@@ -23,12 +23,6 @@ MIB = 2**20
 
 
 @pytest.fixture
-def storage() -> SimulatedStorage:
-    """Return a disk."""
-    return SimulatedStorage()
-
-
-@pytest.fixture
 def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
     """Open an empty queue."""
     with open_queue(storage) as opened:

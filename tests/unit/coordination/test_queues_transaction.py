@@ -11,17 +11,13 @@ import holdfast
 from holdfast import (
     ClosedError,
     ConfigError,
-    Full,
-    HoldfastError,
     PersistentQueue,
     QueuesTransaction,
-    ShutDown,
     StaleReceiptError,
     TransactionStateError,
     UsageError,
 )
 from holdfast.queue.transaction_state import State
-from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transactions import INVOICES, cut_power, kill, open_queue, waiting
 
@@ -29,12 +25,6 @@ Queues = tuple[PersistentQueue, PersistentQueue]
 
 DEEDS = ("", "p", "a", "pa")
 """What a transaction does to one queue: nothing, put, acknowledge, both."""
-
-
-@pytest.fixture
-def storage() -> SimulatedStorage:
-    """Return a disk."""
-    return SimulatedStorage()
 
 
 @pytest.fixture
@@ -249,80 +239,3 @@ def test_a_delivery_belongs_to_the_queue_it_came_from(queues: Queues) -> None:
     tx.ack(orders, message)
     tx.commit()
     assert [waiting(queue) for queue in queues] == [[b"two"], [b"one", b"two"]]
-
-
-def test_a_queue_without_room_stops_the_commit_and_not_the_transaction(storage: SimulatedStorage) -> None:
-    """Full: nothing was prepared anywhere, and it can be tried again."""
-    with open_queue(storage) as orders, open_queue(storage, INVOICES, maxsize=1) as invoices:
-        orders.put(b"one")
-        invoices.put(b"full")
-        tx = holdfast.transaction(orders, invoices, timeout=0.2)
-        work(tx, orders, "a")
-        tx.put(invoices, b"new")
-        with pytest.raises(Full):
-            tx.commit()
-        tx.abort()
-        tx = holdfast.transaction(orders, invoices)
-        work(tx, orders, "a")
-        tx.put(invoices, b"new")
-        assert invoices.get() == b"full"
-        tx.commit()
-        assert [waiting(orders), waiting(invoices)] == [[], [b"new"]]
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_queue_that_was_shut_down_aborts_everything(queues: Queues, which: int) -> None:
-    """Whichever it is, and whoever decides: nothing is left in doubt."""
-    tx = holdfast.transaction(*queues)
-    for queue in queues:
-        work(tx, queue, "pa")
-    queues[which].shutdown()
-    with pytest.raises(ShutDown):
-        tx.commit()
-    assert tx.state is State.ABORTED
-    assert [queue.prepared() for queue in queues] == [[], []]
-    assert [waiting(queue) for queue in queues] == [[b"one", b"two"]] * 2
-
-
-@pytest.mark.parametrize("verbs", [{"write_at", "allocate"}, {"sync"}, {"sync_directory"}, {"rename", "open"}])
-@pytest.mark.parametrize("root", [Path("/orders"), INVOICES])
-@pytest.mark.parametrize("at", range(1, 9))
-def test_a_disk_that_fails_anywhere_leaves_all_or_nothing(
-    storage: SimulatedStorage, verbs: set[str], root: Path, at: int
-) -> None:
-    """In either queue; what the commit said agrees with what is there after a loss of power."""
-    paths = (Path("/orders"), INVOICES)
-    queues = [open_queue(storage, path) for path in paths]
-    for queue in queues:
-        queue.put_many([b"one", b"two"])
-    tx = holdfast.transaction(*queues)
-    for queue in queues:
-        work(tx, queue, "pa")
-
-    class Plan(FaultPlan):
-        def strike(self, verb: str, path: Path) -> bool:
-            return path.is_relative_to(root) and super().strike(verb, path)
-
-    storage.faults = Plan(at, verbs=frozenset(verbs))
-    said: bool | None = True
-    try:
-        tx.commit()
-    except HoldfastError:
-        said = {State.ABORTED: False, State.UNKNOWN: None}[tx.state]
-    storage.faults = None
-    if said is False:
-        for queue in queues:
-            assert queue.path == root or queue.prepared() == [], "aborted, and still in doubt"
-    left_over = storage.crash_dropping_unsynced()
-    for queue in queues:
-        try:
-            queue.close()
-        except HoldfastError:
-            continue
-    queues = [open_queue(left_over, path) for path in paths]
-    found = [waiting(queue) for queue in queues]
-    assert [queue.prepared() for queue in queues] == [[], []]
-    assert found in ([[b"one", b"two"]] * 2, [[b"two", b"new"]] * 2), "half of it"
-    assert said is None or said == (found[0] == [b"two", b"new"])
-    for queue in queues:
-        queue.close()

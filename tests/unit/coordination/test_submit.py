@@ -328,6 +328,7 @@ def test_an_owner_that_does_not_answer_costs_the_timeout_and_nothing_else(
         with PersistentQueue(path, mode="submit") as submitter:
             assert submitter.put(b"a") == 0
             os.kill(process.pid, signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)  # it may run on for a little
             with pytest.raises(RetryableError, match="does not answer") as silent:
                 submitter.put(b"x", timeout=0.1)
             assert silent.value.pid == process.pid
@@ -389,6 +390,25 @@ def test_a_transaction_is_one_request(owner: PersistentQueue, submitter: Persist
     assert tx.commit() == range(3, 8)
     assert payloads(owner) == [b"1", b"2", b"3", *[b"x" * 10_000] * 4, b"stream"]
     assert submitter.begin().commit() == range(8, 8)
+
+
+def test_a_spilled_transaction_that_found_no_room_may_be_tried_again(path: Path) -> None:
+    """It stays open, and takes more; its file was never committed in between."""
+    with (
+        PersistentQueue(path, maxsize=4) as owner,
+        PersistentQueue(path, mode="submit", data_file_bytes=SMALL) as submitter,
+    ):
+        owner.put_many([b"a", b"b", b"c"])
+        tx = submitter.begin(timeout=0.1)
+        tx.put_many([b"x" * 10_000] * 2)
+        with pytest.raises(Full):
+            tx.commit()
+        tx._deadline += 60
+        assert owner.get_many(2) == [b"a", b"b"]
+        tx.put(b"more")
+        assert tx.commit() == range(3, 6)
+        assert payloads(owner) == [b"c", *[b"x" * 10_000] * 2, b"more"]
+        assert requests_of(owner) == []
 
 
 def test_prepared_transactions_are_decided_through_the_owner(

@@ -7,13 +7,7 @@ import pytest
 from holdfast import Delivery, Empty, PersistentQueue, StaleReceiptError, Transaction, TransactionStateError
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads
-from support.transactions import INVOICES, kill, open_queue, waiting
-
-
-@pytest.fixture
-def storage() -> SimulatedStorage:
-    """Return a disk."""
-    return SimulatedStorage()
+from support.transactions import INVOICES, failing, kill, open_queue, waiting
 
 
 @pytest.fixture
@@ -68,8 +62,8 @@ def test_an_acknowledgement_counts_from_commit_on(queue: PersistentQueue, storag
     with open_queue(storage.crash_keeping_all(), mode="look") as look:
         assert look.stats().depth == 3
     assert tx.commit() == range(3, 3)
-    with open_queue(kill(storage, queue)) as queue:
-        assert waiting(queue) == [b"two", b"three"]
+    with open_queue(kill(storage, queue)) as reopened:
+        assert waiting(reopened) == [b"two", b"three"]
 
 
 def test_settling_past_the_transaction_is_refused(queue: PersistentQueue) -> None:
@@ -126,7 +120,7 @@ def test_a_message_received_around_a_transaction_may_be_taken_over(queue: Persis
         tx.ack(message)
         tx.put(b"result of one")
     assert message.is_settled
-    with pytest.raises(ZeroDivisionError), queue.receive(timeout=0) as message, queue.transaction() as tx:
+    with failing(), queue.receive(timeout=0) as message, queue.transaction() as tx:
         tx.ack(message)
         raise ZeroDivisionError
     assert waiting(queue) == [b"two", b"three", b"result of one"]

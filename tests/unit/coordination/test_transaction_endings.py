@@ -63,7 +63,7 @@ def test_closing_leaves_what_is_prepared() -> None:
 
 BLOCKING: dict[str, Callable[[PersistentQueue], object]] = {
     "receive": lambda queue: queue.begin(timeout=30).receive(),
-    "commit": lambda queue: commit_into(queue),
+    "commit": lambda queue: commit_into(queue),  # noqa: PLW0108  # it stands below
 }
 
 

@@ -1,0 +1,58 @@
+"""Errors that go from one process to another through a mailbox."""
+
+import pytest
+
+from holdfast import (
+    CorruptionError,
+    DiskFullError,
+    Full,
+    HoldfastError,
+    RecordTooLargeError,
+    ShutDown,
+    TransactionNotFoundError,
+)
+from holdfast.persistence.mailbox import TEXT_BYTES_MAX
+from holdfast.queue.error_text import as_text, from_text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFullError("disk full", path="/somewhere"),
+        RecordTooLargeError("too large", size_bytes=3, max_bytes=2),
+        TransactionNotFoundError("no such", id="x"),
+        CorruptionError("bad", path="/file", position=7),
+        HoldfastError("any"),
+    ],
+)
+def test_an_error_comes_back_as_its_class_with_what_it_says(error: HoldfastError) -> None:
+    """Message and context too."""
+    back = from_text(as_text(error))
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert isinstance(back, HoldfastError)
+    assert back.context == error.context
+
+
+def test_the_errors_of_the_standard_library_come_back_too() -> None:
+    """They say nothing but their class."""
+    assert type(from_text(as_text(Full()))) is Full
+    assert isinstance(from_text(as_text(ShutDown())), ShutDown)
+
+
+def test_what_is_too_long_is_cut() -> None:
+    """First the context, then the message; the class stays."""
+    long = DiskFullError("é" * 1000, path="/" + "x" * 1000)
+    text = as_text(long)
+    assert len(text.encode()) <= TEXT_BYTES_MAX
+    back = from_text(text)
+    assert isinstance(back, DiskFullError)
+    assert str(back) == "é" * len(str(back))
+    assert len(str(back)) > 150
+
+
+def test_an_answer_that_cannot_be_read_is_an_error_all_the_same() -> None:
+    """Whatever stands there."""
+    for text in ("", "{}", "[]", '{"code": 1, "message": "", "context": 3}'):
+        assert type(from_text(text)) is HoldfastError
+    assert type(from_text('{"code": "of the future", "message": "m", "context": {}}')) is HoldfastError

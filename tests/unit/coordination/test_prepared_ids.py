@@ -1,0 +1,80 @@
+"""The ids of prepared transactions: chosen or made, used again, and remembered for a while."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import (
+    PersistentQueue,
+    TransactionNotFoundError,
+    TransactionStateError,
+)
+from holdfast.persistence.format import DECIDED_MAX
+from holdfast.queue.transaction_state import State
+from support.simulated_storage import SimulatedStorage
+from support.transactions import KINDS, open_queue, prepare, prepared_ids
+
+
+@pytest.fixture
+def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
+    """Open a queue of three messages."""
+    with open_queue(storage) as opened:
+        opened.put_many([b"one", b"two", b"three"])
+        yield opened
+
+
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_an_id_in_doubt_is_refused_and_may_be_used_again_once_decided(
+    queue: PersistentQueue, first: str, second: str
+) -> None:
+    """The refused transaction stays open, and takes another id; the latest of an id answers."""
+    prepare(queue, first, "t")
+    tx = queue.begin()
+    if second != "puts":
+        tx.ack(tx.receive(timeout=0))
+    if second != "acks":
+        tx.put(b"second")
+    with pytest.raises(TransactionStateError, match="before its id is used again"):
+        tx.prepare("t")
+    assert tx.state is State.OPEN
+    queue.commit_prepared("t")
+    tx.prepare("t")
+    assert prepared_ids(queue) == ["t"]
+    queue.abort_prepared("t")
+    queue.abort_prepared("t")
+    with pytest.raises(TransactionStateError, match="was aborted"):
+        queue.commit_prepared("t")
+    assert prepare(queue, "puts").commit() == queue.commit_prepared("puts")
+
+
+def test_ids_are_made_where_none_is_chosen(queue: PersistentQueue) -> None:
+    """32 hexadecimal digits, of which no two are alike."""
+    ids = []
+    for _ in range(3):
+        tx = queue.begin()
+        tx.put(b"x")
+        ids.append(tx.prepare())
+        assert tx.id == ids[-1]
+    assert prepared_ids(queue) == ids
+    assert all(len(name) == 32 and int(name, 16) for name in ids)
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.parametrize("kind", ["puts", "acks"])
+def test_the_memory_of_decided_ids_is_bounded(storage: SimulatedStorage, kind: str) -> None:
+    """The oldest is forgotten first; a restart forgets nothing more."""
+    assert DECIDED_MAX == 1024
+    with open_queue(storage) as queue:
+        queue.put(b"one")
+        for number in range(DECIDED_MAX + 2):
+            tx = prepare(queue, kind, f"t{number}")
+            tx.abort()
+    with open_queue(storage) as queue:
+        for number in (0, 1):
+            with pytest.raises(TransactionNotFoundError):
+                queue.abort_prepared(f"t{number}")
+        for number in (2, 3, 500, DECIDED_MAX + 1):
+            queue.abort_prepared(f"t{number}")
+            with pytest.raises(TransactionStateError):
+                queue.commit_prepared(f"t{number}")

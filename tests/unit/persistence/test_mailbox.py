@@ -1,0 +1,89 @@
+"""Mailboxes: answers in slots, and who is behind them."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StorageError
+from holdfast.persistence import mailbox
+from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOT, ANSWER_SLOTS
+from holdfast.persistence.locks import is_free
+from holdfast.persistence.mailbox import ANSWERS, TEXT_BYTES_MAX, Answer, Answers, Mailbox
+from support.simulated_storage import SimulatedStorage
+
+REQUESTS = Path("/requests")
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """A disk with an empty directory."""
+    storage = SimulatedStorage()
+    storage.make_directory(REQUESTS)
+    return storage
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(64, ANSWER_DONE, range(7, 9)),
+        Answer(65, ANSWER_ERROR, text="é" * (TEXT_BYTES_MAX // 2)),
+        Answer(2**63, ANSWER_NO_ROOM),
+    ],
+)
+def test_an_answer_comes_back_as_it_was_written(storage: SimulatedStorage, answer: Answer) -> None:
+    """In its slot, for the request of its number and for no other one."""
+    box, answers = Mailbox(storage, REQUESTS), Answers(storage, REQUESTS)
+    assert box.read(answer.number) is None
+    assert answers.write(box.name, answer)
+    assert box.read(answer.number) == answer
+    assert box.read(answer.number + ANSWER_SLOTS) is None
+    assert box.read(answer.number + 1) is None
+
+
+def test_a_slot_that_does_not_verify_says_nothing() -> None:
+    """Torn, cut off, zeros, or of a verdict that nobody knows."""
+    slot = Answer(64, ANSWER_DONE, range(7, 9)).encode()
+    assert Answer.decode(slot) is not None
+    assert Answer.decode(slot[:-1]) is None
+    assert Answer.decode(bytes(ANSWER_SLOT.size)) is None
+    for at in range(32):
+        assert Answer.decode(slot[:at] + bytes([slot[at] ^ 4]) + slot[at + 1 :]) is None
+
+
+def test_an_older_answer_never_takes_the_place_of_a_newer_one(storage: SimulatedStorage) -> None:
+    """Whoever takes over answers again what its log has; the slot may have gone on."""
+    box, answers = Mailbox(storage, REQUESTS), Answers(storage, REQUESTS)
+    newer = Answer(64 + ANSWER_SLOTS, ANSWER_ERROR, text="no")
+    assert answers.write(box.name, newer)
+    assert not answers.write(box.name, Answer(64, ANSWER_DONE, range(1)))
+    assert box.read(newer.number) == newer
+
+
+def test_nobody_is_answered_who_is_not_there(storage: SimulatedStorage) -> None:
+    """A mailbox goes with its handle; answering it makes none."""
+    box, answers = Mailbox(storage, REQUESTS), Answers(storage, REQUESTS)
+    assert not is_free(storage, REQUESTS / (box.name + ANSWERS))
+    assert answers.write(box.name, Answer(64, ANSWER_DONE))
+    box.close()
+    assert storage.list(REQUESTS) == []
+    answers.keep(set())
+    assert not answers.write(box.name, Answer(65, ANSWER_DONE))
+    assert storage.list(REQUESTS) == []
+
+
+def test_a_mailbox_that_is_taken_for_a_leftover_while_it_is_made_is_made_again(storage: SimulatedStorage) -> None:
+    """Somebody removes it between its making and its locking; the next one works. Where all go, it gives up."""
+    removed = []
+
+    def remove(verb: str, path: Path) -> None:
+        if verb == "rename" and len(removed) < limit:
+            removed.append(path)
+            storage.remove(path)
+
+    storage.before_verb, limit = remove, 3
+    box = Mailbox(storage, REQUESTS)
+    assert len(removed) == 3
+    assert storage.list(REQUESTS) == [box.name + ANSWERS]
+    limit = 3 + mailbox._ATTEMPTS
+    with pytest.raises(StorageError, match="gone again"):
+        Mailbox(storage, REQUESTS)

@@ -1,0 +1,93 @@
+"""The names and the small documents in ``requests/``."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.mailbox import Mailbox
+from holdfast.persistence.requests import (
+    BATCH,
+    CLAIMED,
+    RequestName,
+    clear_abandoned,
+    list_requests,
+    move,
+    read_verb,
+    sync_requests,
+    write_verb,
+)
+from support.simulated_storage import SimulatedStorage
+
+DIRECTORY = QueueDirectory(Path("/q"))
+NAME = RequestName("0123456789abcdef", 64, BATCH)
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """A disk with the directory of a queue."""
+    storage = SimulatedStorage()
+    storage.make_directory(DIRECTORY.root)
+    return storage
+
+
+def test_names_say_whose_request_it_is_and_sort_by_number() -> None:
+    """What is no such name is nobody's request."""
+    assert str(NAME) == "0123456789abcdef-0000000064.batch"
+    assert RequestName.parse(str(NAME)) == NAME
+    assert NAME.waiting_file == "requests/0123456789abcdef-0000000064.claimed"
+    assert NAME.as_kind(CLAIMED).number == 64
+    assert str(NAME) < str(RequestName(NAME.mailbox, 1000, BATCH))
+    for other in (
+        "",
+        "x",
+        "0123456789abcdef.answers",
+        "0123456789abcdef-64.batch",
+        "0123456789ABCDEF-0000000064.batch",
+    ):
+        assert RequestName.parse(other) is None
+
+
+def test_a_queue_that_nobody_ever_asked_has_no_requests(storage: SimulatedStorage) -> None:
+    """Looking makes nothing, and there is nothing to sync or to clear."""
+    count = storage.mutation_count
+    assert list_requests(storage, DIRECTORY) == []
+    sync_requests(storage, DIRECTORY)
+    assert clear_abandoned(storage, DIRECTORY) == set()
+    assert storage.mutation_count == count
+
+
+def test_of_two_that_move_a_request_one_is_told_that_it_was_too_late(storage: SimulatedStorage) -> None:
+    """The rename decides."""
+    storage.make_directory(DIRECTORY.requests)
+    path, claimed = NAME.path(DIRECTORY), NAME.as_kind(CLAIMED).path(DIRECTORY)
+    storage.open(path, create=True).close()
+    assert move(storage, path, claimed)
+    assert not move(storage, path, claimed)
+
+
+def test_a_verb_comes_back_or_is_found_damaged(storage: SimulatedStorage) -> None:
+    """At every byte."""
+    path = DIRECTORY.root / "verb"
+    fields = {"verb": "commit_prepared", "id": "x", "force": False}
+    write_verb(storage, path, fields)
+    assert read_verb(storage, path) == fields
+    file = storage.open(path)
+    text = file.read_at(1000, 0)
+    for at in range(len(text) - 1):
+        file.write_at((text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :],), 0)
+        with pytest.raises(CorruptionError):
+            read_verb(storage, path)
+
+
+def test_clearing_leaves_what_belongs_to_a_living_handle_and_what_is_not_ours(storage: SimulatedStorage) -> None:
+    """Everything else goes, whatever state it is in."""
+    storage.make_directory(DIRECTORY.requests)
+    alive, dead = Mailbox(storage, DIRECTORY.requests), Mailbox(storage, DIRECTORY.requests)
+    keep = [f"{alive.name}.answers", f"{alive.name}-0000000064.batch", f"{alive.name}-ab.staging", "notes.txt"]
+    for name in [*keep, f"{dead.name}-0000000064.claimed", f"{dead.name}-ab.staging", f"{'0' * 16}.making"]:
+        storage.open(DIRECTORY.requests / name, create=True).close()
+    dead._lock.release()
+    assert clear_abandoned(storage, DIRECTORY) == {alive.name}
+    assert storage.list(DIRECTORY.requests) == sorted(keep)
