@@ -113,11 +113,8 @@ def test_one_message_is_passed_on_for_each_key(tmp_path: Path, work: Work) -> No
         if number % 5 == 0:
             check_relayed(tmp_path, journal, choice)
     hops = check_relayed(tmp_path, journal, choice)
-    returned = {
-        line[1] if work is relay_prepared else str(at): int(line[-1])
-        for at, line in enumerate(journal.lines())
-        if line[0] == "C"
-    }
+    commits = [line for line in journal.lines() if line[0] == "C"]
+    returned = {line[1] if work is relay_prepared else str(at): int(line[-1]) for at, line in enumerate(commits)}
     assert hops >= sum(returned.values()), f"HOLDFAST_SEED={SEED}: {sum(returned.values())} were told, {hops} are there"
     assert len(returned) >= ROUNDS // 2, "the processes were killed before they did anything"
 

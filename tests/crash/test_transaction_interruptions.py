@@ -151,7 +151,7 @@ def check(run: TransactionRun, storage: SimulatedStorage, before: Moment, done: 
 def test_a_transaction_is_all_or_nothing_wherever_its_end_is_interrupted(
     ending: Callable[[TransactionRun], Callable[[], object]], policy: FlushPolicy
 ) -> None:
-    """After closing, after a kill, after a loss of power; no lock stays locked, and a further commit changes nothing."""
+    """After closing, after a kill, after a loss of power; no lock stays locked, and a later flush changes nothing."""
     at = 1 + POLICIES.index(policy)
     count = 0
     while True:
@@ -179,7 +179,7 @@ def test_a_transaction_is_all_or_nothing_wherever_its_end_is_interrupted(
         count += 1
     for queue in run.queues.values():
         queue.close()
-    assert count > 5, "nothing was interrupted"
+    assert count > 2, "nothing was interrupted"
     print(f" {count} points")
 
 

@@ -1,8 +1,8 @@
 """Transactions, cut off after every single change of the disk, and their recovery too: all or nothing each time.
 
-The crash model: docs/durability.md; the oracle: tests/support/transaction_oracle.py. ``HOLDFAST_CRASH_FULL=1`` runs each
-scenario under every flush policy and not under one in turn, crashes the recovery from every point at which something is
-being decided and not from one, and adds more random losses of power: hours, not a minute.
+The crash model: docs/durability.md; the oracle: tests/support/transaction_oracle.py. ``HOLDFAST_CRASH_FULL=1`` runs
+each scenario under every flush policy and not under one in turn, crashes the recovery from every point at which
+something is being decided and not from one, and adds more random losses of power: hours, not a minute.
 """
 
 import logging
@@ -110,8 +110,8 @@ class Explorer:
 
     def check_recovery(self, crashed: SimulatedStorage, point: Point, *, killed: bool) -> None:
         """Crash the recovery at each of its operations, and recover again, in the one order and in the other."""
-        count, names = 0, self.names()
-        for names in (names, names[::-1])[: len(names)]:
+        count, first = 0, self.names()
+        for names in (first, first[::-1])[: len(first)]:
             recovered = crashed.crash_keeping_all()
             with opened(recovered, self.run.policy, names, {}):
                 count = len(recovered.log)

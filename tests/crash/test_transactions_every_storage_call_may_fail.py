@@ -76,9 +76,6 @@ class FaultyRun(TransactionRun):
         """Closing is what comes nearest: the faults go on in the same storage."""
         self.close()
 
-    def _forget(self, name: str) -> None:
-        self._transactions = {key: tx for key, tx in self._transactions.items() if name not in self.works[key].queues}
-
     def put(self, name: str, *sizes: int) -> None:
         """Put a plain batch."""
         if name in self.queues:
@@ -217,13 +214,13 @@ def test_a_transaction_is_all_or_nothing_whatever_storage_call_fails(
     while struck:
         plan = FAULTS[fault](at)
         try:
-            run = run_with(scenario, policy, plan)
+            run_with(scenario, policy, plan)
         except BaseException as error:
             error.add_note(f"{scenario.__name__}, {fault}, call {at}")
             raise
         struck = plan.fired_count > 0
         count += struck
         at += STRIDE
-    assert run.works and at > 2 * STRIDE, "the fault has to strike in every part of the run"
+    assert count >= 2, "the fault has to strike in every part of the run"
     record_property("failed calls", count)
     print(f" {count} failed calls")

@@ -2,7 +2,6 @@
 
 import copy
 import random
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,70 +10,31 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import holdfast
-from holdfast import Delivery, Empty, PersistentQueue, QueuesTransaction, Transaction, TransactionStateError
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.transaction_model import Seen, TransactionModel
-from support.transactions import prepared_ids
+from holdfast import Empty, TransactionStateError
+from support.transaction_worlds import NAMES, TransactionWorlds
 
-NAMES = ("x", "y")
 IDS = ("a", "b")
-DATA_FILE_BYTES = 16 * 2**10  # the smallest: transactions of more than 4 KiB go into a file, and are adopted
-TIMEOUT_SECONDS = 60.0
-
-names = st.sampled_from(NAMES)
 OPEN_MAX = 4
 STEPS_BETWEEN_RESTARTS = 5
 
+names = st.sampled_from(NAMES)
 sizes = st.sampled_from([0, 10, 10, 3000, 5000])
 batches = st.lists(sizes, min_size=1, max_size=3)
 orders = st.permutations(NAMES)
 
 
-class PatientClock(FakeClock):
-    """Its time passes for transactions alone: background threads sleep, so that runs are the same each time."""
-
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        return super().wait(event, None)
-
-
-class TransactionsAgainstModel(RuleBasedStateMachine):
-    """One process at a time; what is expected stands in ``model``. Everything is put under ``every_commit()``."""
+class TransactionsAgainstModel(TransactionWorlds, RuleBasedStateMachine):
+    """What is done next, and what has to hold."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.storage = SimulatedStorage()
-        self.clock = PatientClock()
-        self.model = TransactionModel(NAMES)
-        self.queues: dict[str, PersistentQueue] = {}
-        self.handles: dict[int, Transaction | QueuesTransaction] = {}
-        self.deliveries: dict[int, list[tuple[str, Delivery]]] = {}
-        self.prepared: dict[tuple[str, str], Transaction] = {}
-        self.put_count = 0
+        RuleBasedStateMachine.__init__(self)
+        TransactionWorlds.__init__(self)
         self.step_count = 0
 
     @initialize(order=orders)
     def make(self, order: list[str]) -> None:
         """Begin with two new queues."""
         self.open(order)
-
-    def open(self, order: list[str]) -> None:
-        """Open the queues that are not, in an order."""
-        for name in order:
-            if name not in self.queues:
-                self.queues[name] = PersistentQueue(
-                    Path("/") / name, storage=self.storage, clock=self.clock, data_file_bytes=DATA_FILE_BYTES
-                )
-
-    def message(self, size: int) -> bytes:
-        """Return a payload that there was never before."""
-        self.put_count += 1
-        return b"%04d" % self.put_count + bytes(size)
-
-    def tick(self) -> None:
-        """Let a moment pass, so that no two decisions are of the same time."""
-        self.clock.advance(0.001)
 
     def draw_open(self, data: st.DataObject, *, of_one: bool = False) -> int:
         """Choose an open transaction."""
@@ -96,17 +56,6 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
     def has_doubt(self) -> bool:
         """Whether something is prepared."""
         return any(self.model.in_doubt.values())
-
-    def seen(self) -> dict[str, Seen]:
-        """Return what can be seen of the queues."""
-        found = {}
-        for name, queue in self.queues.items():
-            messages = sorted(queue.peek(1000), key=lambda each: each.offset)
-            ids = prepared_ids(queue)
-            assert len(set(ids)) == len(ids)
-            found[name] = Seen(tuple(each.payload for each in messages), queue.stats().depth, frozenset(ids))
-            assert queue.qsize() == len(messages)
-        return found
 
     # -- Beside the transactions -------------------------------------------------------------------------------------
 
@@ -151,15 +100,6 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
             if puts:
                 self.add(number, name, [10], streams=False)
 
-    def begin(self, order: list[str], count: int) -> int:
-        """Begin a transaction over one queue or over both; return its number."""
-        chosen = tuple(order[:count])
-        number = self.model.begin(chosen, self.clock.monotonic() + TIMEOUT_SECONDS)
-        queues = [self.queues[name] for name in chosen]
-        self.handles[number] = queues[0].begin() if count == 1 else holdfast.transaction(*queues)
-        self.deliveries[number] = []
-        return number
-
     @precondition(has_open)
     @rule(data=st.data(), batch=batches, streams=st.booleans())
     def put_inside(self, data: st.DataObject, batch: list[int], streams: bool) -> None:
@@ -167,20 +107,6 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         number = self.draw_open(data)
         name = data.draw(st.sampled_from(self.model.open[number].names), "queue")
         self.add(number, name, batch, streams=streams)
-
-    def add(self, number: int, name: str, batch: list[int], *, streams: bool) -> None:
-        """Add messages: one, several, or one as a stream."""
-        transaction, handle = self.model.open[number], self.handles[number]
-        place = () if isinstance(handle, Transaction) else (self.queues[name],)
-        payloads = [self.message(size) for size in batch]
-        if streams:
-            payloads = [b"".join(payloads)]
-            handle.put_stream(*place, [payloads[0][:7], payloads[0][7:]])  # type: ignore[arg-type, call-arg]
-        elif len(payloads) == 1:
-            handle.put(*place, payloads[0])  # type: ignore[arg-type, call-arg]
-        else:
-            handle.put_many(*place, payloads)  # type: ignore[arg-type, call-arg]
-        transaction.puts[name] += payloads
 
     @precondition(has_open)
     @rule(data=st.data(), inside=st.booleans(), acks=st.booleans())
@@ -190,62 +116,7 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.model.open[number].names), "queue")
         self.receive(number, name, inside=inside, acks=acks)
 
-    def receive(self, number: int, name: str, *, inside: bool, acks: bool) -> None:
-        """Receive a message inside, and perhaps acknowledge it; or take one over from a plain receiver."""
-        transaction, handle = self.model.open[number], self.handles[number]
-        place = () if isinstance(handle, Transaction) else (self.queues[name],)
-        free = self.model.free(name)
-        if not free:
-            with pytest.raises(Empty):
-                handle.receive(*place, timeout=0)  # type: ignore[call-arg]
-            return
-        if inside:
-            delivery = handle.receive(*place, timeout=0)  # type: ignore[call-arg]
-        else:
-            delivery = self.queues[name].receive(timeout=0)
-            self.deliveries[number].append((name, delivery))
-        assert delivery.payload in free
-        if acks or not inside:
-            handle.ack(*place, delivery)  # type: ignore[arg-type, call-arg]
-        (transaction.acked if acks or not inside else transaction.in_hand)[name].add(delivery.payload)
-
     # -- Ending ------------------------------------------------------------------------------------------------------
-
-    def committing(self, number: int) -> Callable[[], object]:
-        """Return what commits an open transaction, in both worlds."""
-        return lambda: (self.handles.pop(number).commit(), self.model.commit(number))
-
-    def preparing(self, number: int, transaction_id: str) -> Callable[[], object]:
-        """Return what prepares an open transaction, in both worlds."""
-        (name,) = self.model.open[number].names
-        handle = self.handles[number]
-        assert isinstance(handle, Transaction)
-
-        def prepare() -> None:
-            if transaction_id in self.model.in_doubt[name]:
-                with pytest.raises(TransactionStateError, match="in use|is prepared"):
-                    handle.prepare(transaction_id)
-                return
-            assert handle.prepare(transaction_id) == transaction_id
-            self.model.prepare(number, transaction_id)
-            self.prepared[name, transaction_id] = self.handles.pop(number)  # type: ignore[assignment]
-
-        return prepare
-
-    def deciding(self, name: str, transaction_id: str, commits: bool, by_handle: bool) -> Callable[[], object]:
-        """Return what decides a prepared transaction, in both worlds."""
-        handle = self.prepared.get((name, transaction_id)) if by_handle else None
-        queue = self.queues[name]
-
-        def decide() -> None:
-            if handle is not None:
-                (handle.commit if commits else handle.abort)()
-            else:
-                (queue.commit_prepared if commits else queue.abort_prepared)(transaction_id)
-            self.prepared.pop((name, transaction_id), None)
-            self.model.decide(name, transaction_id, commits=commits)
-
-        return decide
 
     @precondition(has_open)
     @rule(data=st.data())
@@ -260,16 +131,6 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         number = self.draw_open(data)
         self.handles[number].abort()
         self.ended([number])
-
-    def ended(self, numbers: list[int]) -> None:
-        """Note that transactions were aborted, and give back what has come back to its receivers."""
-        for number in numbers:
-            with pytest.raises(TransactionStateError):
-                self.handles.pop(number).commit()
-            for name, delivery in self.deliveries.pop(number):
-                if name in self.queues:
-                    delivery.nack()
-        self.model.abort(numbers)
 
     @precondition(has_open_of_one)
     @rule(data=st.data(), transaction_id=st.sampled_from(IDS))
@@ -329,25 +190,15 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
     @rule(order=orders, power=st.booleans())
     def crash(self, order: list[str], power: bool) -> None:
         """The process is killed, or the power fails, between two calls: what had returned is there, no more."""
+        self.step_count = 0
         self.restart(self.storage.crash_dropping_unsynced() if power else self.storage.crash_keeping_all(), order)
         self.model.crash()
-
-    def restart(self, left: SimulatedStorage, order: list[str]) -> None:
-        """Go on with what a crash has left."""
-        self.step_count = 0
-        for queue in self.queues.values():
-            queue.close()  # on the disk that nobody looks at any more
-        self.queues.clear()
-        self.handles.clear()
-        self.deliveries.clear()
-        self.prepared.clear()
-        self.storage = left
-        self.open(order)
 
     @precondition(may_restart)
     @rule(data=st.data(), order=orders, at=st.integers(1, 40), seed=st.integers(0, 2**32), power=st.booleans())
     def crash_in_a_call(self, data: st.DataObject, order: list[str], at: int, seed: int, power: bool) -> None:
         """A crash in the middle of a call, before its ``at``-th call of the storage: all of it is there, or nothing."""
+        self.step_count = 0
         call = self.draw_call(data)
         storage, countdown, left = self.storage, at, []
 

@@ -124,10 +124,13 @@ class TransactionRun:
         for name in names or tuple(self.queues):
             self.queues.pop(name).close()
             self._is_durable(name)
-            self._transactions = {
-                key: tx for key, tx in self._transactions.items() if name not in self.works[key].queues
-            }
+            self._forget(name)
             self.return_(f"close({name})")
+
+    def _forget(self, name: str) -> None:
+        """Let go of the transactions that a queue which was closed took part in."""
+        for key in [key for key in self._transactions if name in self.works[key].queues]:
+            del self._transactions[key]
 
     def kill(self) -> None:
         """Let the process die and begin the next life of the disk."""
@@ -303,12 +306,8 @@ class TransactionRun:
                 if count >= begin:
                     before, under_way = segment.around(count)
                     last = segment.storage.log[count - 1] if count else None
-                    yield (
-                        storage,
-                        before,
-                        under_way,
-                        f"after {before.call}, life {life}, operation {count} ({last!r:.120})",
-                    )
+                    where = f"after {before.call}, life {life}, operation {count} ({last!r:.120})"
+                    yield storage, before, under_way, where
 
     def crash_points_of_interest(self) -> Iterator[int]:
         """Yield the numbers of those crash points at which a transaction has begun to be decided or prepared."""

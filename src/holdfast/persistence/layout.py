@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
 _POSITION_FILE = re.compile(r"(\d{10,})\.position")
 _CREATE_SECONDS = 60.0
-_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch")
+_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: naming.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare", "prepared", "requests"}
 )

@@ -77,3 +77,6 @@ class RequestServer:
             except HoldfastError as error:
                 logger.error("requests to %s wait: %s", self._path, error)
                 pause = _TROUBLE_SECONDS
+            except Exception:  # a fault of ours in one request must not leave all others unanswered
+                logger.exception("requests to %s wait", self._path)
+                pause = _TROUBLE_SECONDS

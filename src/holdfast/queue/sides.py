@@ -68,12 +68,12 @@ class Sides:
     def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
         self.storage = self._storage = storage
         self.path = root
-        self.real_path = os.path.realpath(root)
         self.clock = clock
         self.options = self._options = options
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=options.writes or options.mode == "submit", writable=options.mode != "look"
         )
+        self.real_path = os.path.realpath(root)
         self._position_file_bytes = min(
             POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
         )
