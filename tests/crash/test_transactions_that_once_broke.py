@@ -11,6 +11,7 @@ from holdfast import CommitUnknownError, FlushPolicy, HoldfastError, Transaction
 from holdfast.persistence.decision import Participant
 from holdfast.persistence.naming import finish_naming, name_again
 from holdfast.persistence.redo import has_settled
+from holdfast.queue.transaction_state import State
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transaction_runs import LARGE, open_queue
@@ -101,6 +102,24 @@ def test_an_undecided_decision_that_cannot_be_taken_back_is_no_abort(storage: Si
         storage.faults = None
         assert len(prepared_ids(a)) == 1
         b.close()
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_an_error_after_a_commit_does_not_say_that_nothing_happened(
+    storage: SimulatedStorage, is_prepared: bool
+) -> None:
+    """A consumer's handle read the end of the log behind its acknowledgement, and that can fail."""
+    with open_queue(storage, "a", POLICY, mode="consume") as queue:
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=0))
+        if is_prepared:
+            tx.prepare("t")
+        storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"read_at"}))
+        with suppress(HoldfastError):
+            tx.commit()
+        is_committed = tx.state is State.COMMITTED
+    with open_queue(storage, "a", POLICY) as queue:
+        assert (waiting(queue) == [b"two"] and not queue.prepared()) == is_committed
 
 
 @pytest.mark.parametrize("at", range(1, 6))

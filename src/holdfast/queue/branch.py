@@ -220,9 +220,9 @@ class Branch:
     def commit(self, transaction_id: str, timeout: float | None) -> range:
         """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for room; return the puts' offsets."""
         if not self.put_count:
+            end = self.sides.next_offset()  # which may fail, so before anything is done
             if self.acked:
                 self.sides.require_read_side().ack(list(self.acked.values()), self._holder)
-            end = self.sides.next_offset()
             return range(end, end)
         if self._writer is None and not self.acked:
             return self.sides.require_putting().put_many(self._payloads, timeout, self._headers)

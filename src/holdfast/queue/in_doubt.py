@@ -59,7 +59,7 @@ class InDoubt:
     def __init__(self, sides: Sides, ask: AskCoordinator) -> None:
         self._sides = sides
         self._ask = ask
-        self._deciding: set[str] = set()
+        self._deciding: dict[str, object] = {}
         self._turn = threading.Condition()
         self._memory = DecidedMemory(sides)
         self._is_closed = False
@@ -131,15 +131,25 @@ class InDoubt:
     @contextmanager
     def _deciding_alone(self, transaction_id: str) -> Iterator[None]:
         """Let one thread at a time decide a transaction; others go on with theirs."""
-        with self._turn:
-            self._turn.wait_for(lambda: transaction_id not in self._deciding)
-            self._deciding.add(transaction_id)
+        turn = object()
         try:
+            with self._turn:
+                self._turn.wait_for(lambda: transaction_id not in self._deciding)
+                self._deciding[transaction_id] = turn
             yield
         finally:
-            with self._turn:
-                self._deciding.discard(transaction_id)
-                self._turn.notify_all()
+            interruption: BaseException | None = None
+            while True:  # left there, it would stop all others for ever
+                try:
+                    with self._turn:
+                        if self._deciding.get(transaction_id) is turn:
+                            del self._deciding[transaction_id]
+                        self._turn.notify_all()
+                    break
+                except KeyboardInterrupt as error:
+                    interruption = error
+            if interruption is not None:
+                raise interruption
 
     def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
         """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
@@ -213,9 +223,9 @@ class InDoubt:
                 path=str(found.damage[0].path),
             )
         if batch is None:
+            end = sides.next_offset()  # which may fail, so before anything is done
             self._remember_votes(found, COMMITTED)
             self._settle_votes(found, is_committed=True, is_durable=True)
-            end = sides.next_offset()
             return range(end, end)
         offsets = sides.require_batches().commit(batch)
         witnesses: list[Witness] = [sides.require_batches().sync]

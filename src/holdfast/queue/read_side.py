@@ -126,7 +126,7 @@ class ReadSide:
             if left is not None and left <= 0:
                 raise Empty
             waits = [seconds for seconds in (left, self.deadlines.seconds_left()) if seconds is not None]
-            self._source.wait(self._may_have_more, min(waits, default=None))
+            self._source.wait(self._may_have_more, min(*waits, threading.TIMEOUT_MAX) if waits else None)
 
     def _may_have_more(self) -> bool:
         return self._backlog.may_have_more or self._refusal is not None or self._draining

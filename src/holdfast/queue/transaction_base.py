@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, Empty, PoisonedError, ShutDown, StorageError, TransactionStateError
+from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.fork import forked_error
@@ -37,6 +38,7 @@ class TransactionBase:
     """
 
     def __init__(self, clock: Clock, timeout: float) -> None:
+        wait_for(True, timeout)  # refuses what is no time
         self._nonce = secrets.token_bytes(16)
         self.id = self._nonce.hex()
         self.state = State.OPEN

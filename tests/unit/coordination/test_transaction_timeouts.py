@@ -63,6 +63,25 @@ def test_the_timeout_may_be_chosen(queue: PersistentQueue, clock: FakeClock) -> 
             tx.put(b"x")
 
 
+def test_a_timeout_that_is_no_time_is_refused(queue: PersistentQueue) -> None:
+    """Less than nothing, and what is no number; without end is one."""
+    for wrong in (-1, float("nan")):
+        for begin in (queue.begin, queue.transaction, lambda timeout: holdfast.transaction(queue, timeout=timeout)):
+            with pytest.raises(ValueError, match="at least 0 seconds"):
+                begin(timeout=wrong)
+
+
+def test_a_timeout_may_be_endless(queue: PersistentQueue, threads: Threads) -> None:
+    """It is waited for as if there were none."""
+    tx = queue.begin(timeout=float("inf"))
+    assert [tx.receive().payload, queue.get()] == [b"one", b"two"]
+    threads.start(tx.receive)
+    threads.start(queue.get)
+    queue.put_many([b"three", b"four"])
+    threads.join(10)
+    assert queue.qsize() == 0
+
+
 def test_a_with_block_that_took_too_long_does_not_pretend_to_have_committed(
     queue: PersistentQueue, clock: FakeClock
 ) -> None:
