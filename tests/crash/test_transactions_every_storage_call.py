@@ -120,8 +120,19 @@ class Explorer:
                 again += [storage.crash_keeping_all()] if number <= count else []
                 for left in again:
                     self.crash_count += 1
-                    is_kept = killed and left is again[-1] and len(again) > 2
-                    self.see(left, point, killed=is_kept)
+                    is_kept = len(again) > 2 and left is again[-1]
+                    self._see_once(left, point, killed=killed, is_kept=is_kept)
+
+    def _see_once(self, left: SimulatedStorage, point: Point, *, killed: bool, is_kept: bool) -> None:
+        key = b"" if is_kept else fingerprint(left)
+        known = self._seen.get(key)
+        if known is not None:
+            judge(self.run, known, *point, killed=False)
+            return
+        self.distinct_count += 1
+        seen, _ = self.see(left, point, killed=killed and is_kept)
+        if not is_kept:
+            self._seen[key] = seen
 
 
 @pytest.mark.parametrize(("scenario", "policy"), cases(0), ids=name_of)

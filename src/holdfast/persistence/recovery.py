@@ -176,7 +176,8 @@ def _miss_last_file(
     if tail.file is not None:
         tail.file.close()
     header = DataFileHeader(tail.header.queue_id, mark.sequence, tail.next_offset, tail.timestamp_ns)
-    tail = LogTail(header, 0, len(damage.offsets), max(tail.timestamp_ns, mark.timestamp_ns), None)
+    timestamp = max(tail.timestamp_ns, mark.timestamp_ns)
+    tail = LogTail(header, 0, len(damage.offsets), timestamp, None, tail.decisions)  # what it carried stood here before
     return tail, replace(report, clean=False, damage=(*report.damage, damage))
 
 

@@ -36,7 +36,14 @@ from holdfast.persistence.storage import storage_errors
 from holdfast.persistence.vote import Vote, outcome_changes
 from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.live_queues import Verdict
-from holdfast.queue.prepared_transactions import Found, PreparedTransaction, find_batch, find_prepared, find_transaction
+from holdfast.queue.prepared_transactions import (
+    Found,
+    PreparedTransaction,
+    find_batch,
+    find_damage,
+    find_prepared,
+    find_transaction,
+)
 from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
@@ -75,8 +82,8 @@ class InDoubt:
     def _describe(self, found: Found, now: int) -> PreparedTransaction:
         batch, decider = found.batch, found.decider
         damage = found.damage
-        if batch is not None and self._sides.batches is not None:
-            damage += tuple(self._sides.batches.damage(batch))
+        if batch is not None:
+            damage += tuple(find_damage(self._sides, batch))
         return PreparedTransaction(
             id=found.id,
             age_seconds=max(0, now - found.timestamp_ns) / 1e9 if found.timestamp_ns else 0.0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary
+from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
 from holdfast.persistence.decision import Participant
 from holdfast.persistence.group_files import list_groups, progress_reader
 from holdfast.persistence.layout import is_missing, list_batch_files
@@ -134,6 +134,18 @@ def find_batch(sides: Sides, transaction_id: str) -> BatchSummary | None:
         raise storage_error(error, "reading a prepared transaction", path) from error
     check_batch_name(batch, transaction_id)
     return batch
+
+
+def find_damage(sides: Sides, batch: BatchSummary) -> list[Damage]:
+    """Return what of a batch does not verify, reading all of it unless that was done before."""
+    if sides.batches is not None:
+        return sides.batches.damage(batch)
+    try:
+        return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
+    except OSError as error:
+        if is_missing(error):  # decided just now
+            return []
+        raise storage_error(error, "verifying a prepared transaction", batch.path) from error
 
 
 def _votes(sides: Sides, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:

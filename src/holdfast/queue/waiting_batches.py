@@ -150,7 +150,12 @@ class WaitingBatches:
         if summary.decision.nonce in self._sound:
             return []
         with storage_errors("verifying", summary.path):
-            found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
+            try:
+                found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
+            except OSError as error:
+                if is_missing(error):  # decided just now
+                    return []
+                raise
         if not found:
             self._sound.add(summary.decision.nonce)
         return found
