@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, FlushPolicy, HoldfastError, TransactionStateError, transaction
+from holdfast.clock import SystemClock
 from holdfast.persistence.decision import Participant
 from holdfast.persistence.naming import finish_naming, name_again
 from holdfast.persistence.redo import has_settled
@@ -187,7 +188,7 @@ def test_a_coordinator_ends_only_when_an_adopted_part_cannot_go_back(storage: Si
         tx.prepare("t")
         queue_id = queue.sides.queue_id
     storage.rename(Path("/b/prepared/t.batch"), Path("/b/data/somewhere"))
-    assert has_settled(storage, Path("/a"), Participant("../b", queue_id), bytes(16))
+    assert has_settled(storage, Path("/a"), SystemClock(), Participant("../b", queue_id), bytes(16))
     assert "somewhere" in storage.crash_dropping_unsynced().list(Path("/b/data"))
 
 

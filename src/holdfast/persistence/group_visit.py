@@ -1,4 +1,8 @@
-"""Notes something in the books of a group that nobody owns just now, and makes it durable before it lets go."""
+"""Notes something in the books of a group that nobody owns just now, and makes it durable before it lets go.
+
+What an earlier owner has noted is written once more with it: that owner's sync may have failed, and a second sync could
+succeed over lost data.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +36,22 @@ def visit_group(
     clock: Clock,
     name: str,
     changes: Callable[[GroupProgress], list[Change]],
+    *,
+    is_needed: Callable[[GroupProgress], object] | None = None,
 ) -> bool:
     """Append what ``changes`` makes of a group's progress, durably; False where somebody owns the group.
 
-    The caller holds the groups lock. A group that does not exist has nothing to be noted.
+    A group that does not exist has nothing to be noted. Neither has one whose owner has noted it all, for it wrote
+    down, when it came, what it had found; ``is_needed`` says whether there is more, and is ``changes`` unless given.
     """
+    is_needed = is_needed or changes
     group = find_group(storage, directory, name)
     if group is None:
         return True
     reader = progress_reader(storage, directory, queue_id, group)
-    if not changes(reader.refresh()):
-        reader.sync()
-        return True
-    lock = locks.try_acquire(storage, directory.group(name) / "read.lock")
+    lock = locks.try_acquire(storage, directory.group(name) / "read.lock", is_visitor=True)
     if lock is None:
-        return False
+        return not is_needed(reader.refresh())
     try:
         progress = reader.refresh()
         positions = PositionFileWriter(

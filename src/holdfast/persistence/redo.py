@@ -8,6 +8,7 @@ lock, so whoever owns a group has either come after this, or has found nothing t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -44,23 +45,42 @@ def redo_decisions(
         for transaction_id in list_batch_files(storage, directory):
             name_again(storage, directory.batch_file(transaction_id))
         storage.sync_directory(directory.prepared)
+    settled = _note_in_groups(storage, directory, queue_id, clock, list(decisions))
     for decision in decisions:
-        for each in decision.acknowledged:
-            if _is_same_group(storage, directory, each) and not visit_group(
-                storage, directory, queue_id, clock, each.group, partial(_finish, each)
-            ):
-                raise _still_owned(directory, each.group)
-        done = all(
-            visit_group(storage, directory, queue_id, clock, each.group, partial(_settle, decision.nonce))
-            for each in decision.participants
-            if each.path == OWN
-        )
+        done = all(each.group in settled for each in decision.participants if each.path == OWN)
         _remember(storage, directory, decision)
         if not finish_committed(storage, directory, decision):
             _remove_waiting_file(storage, directory, queue_id, decision)
         if done:
-            watch(storage, directory, decisions, decision)
+            watch(storage, directory, clock, decisions, decision)
     decisions.end()
+
+
+def _note_in_groups(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: Sequence[Decision]
+) -> set[str]:
+    """Note in each group, once for all decisions, what they finish; return the groups whose votes are settled.
+
+    Raises QueueLockedError where a group that has to note acknowledgements is owned by its old owner still.
+    """
+    acknowledged: dict[str, list[Acknowledged]] = {}
+    voted: dict[str, list[bytes]] = {}
+    for decision in decisions:
+        for each in decision.acknowledged:
+            if _is_same_group(storage, directory, each):
+                acknowledged.setdefault(each.group, []).append(each)
+        for side in decision.participants:
+            if side.path == OWN:
+                voted.setdefault(side.group, []).append(decision.nonce)
+    settled = set()
+    for group in {**acknowledged, **voted}:
+        finish = partial(_finish, acknowledged.get(group, []))
+        settle = partial(_settle, voted.get(group, []))
+        if visit_group(storage, directory, queue_id, clock, group, partial(_both, finish, settle)):
+            settled.add(group)
+        elif not visit_group(storage, directory, queue_id, clock, group, finish):
+            raise _still_owned(directory, group)
+    return settled
 
 
 def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
@@ -74,12 +94,14 @@ def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
     )
 
 
-def watch(storage: Storage, directory: QueueDirectory, decisions: OpenDecisions, decision: Decision) -> None:
+def watch(
+    storage: Storage, directory: QueueDirectory, clock: Clock, decisions: OpenDecisions, decision: Decision
+) -> None:
     """Let a decision end once all other queues that take part have noted it."""
     others = [each for each in decision.participants if each.path != OWN]
     decisions.applied(
         decision.nonce,
-        *(partial(has_settled, storage, directory.root, each, decision.nonce) for each in others),
+        *(partial(has_settled, storage, directory.root, clock, each, decision.nonce) for each in others),
     )
 
 
@@ -88,22 +110,31 @@ def _is_same_group(storage: Storage, directory: QueueDirectory, acknowledged: Ac
     return group is not None and group.group_id in (acknowledged.group_id, bytes(16))
 
 
-def _finish(acknowledged: Acknowledged, progress: GroupProgress) -> list[Change]:
+def _finish(acknowledged: Sequence[Acknowledged], progress: GroupProgress) -> list[Change]:
     return [
         Change(ENTRY_DONE, first, count, (sequence, end))
-        for first, count, sequence, end in acknowledged.runs
+        for each in acknowledged
+        for first, count, sequence, end in each.runs
         if progress.unfinished_in(first, first + count)
     ]
 
 
-def _settle(nonce: bytes, progress: GroupProgress) -> list[Change]:
-    vote = progress.votes.get(nonce)
-    return [] if vote is None else outcome_changes(vote, committed=True)
+def _settle(nonces: Sequence[bytes], progress: GroupProgress) -> list[Change]:
+    votes = [progress.votes[nonce] for nonce in nonces if nonce in progress.votes]
+    return [change for vote in votes for change in outcome_changes(vote, committed=True)]
+
+
+def _both(
+    finish: Callable[[GroupProgress], list[Change]],
+    settle: Callable[[GroupProgress], list[Change]],
+    progress: GroupProgress,
+) -> list[Change]:
+    return finish(progress) + settle(progress)
 
 
 def _remember(storage: Storage, directory: QueueDirectory, decision: Decision) -> None:
-    if not decision.is_remembered:
-        return
+    if not decision.waiting_file.startswith(f"{directory.prepared.name}/"):
+        return  # what another queue coordinates is remembered too: its file may come back
     decided = DecidedFile(storage, directory.decided)
     try:
         decided.note(decision.id, decision.nonce, COMMITTED, decision.offsets, decision.timestamp_ns)
@@ -153,8 +184,11 @@ def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueD
     return directory if queue_id == participant.queue_id else None
 
 
-def has_settled(storage: Storage, root: Path, participant: Participant, nonce: bytes) -> bool:
-    """Whether another queue has noted, durably, what became of its part; False where it cannot be seen."""
+def has_settled(storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes) -> bool:
+    """Whether another queue has noted, durably, what became of its part; False where it cannot be seen.
+
+    That a group's owner has noted it durably is not to be seen from outside: it is asked again once nobody owns it.
+    """
     directory = find_queue(storage, root, participant)
     if directory is None:
         return False
@@ -163,10 +197,17 @@ def has_settled(storage: Storage, root: Path, participant: Participant, nonce: b
     group = find_group(storage, directory, participant.group)
     if group is None:
         return True
-    reader = progress_reader(storage, directory, participant.queue_id, group)
-    if nonce in reader.refresh().votes:
-        return False
-    reader.sync()
+    progress = progress_reader(storage, directory, participant.queue_id, group).refresh()
+    return nonce not in progress.votes and visit_group(
+        storage, directory, participant.queue_id, clock, group.name, _nothing, is_needed=_always
+    )
+
+
+def _nothing(progress: GroupProgress) -> list[Change]:
+    return []
+
+
+def _always(progress: GroupProgress) -> bool:
     return True
 
 
