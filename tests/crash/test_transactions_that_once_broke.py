@@ -231,3 +231,47 @@ def test_a_file_that_was_being_named_again_is_found(storage: SimulatedStorage) -
     name_again(storage, directory / name)
     finish_naming(storage, directory)
     assert name in storage.list(directory)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_coordinator_does_not_rely_on_a_sync_behind_one_that_failed(
+    storage: SimulatedStorage, is_closed: bool
+) -> None:
+    """The participant's outcome may be lost though a second sync succeeds: the decision has to wait for it."""
+    a, b = open_queue(storage, "a", POLICY), open_queue(storage, "b", POLICY)
+    tx = transaction(a, b)
+    tx.ack(a, tx.receive(a, timeout=0))
+    tx.put(b, b"new")
+    tx.commit()
+    storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync"}))
+    with pytest.raises(HoldfastError):
+        a.flush()
+    storage.faults = None
+    if is_closed:
+        a.close()
+    b.close()
+    with open_queue(storage, "b", POLICY) as b:
+        b.put(b"later")
+    left = storage.crash_dropping_unsynced()
+    with open_queue(left, "b", POLICY) as b, open_queue(left, "a", POLICY) as a:
+        assert (waiting(a), waiting(b)) == ([b"two"], [b"one", b"two", b"new", b"later"])
+
+
+def test_a_participants_file_that_comes_back_is_not_committed_again(storage: SimulatedStorage) -> None:
+    """The sync behind its removal had failed; its coordinator still says that it is committed."""
+    a, b = open_queue(storage, "a", POLICY), open_queue(storage, "b", POLICY)
+    tx = transaction(a, b)
+    tx.put(a, b"new a")
+    tx.put(b, b"new b")
+    tx.commit()
+    storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
+    with pytest.raises(HoldfastError):
+        b.sides.require_batches().sync()
+    storage.faults = None
+    b.close()
+    with open_queue(storage, "b", POLICY) as b:
+        b.put(b"later")
+    left = storage.crash_dropping_unsynced()
+    with open_queue(left, "a", POLICY) as a, open_queue(left, "b", POLICY) as b:
+        assert (waiting(a), waiting(b)) == ([b"one", b"two", b"new a"], [b"one", b"two", b"new b", b"later"])
+        assert prepared_ids(b) == []
