@@ -485,7 +485,7 @@ def test_what_a_dead_process_left_is_removed_and_never_what_a_living_one_has(pat
             assert alive.put(b"x") == 0
             assert owner.qsize() == 1
             kept = {f"{side._mailbox.name}.answers", writer.path.name, "not ours"}
-            assert set(os.listdir(requests)) == kept
+            until(lambda: set(os.listdir(requests)) == kept)
         writer.discard()
 
 
