@@ -9,6 +9,7 @@ What is *not* promised here: an append is durable only once :meth:`ActiveFileWri
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -44,7 +45,7 @@ _pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
 _CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 
-class ActiveFileWriter:
+class ActiveFileWriter(ABC):
     """What :class:`QueueFileWriter` does inside one data file.
 
     Attributes
@@ -327,5 +328,6 @@ class ActiveFileWriter:
     def _path(self) -> Path:
         return self._directory.data_file(DataFileName(self._header.sequence, self._header.first_offset))
 
+    @abstractmethod
     def _make_room(self, size: int) -> None:
-        raise NotImplementedError
+        """See to it that ``size`` bytes of frames fit into the active file."""

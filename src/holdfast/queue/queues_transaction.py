@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError, UsageError
@@ -147,14 +146,6 @@ class QueuesTransaction(TransactionBase):
         except Exception as error:  # what was prepared has been let go of: there is nothing to try again with
             self._end("failure", f"commit failed: {error}")
             raise
-
-    def __enter__(self) -> QueuesTransaction:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave(self.commit, error)
 
     def __repr__(self) -> str:
         return f"<QueuesTransaction {self.id} of {len(self._branches)} queues: {self.state.value}>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, TransactionStateError
@@ -201,16 +200,19 @@ class Transaction(TransactionBase):
                 self.state = State.COMMITTED
             return self._offsets
 
-    def _abort_prepared(self) -> None:
-        self._in_doubt.abort(self.id, nonce=self._nonce)
+    def abort(self) -> None:
+        """Let go of everything, prepared or not: puts are gone, messages taken are ready again.
 
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave(self.commit, error)
+        Aborting again does nothing. Raises TransactionStateError where it has committed; where it was prepared, as
+        ``PersistentQueue.abort_prepared``.
+        """
+        with self._lock:
+            if self.state is not State.PREPARED:
+                super().abort()
+                return
+            state = self._check("abort")
+            self._in_doubt.abort(self.id, nonce=self._nonce)
+            self.state = state
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} of {self._sides.path}: {self.state.value}>"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, Empty, PoisonedError, ShutDown, StorageError, TransactionStateError
@@ -26,7 +28,7 @@ TIMEOUT_SECONDS = 60.0
 """How long a transaction may stay open by default."""
 
 
-class TransactionBase:
+class TransactionBase(ABC):
     """A transaction without its verbs.
 
     Attributes
@@ -164,9 +166,9 @@ class TransactionBase:
             state=self.state.value,
         )
 
+    @abstractmethod
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         """Do what the end of a delivery's ``with`` block means: acknowledge it in the transaction, if it was clean."""
-        raise NotImplementedError
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
@@ -177,18 +179,21 @@ class TransactionBase:
             if self.state is State.OPEN:
                 self.state = state
                 self._give_up()
-            elif self.state is State.PREPARED:
-                self._abort_prepared()
-                self.state = state
 
-    def _abort_prepared(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def commit(self) -> object:
+        """Make it happen, all of it, once; return the offsets of what was put."""
 
-    def _leave(self, commit: Callable[[], object], error: BaseException | None) -> None:
-        """End a ``with`` block: commit, unless it ended in an exception or somebody has decided already."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, unless the block ended in an exception or somebody has decided already."""
         if error is None:
             if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
-                commit()
+                self.commit()
         elif self.state in (State.OPEN, State.PREPARED):
             self.abort()
 

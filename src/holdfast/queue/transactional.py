@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
 from holdfast.queue.in_doubt import InDoubt
@@ -15,7 +17,7 @@ from holdfast.queue.verdicts import asking
 from holdfast.queue.visitor import open_submit_side
 
 
-class Transactional:
+class Transactional(ABC):
     """Begins transactions, and decides those that were prepared. docs/transactions.md."""
 
     sides: Sides
@@ -139,5 +141,6 @@ class Transactional:
         if self.sides.options.mode == "look":
             raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
 
+    @abstractmethod
     def _check_open(self) -> None:
-        raise NotImplementedError
+        """Raise ClosedError or ForkedError where the handle is of no use any more."""

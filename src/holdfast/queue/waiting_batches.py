@@ -90,10 +90,6 @@ class WaitingBatches:
             self._storage.sync_directory(self._directory.root)
             self._is_made = True
 
-    def staged_name(self, nonce: bytes) -> str:
-        """Return where, below the queue's directory, :meth:`stage` puts a batch."""
-        return f"{self._directory.prepared.name}/{nonce.hex()}{_STAGING}"
-
     def prepared_name(self, transaction_id: str) -> str:
         """Return where, below the queue's directory, :meth:`prepare` puts a batch."""
         return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
