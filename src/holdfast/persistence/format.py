@@ -90,6 +90,20 @@ TLV_MUST_UNDERSTAND = 0x8000
 TLV_USER_HEADER = 1
 """One application header: size of the name (1 byte), name, value; both UTF-8."""
 
+TLV_NOT_BEFORE = 2 | TLV_MUST_UNDERSTAND
+"""8 bytes: nanoseconds since the epoch; not to be handed out before."""
+TLV_PRIORITY = 3
+"""1 byte: 1 to 9, larger first; without it 0."""
+TLV_EXPIRES = 4 | TLV_MUST_UNDERSTAND
+"""8 bytes: nanoseconds since the epoch; not to be handed out from then on."""
+TLV_DEDUP_ID = 5
+"""What tells a message put twice; UTF-8."""
+TLV_ORDER_KEY = 6 | TLV_MUST_UNDERSTAND
+"""Messages of one key are handed out in order, one at a time; UTF-8."""
+
+TLV_TIME = struct.Struct("<Q")
+PRIORITY_MAX = 9
+
 HEADERS_BYTES_MAX = 2**16 - 1
 
 # -- Decision frame payload ------------------------------------------------------------------------------------------

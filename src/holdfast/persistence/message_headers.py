@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import RecordTooLargeError
-from holdfast.persistence.format import HEADERS_BYTES_MAX, TLV, TLV_MUST_UNDERSTAND, TLV_USER_HEADER
+from holdfast.persistence.format import (
+    HEADERS_BYTES_MAX,
+    TLV,
+    TLV_DEDUP_ID,
+    TLV_EXPIRES,
+    TLV_MUST_UNDERSTAND,
+    TLV_NOT_BEFORE,
+    TLV_ORDER_KEY,
+    TLV_PRIORITY,
+    TLV_USER_HEADER,
+)
+
+_OPTIONS = frozenset({TLV_NOT_BEFORE, TLV_PRIORITY, TLV_EXPIRES, TLV_DEDUP_ID, TLV_ORDER_KEY})
+"""The business of ``message_options.py``."""
 
 _NAME_BYTES_MAX = 255
 
@@ -63,7 +76,7 @@ def decode_headers(encoded: bytes) -> dict[str, str]:
             if not value or 1 + value[0] > size:
                 raise ValueError("a header's name is longer than its field")
             headers[value[1 : 1 + value[0]].decode()] = value[1 + value[0] :].decode()
-        elif number & TLV_MUST_UNDERSTAND:
+        elif number & TLV_MUST_UNDERSTAND and number not in _OPTIONS:
             raise ValueError(f"header number {number:#x} must be understood, and this version does not know it")
     return headers
 

@@ -23,6 +23,7 @@ from holdfast.persistence.vote import Vote
 from holdfast.queue.arguments import as_bytes, too_large
 from holdfast.queue.books import runs_of
 from holdfast.queue.delivery import Delivery, Holder
+from holdfast.queue.put_options import Put, as_batch
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
 
@@ -88,11 +89,14 @@ class Branch:
         """Whether there is nothing to commit."""
         return not self.put_count and not self.acked
 
-    def put(self, payload: bytes, headers: Mapping[str, str] | None) -> None:
+    def put(self, payload: bytes | Put, headers: Mapping[str, str] | None) -> None:
         """Add one message."""
         if not self._payloads:  # once is enough, and this is the hot path
             self.sides.require_putting()
         if type(payload) is not bytes:
+            if isinstance(payload, Put):
+                self.put_many((payload,))
+                return
             payload = as_bytes(payload)
         size = len(payload)
         if size > self._record_bytes_max:
@@ -104,16 +108,16 @@ class Branch:
         if self._size_bytes > self._spill_bytes:
             self._spill_after(1, size)
 
-    def put_many(self, payloads: Iterable[bytes]) -> None:
+    def put_many(self, payloads: Iterable[bytes | Put]) -> None:
         """Add messages, all or, where one cannot be, none."""
-        if isinstance(payloads, bytes | bytearray | memoryview | str):
-            raise TypeError("put_many takes several payloads; put takes one")
         self.sides.require_putting()
-        batch = [payload if type(payload) is bytes else as_bytes(payload) for payload in payloads]
+        batch, headers = as_batch(payloads, self.sides.clock)
         largest = max(batch, key=len, default=b"")
         if len(largest) > self._record_bytes_max:
             raise too_large(largest, self._record_bytes_max)
         size = sum(map(len, batch))
+        for number, stored in (headers or {}).items():
+            self._headers[len(self._payloads) + number] = stored
         self._payloads += batch
         self._size_bytes += size
         if self._size_bytes > self._spill_bytes:
@@ -137,7 +141,8 @@ class Branch:
         except BaseException:
             if self._payloads:  # else they have come to be in the file
                 del self._payloads[len(self._payloads) - count :]
-                self._headers.pop(len(self._payloads), None)
+                for number in [number for number in self._headers if number >= len(self._payloads)]:
+                    del self._headers[number]
                 self._size_bytes -= size
             raise
 

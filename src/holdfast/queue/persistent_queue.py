@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -12,14 +12,14 @@ from holdfast.errors import ClosedError, ShutDown
 from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.layout import check_name
-from holdfast.persistence.message_headers import encode_headers
 from holdfast.persistence.report import RecoveryReport
 from holdfast.persistence.storage import OsStorage, Storage
 from holdfast.queue import fork
-from holdfast.queue.arguments import as_bytes, check_count, check_sizes, too_large, wait_for
+from holdfast.queue.arguments import check_count, check_sizes, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
 from holdfast.queue.options import Options, check_options
+from holdfast.queue.putting import Putting
 from holdfast.queue.read_side import ReadSide
 from holdfast.queue.sides import Sides
 from holdfast.queue.stats import QueueStats, gather_stats
@@ -29,7 +29,7 @@ from holdfast.queue.transactional import Transactional
 from holdfast.queue.write_side import WriteSide
 
 
-class PersistentQueue(Transactional):
+class PersistentQueue(Putting, Transactional):
     """A durable first-in, first-out queue of byte strings in one directory.
 
     Threads of a process share one object. One process at a time owns the write side, and one the read side of each
@@ -126,104 +126,6 @@ class PersistentQueue(Transactional):
             may_change=mode != "look",
         )
         fork.watch(self)
-
-    # -- Putting -----------------------------------------------------------------------------------------------------
-
-    def put(
-        self,
-        payload: bytes,
-        block: bool = True,
-        timeout: float | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-    ) -> int:
-        """Append one message.
-
-        Parameters
-        ----------
-        payload : bytes-like, at most ``record_bytes_max`` bytes
-            Opaque; may be empty.
-        block : bool
-            Whether to wait for room where the queue is bounded.
-        timeout : float or None, seconds
-            How long to wait; None waits for ever.
-        headers : mapping of str to str, at most 65,535 bytes encoded
-            Stands beside the payload.
-
-        Returns
-        -------
-        int
-            The message's offset.
-
-        Raises
-        ------
-        queue.Full
-            No room within ``timeout``; nothing was written.
-        TypeError
-            ``payload`` is not bytes-like; ``QueueService`` takes objects.
-        RecordTooLargeError, DiskFullError, PoisonedError
-            Nothing was written.
-        CommitUnknownError
-            The sync failed: nobody knows; reopen the queue and look.
-
-        Notes
-        -----
-        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync.
-        """
-        if type(payload) is not bytes:
-            payload = as_bytes(payload)
-        if len(payload) > self._record_bytes_max:
-            raise too_large(payload, self._record_bytes_max)
-        side = self._write_side or self._require_write_side()
-        return side.put(
-            payload,
-            b"" if headers is None else encode_headers(headers),
-            None if block and timeout is None else wait_for(block, timeout),
-        )
-
-    def put_many(self, payloads: Iterable[bytes], *, timeout: float | None = None) -> range:
-        """Append one batch atomically: after any crash all of it is there, or none.
-
-        Parameters
-        ----------
-        payloads : iterable of bytes-like
-            Each at most ``record_bytes_max`` bytes, less than 4 GiB in all. An empty batch writes nothing.
-        timeout : float or None, seconds
-            How long to wait for room; None waits for ever.
-
-        Returns
-        -------
-        range
-            Offsets of the batch, in the order given.
-
-        Raises
-        ------
-        queue.Full, TypeError, RecordTooLargeError, DiskFullError, PoisonedError, CommitUnknownError
-            As :meth:`put`, for the whole batch.
-
-        Notes
-        -----
-        Durability: what the flush policy says, for the whole batch. Cost: one write, at most one sync; O(bytes).
-
-        References
-        ----------
-        docs/format.md, "Batches".
-        """
-        side = self._write_side or self._require_write_side()
-        if isinstance(payloads, bytes | bytearray | memoryview | str):
-            raise TypeError("put_many takes several payloads; put takes one")
-        batch = [payload if type(payload) is bytes else as_bytes(payload) for payload in payloads]
-        if not batch:
-            self._check_open()
-            return range(side.next_offset, side.next_offset)
-        largest = max(batch, key=len)
-        if len(largest) > self._record_bytes_max:
-            raise too_large(largest, self._record_bytes_max)
-        return side.put_many(batch, wait_for(True, timeout))
-
-    def put_nowait(self, payload: bytes) -> int:
-        """Append one message without waiting for room: ``put(payload, block=False)``."""
-        return self.put(payload, block=False)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
 from holdfast.queue.delivery import Delivery
+from holdfast.queue.put_options import Put
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS, TransactionBase
 from holdfast.queue.transaction_state import State
 from holdfast.queue.two_phase import commit_together
@@ -64,12 +65,12 @@ class QueuesTransaction(TransactionBase):
 
     # -- Work --------------------------------------------------------------------------------------------------------
 
-    def put(self, queue: PersistentQueue, payload: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+    def put(self, queue: PersistentQueue, payload: bytes | Put, *, headers: Mapping[str, str] | None = None) -> None:
         """Add one message to a queue. Raises as :meth:`Transaction.put`."""
         self._check("put")
         self._branch(queue).put(payload, headers)
 
-    def put_many(self, queue: PersistentQueue, payloads: Iterable[bytes]) -> None:
+    def put_many(self, queue: PersistentQueue, payloads: Iterable[bytes | Put]) -> None:
         """Add messages to a queue, in order. Raises as :meth:`Transaction.put`; then none is added."""
         self._check("put_many")
         self._branch(queue).put_many(payloads)

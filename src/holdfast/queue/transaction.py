@@ -11,6 +11,7 @@ from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.put_options import Put
 from holdfast.queue.sides import Sides
 from holdfast.queue.transaction_base import TransactionBase
 from holdfast.queue.transaction_state import State
@@ -34,7 +35,7 @@ class Transaction(TransactionBase):
 
     # -- Work --------------------------------------------------------------------------------------------------------
 
-    def put(self, payload: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+    def put(self, payload: bytes | Put, *, headers: Mapping[str, str] | None = None) -> None:
         """Add one message; it has no offset before :meth:`commit`, which returns them.
 
         Raises
@@ -50,7 +51,7 @@ class Transaction(TransactionBase):
             self._check("put")
         self._branch.put(payload, headers)
 
-    def put_many(self, payloads: Iterable[bytes]) -> None:
+    def put_many(self, payloads: Iterable[bytes | Put]) -> None:
         """Add messages in order. Raises as :meth:`put`; then none is added."""
         self._check("put_many")
         self._branch.put_many(payloads)
