@@ -21,6 +21,7 @@ from holdfast.errors import (
     GroupNotFoundError,
     HoldfastError,
     LeaseError,
+    LeaseExpiredError,
     LockTimeoutError,
     NotFoundError,
     PoisonedError,
@@ -40,21 +41,29 @@ from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.report import Damage, RecoveryReport, VerifyReport
 from holdfast.persistence.verify import verify
+from holdfast.queue.browse import BrowsedMessage
+from holdfast.queue.dead_letters import DeadLetter, DeadLetters
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared_transactions import PreparedTransaction
+from holdfast.queue.put_options import Put
 from holdfast.queue.queues_transaction import QueuesTransaction, transaction
+from holdfast.queue.retry_policy import Backoff
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.transaction import Transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backoff",
+    "BrowsedMessage",
     "ClosedError",
     "CommitUnknownError",
     "ConfigError",
     "CorruptionError",
     "Damage",
+    "DeadLetter",
+    "DeadLetters",
     "Delivery",
     "DeliveryBatch",
     "DiskFullError",
@@ -65,12 +74,14 @@ __all__ = [
     "GroupNotFoundError",
     "HoldfastError",
     "LeaseError",
+    "LeaseExpiredError",
     "LockTimeoutError",
     "Message",
     "NotFoundError",
     "PersistentQueue",
     "PoisonedError",
     "PreparedTransaction",
+    "Put",
     "QueueLockedError",
     "QueueNotFoundError",
     "QueueStats",

@@ -149,6 +149,12 @@ class StaleReceiptError(LeaseError):
     code = "stale_receipt"
 
 
+class LeaseExpiredError(StaleReceiptError):
+    """The lease ran out before the delivery was settled; the message is somebody else's now. Attribute: ``offset``."""
+
+    code = "lease_expired"
+
+
 class StorageError(HoldfastError):
     """The disk or the files need an operator. Attribute: ``path``."""
 

@@ -11,6 +11,7 @@ from holdfast.persistence.format import FLAGS_SINGLE, FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.framing import encode_frame
 from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.priorities import Priorities
 from holdfast.persistence.recovery import RecoveredLog, recover_log
 from holdfast.persistence.storage import Storage, write_whole
 from support.clocks import START_NS, FakeClock
@@ -55,6 +56,7 @@ class LogParts:
             self.clock,
             log.tail,
             log.mark,
+            Priorities(self.storage, self.directory),
             file_bytes=file_bytes,
             synced_only=synced_only,
         )

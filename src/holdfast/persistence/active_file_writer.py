@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,7 +36,9 @@ from holdfast.persistence.framing import encode_batch, encode_frame
 from holdfast.persistence.layout import DataFileName, QueueDirectory
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd, LogTail
+from holdfast.persistence.message_options import has_priority
 from holdfast.persistence.poison import Poison, commit_unknown
+from holdfast.persistence.priorities import Priorities
 from holdfast.persistence.seal import seal_room
 from holdfast.persistence.storage import File, Storage, storage_error, write_whole
 from holdfast.persistence.write_mark import WriteMarkFile
@@ -54,6 +56,12 @@ class ActiveFileWriter(ABC):
         Behind the last whole commit, and behind the last one that is known to be on the disk.
     open_decisions : OpenDecisions
         Those that stand in the active file.
+    prioritized_end : int
+        Offset behind the last message that may have a priority; 0: none ever had. Never behind what :attr:`end` shows:
+        it is raised before a message is written. An append that fails leaves it too high.
+    before_leaving : callable
+        Makes durable what nothing but the active file says; called before that is left for the next one, or closed in
+        order. May raise StorageError.
     """
 
     def __init__(
@@ -64,6 +72,7 @@ class ActiveFileWriter(ABC):
         clock: Clock,
         tail: LogTail,
         mark: File,
+        priorities: Priorities,
         *,
         file_bytes: int,
         synced_only: bool,
@@ -73,6 +82,7 @@ class ActiveFileWriter(ABC):
         self._files = files
         self._time_ns = clock.time_ns
         self._mark = WriteMarkFile(mark, directory.root, synced_only=synced_only)
+        self._priorities = priorities
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
         self._sync_lock = threading.Lock()
@@ -80,6 +90,8 @@ class ActiveFileWriter(ABC):
         self._timestamp_ns = tail.timestamp_ns
         self._use(tail.file, tail.header, tail.position, tail.message_count)
         self._opened_end = self.end
+        self.before_leaving: Callable[[], object] = lambda: None
+        self.prioritized_end = tail.next_offset if priorities.is_used else 0
         self.publish()
 
     def _use(self, file: File | None, header: DataFileHeader, position: int, index: int) -> None:
@@ -117,6 +129,8 @@ class ActiveFileWriter(ABC):
             timestamp = self._timestamp_ns
         position, index, mark = self._position, self._index, self._synced_position
         if headers:
+            if has_priority(headers):
+                self._prioritize(1)
             flags = FLAGS_SINGLE | FLAG_HEADERS
             body = _pack_body(KIND_MESSAGE, flags, len(headers), 1, index, mark, timestamp) + headers + payload
         else:
@@ -161,6 +175,8 @@ class ActiveFileWriter(ABC):
         size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * count
         if headers:
             size += sum(map(len, headers.values()))
+            if any(map(has_priority, headers.values())):
+                self._prioritize(count)
         verdict = decision.encode() if decision is not None else None
         if verdict is not None:
             size += FRAME_HEADER_BYTES + len(verdict)
@@ -234,6 +250,12 @@ class ActiveFileWriter(ABC):
             self._timestamp_min_ns = timestamp
         self._seal_entries.append((index, position))
         self._next_entry_position = position + INDEX_STRIDE_BYTES
+
+    def _prioritize(self, count: int) -> None:
+        """Make known that some of the next ``count`` messages have a priority, before anybody can see them."""
+        self._poison.check()
+        self._priorities.note()
+        self.prioritized_end = max(self.prioritized_end, self.end[2] + count)
 
     # -- Failing -----------------------------------------------------------------------------------------------------
 
@@ -320,7 +342,8 @@ class ActiveFileWriter(ABC):
     def _publish_locked(self) -> None:
         end = self.end
         redo = self.open_decisions.first_position(end[1])
-        self._mark.publish(self._header, end, self.synced, redo, self._timestamp_ns)
+        has_priorities = self.prioritized_end > 0  # looked at behind the end, and raised before it
+        self._mark.publish(self._header, end, self.synced, redo, self._timestamp_ns, has_priorities=has_priorities)
 
     # -- Where there is no room --------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class QueueFileReader:
         Offset of the record that comes next.
     recheck : bool
         As above; may change.
+    has_seen_headers : bool
+        Whether the last :meth:`read` met records with headers.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class QueueFileReader:
         on_loss: Callable[[Damage], None],
         *,
         recheck: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._storage = storage
         self._files = files
@@ -81,6 +84,8 @@ class QueueFileReader:
         self._on_loss = on_loss
         self.recheck = recheck
         self.next_offset = 0
+        self.has_seen_headers = False
+        self._chunk_bytes = chunk_bytes
         self._file: File | None = None
         self._name = DataFileName(0, 0)
         self._sealed_end: int | None = None
@@ -117,6 +122,18 @@ class QueueFileReader:
             self._position = hint[1]
             return
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
+
+    def move_to(self, offset: int, sequence: int, position: int) -> None:
+        """Go to the record ``offset``, which is known to start there; cheap inside the file that is being read."""
+        if self._file is None or self._name.sequence != sequence:
+            self.seek(offset, (sequence, position))
+            return
+        at = position - (self._position - self._at)
+        if 0 <= at <= len(self._buffer):
+            self._at = at
+        else:
+            self._buffer, self._at = b"", 0
+        self._position, self.next_offset = position, offset
 
     def close(self) -> None:
         """Let go of the file."""
@@ -203,6 +220,7 @@ class QueueFileReader:
         Stops early at the end of a chunk, so that memory follows ``CHUNK_BYTES`` rather than ``count_max``.
         """
         records: list[Record] = []
+        self.has_seen_headers = False
         while not records and self.next_offset < end[2]:
             limit = self._limit(end) if self._file is not None else 0
             if self._position < limit:
@@ -272,6 +290,7 @@ class QueueFileReader:
                 if timestamp < base:  # noqa: PLR1730  # max() would be a call for every record
                     timestamp = base
                 if headers_size:
+                    self.has_seen_headers = True
                     payload_at = _BODY_BYTES + headers_size
                     headers = body[_BODY_BYTES:payload_at]
                     append((first + index, timestamp, headers, body[payload_at:], shift + end, sequence))
@@ -294,7 +313,7 @@ class QueueFileReader:
         if self._at + size <= len(self._buffer):
             return True
         assert self._file is not None
-        self._buffer = self._file.read_at(min(max(size, CHUNK_BYTES), limit - self._position), self._position)
+        self._buffer = self._file.read_at(min(max(size, self._chunk_bytes), limit - self._position), self._position)
         self._at = 0
         if self._position + size > limit:
             return False

@@ -6,9 +6,10 @@ The caller holds the append lock around everything but :meth:`QueueFileWriter.sy
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from holdfast.errors import RecordTooLargeError
+from holdfast.errors import RecordTooLargeError, StorageError
 from holdfast.persistence import next_data_file
 from holdfast.persistence.active_file_writer import ActiveFileWriter
 from holdfast.persistence.batch_file import adopt_header, append_carried
@@ -32,6 +33,8 @@ from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.seal import Seal, capacity_for
 from holdfast.persistence.storage import File, storage_error
 
+logger = logging.getLogger("holdfast")
+
 
 class QueueFileWriter(ActiveFileWriter):
     """Appends records to the last data file of one queue.
@@ -44,6 +47,8 @@ class QueueFileWriter(ActiveFileWriter):
         Where to go on.
     mark : File
         ``write.mark``.
+    priorities : Priorities
+        Whether messages may have some.
     file_bytes : int
         Size at which a data file is sealed; a batch larger than that gets a file of its own.
     synced_only : bool
@@ -68,6 +73,7 @@ class QueueFileWriter(ActiveFileWriter):
     def _roll(self, size: int) -> None:
         """Seal the active file and go on in a new one, which is made first: where there is no room nothing happens."""
         self.open_decisions.end()
+        self.before_leaving()
         seal = self._seal()
         header = DataFileHeader(
             queue_id=self._header.queue_id,
@@ -182,6 +188,7 @@ class QueueFileWriter(ActiveFileWriter):
         """
         self._poison.check()
         self.open_decisions.end()
+        self.before_leaving()
         seal, carried = self._seal(), list(self.open_decisions)
         first = self.end[2]
         header = DataFileHeader(
@@ -196,6 +203,8 @@ class QueueFileWriter(ActiveFileWriter):
             features=COMPATIBLE_BORN_SEALED,
         )
         try:
+            if self._priorities.look():  # its messages are not read; whoever wrote them has noted it
+                self.prioritized_end = first + batch.message_count
             if carried or not batch.is_sealed:
                 append_carried(file, batch.header, carried)
             adopt_header(file, header)
@@ -228,6 +237,8 @@ class QueueFileWriter(ActiveFileWriter):
                 self.open_decisions.end()
             if self._poison.cause is None and self._file is not None and self.end != self._opened_end:
                 self.sync()
+                if not self._is_ready_to_close():
+                    return
                 flag = FLAG_OPEN_DECISIONS if len(self.open_decisions) else 0
                 self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
                 self._file.truncate(self._position)
@@ -237,6 +248,15 @@ class QueueFileWriter(ActiveFileWriter):
             raise storage_error(error, "closing", self._path) from error
         finally:
             self.abandon()
+
+    def _is_ready_to_close(self) -> bool:
+        """Whether all is durable that a clean close promises; else the next opening looks for it, as after a crash."""
+        try:
+            self.before_leaving()
+        except StorageError as error:
+            logger.warning("%s is not closed in order; the next opening reads more: %s", self._path, error)
+            return False
+        return True
 
     def abandon(self) -> None:
         """Close the handles and write nothing: after a fork, in the child."""

@@ -151,9 +151,29 @@ ENTRY_HELD = 7
 """As done, but held by the vote: neither finished nor to be handed out."""
 ENTRY_OUTCOME = 8
 """What became of a vote: its nonce as in ENTRY_VOTE; ``delivery count`` is 1 for committed, 0 for aborted."""
+ENTRY_RETURNED = 9
+"""Given back, by a consumer or from the dead letters: ``delivery count`` is how often they were handed out that counts,
+the sequence field holds from when on they may be again (ns), the end position when they failed first (s; 0: never)."""
+ENTRY_DEAD = 10
+"""One message became a dead letter: ``delivery count`` as in ENTRY_RETURNED, ``count`` holds when it failed first and
+the sequence field when it failed last (ns), the end position one of ``DEAD_REASONS``."""
 ENTRY_KINDS = frozenset(
-    {ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST, ENTRY_VOTE, ENTRY_TEXT, ENTRY_HELD, ENTRY_OUTCOME}
+    {
+        ENTRY_FLOOR,
+        ENTRY_DONE,
+        ENTRY_DELIVERED,
+        ENTRY_LOST,
+        ENTRY_VOTE,
+        ENTRY_TEXT,
+        ENTRY_HELD,
+        ENTRY_OUTCOME,
+        ENTRY_RETURNED,
+        ENTRY_DEAD,
+    }
 )
+
+DEAD_REASONS = ("", "exception", "lease_expired", "rejected", "expired", "undecodable", "max_deliveries")
+"""Why a message is a dead letter; an entry holds the place in this list. New ones come at the end."""
 
 VOTE_START = struct.Struct("<16sQ")
 """nonce, size of the text: the sequence, first offset and count fields of ENTRY_VOTE and ENTRY_OUTCOME."""
@@ -177,6 +197,14 @@ DECIDED_MAX = 1024
 DECIDED_ID_BYTES_MAX = 100
 DECIDED_COMMITTED = 1
 DECIDED_ABORTED = 2
+
+# -- Deduplication ---------------------------------------------------------------------------------------------------
+
+DEDUP_SLOT = struct.Struct("<I4x16sQQQ")
+"""CRC-32C of what follows, started from that of the queue id, zeros, digest of the id (BLAKE2b), number, offset of the
+message, when it was put (ns)."""
+DEDUP_DIGEST_BYTES = 16
+"""Among a million ids the odds that two share a digest are 1 to 10^26."""
 
 # -- Mailboxes: answers to requests ----------------------------------------------------------------------------------
 
@@ -214,4 +242,5 @@ assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
 assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
 assert DECIDED_SLOT.size == 160
+assert DEDUP_SLOT.size == 48
 assert ANSWER_SLOT.size == 512 and ANSWERS_START % ANSWER_SLOT.size == 0, "answers never straddle a sector"

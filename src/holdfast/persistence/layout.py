@@ -4,6 +4,8 @@
 
     orders/
       queue.json    write.lock    write.mark
+      priorities                                      empty; there from the first message with a priority on
+      dedup.ids                                       there from the first message with a deduplication id on
       data/0000000001-00000000000000000000.data       sequence - first offset
       groups/.lock                                    creating a group and retiring a file exclude each other
       groups/default/group.json  read.lock  0000000007.position
@@ -41,7 +43,8 @@ _POSITION_FILE = re.compile(r"(\d{10,})\.position")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: naming.py
 _TOP_LEVEL = frozenset(
-    {"queue.json", "queue.json.new", "write.lock", "write.mark", "data", "groups", "spare", "prepared", "requests"}
+    {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
+    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests"}
 )
 
 
@@ -76,6 +79,16 @@ class QueueDirectory:
     def write_mark(self) -> Path:
         """Where the log ends now."""
         return self.root / "write.mark"
+
+    @property
+    def priorities(self) -> Path:
+        """There once a message may have a priority; empty."""
+        return self.root / "priorities"
+
+    @property
+    def dedup_ids(self) -> Path:
+        """Deduplication ids of the latest messages that have one."""
+        return self.root / "dedup.ids"
 
     @property
     def data(self) -> Path:

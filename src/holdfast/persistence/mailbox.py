@@ -49,7 +49,7 @@ class Answer:
     offsets : range
         Of its messages, once they are committed.
     text : str
-        The error, at most ``TEXT_BYTES_MAX`` bytes of UTF-8.
+        The error, or what a verb on a group returns: JSON, at most ``TEXT_BYTES_MAX`` bytes of UTF-8.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Answer:
     def encode(self) -> bytes:
         """Return the bytes of its slot."""
         text = self.text.encode()
-        assert len(text) <= TEXT_BYTES_MAX, "whoever writes an error cuts it"
+        assert len(text) <= TEXT_BYTES_MAX, "whoever answers sees to it"
         rest = (self.verdict, 0, len(text), self.number, self.offsets.start, len(self.offsets), text)
         slot = ANSWER_SLOT.pack(0, *rest)
         return HEADER_CRC.pack(crc32c(0, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
@@ -175,19 +175,36 @@ class Answers:
 
         Raises ``OSError``.
         """
-        file = self._files.get(mailbox)
+        file = self._open(mailbox)
         if file is None:
-            try:
-                file = self._storage.open(self._directory / (mailbox + ANSWERS))
-            except FileNotFoundError:
-                return False
-            self._files[mailbox] = file
+            return False
         at = _position(answer.number)
         there = Answer.decode(file.read_at(ANSWER_SLOT.size, at))
         if there is not None and there.number > answer.number:
             return False
         file.write_at((answer.encode(),), at)
         return True
+
+    def is_answered(self, mailbox: str, number: int) -> bool:
+        """Whether a request was answered, or one that came later in its slot. Raises ``OSError``."""
+        file = self._open(mailbox)
+        there = None if file is None else Answer.decode(file.read_at(ANSWER_SLOT.size, _position(number)))
+        return there is not None and there.number >= number
+
+    def is_done(self, mailbox: str, number: int) -> bool:
+        """Whether a request was answered with offsets, or its slot has gone on. Raises ``OSError``."""
+        file = self._open(mailbox)
+        there = None if file is None else Answer.decode(file.read_at(ANSWER_SLOT.size, _position(number)))
+        return there is not None and (there.number, there.verdict == ANSWER_DONE) >= (number, True)
+
+    def _open(self, mailbox: str) -> File | None:
+        """Return a mailbox; None where it is gone."""
+        if mailbox not in self._files:
+            try:
+                self._files[mailbox] = self._storage.open(self._directory / (mailbox + ANSWERS))
+            except FileNotFoundError:
+                return None
+        return self._files[mailbox]
 
     def keep(self, mailboxes: set[str]) -> None:
         """Let go of all mailboxes but these."""

@@ -68,6 +68,29 @@ def has_options(headers: bytes) -> bool:
     return bool(headers) and not headers.startswith(_FIRST_USER_HEADER)
 
 
+def has_priority(headers: bytes) -> bool:
+    """Whether a message asks for a priority; headers that are not whole may say so too."""
+    if headers.startswith(_FIRST_USER_HEADER):  # most are an application's own, and every put of one comes by here
+        return False
+    at = 0
+    while at + TLV.size <= len(headers):
+        number, size = TLV.unpack_from(headers, at)
+        if number == TLV_PRIORITY:
+            return True
+        if number == TLV_USER_HEADER:
+            break
+        at += TLV.size + size
+    return False
+
+
+def dedup_id_of(headers: bytes) -> str:
+    """Return what tells a message put twice; empty where it has nothing of the kind, or its headers are not whole."""
+    try:
+        return decode_options(headers).dedup_id
+    except ValueError:
+        return ""
+
+
 def decode_options(headers: bytes) -> MessageOptions:
     """Return what a message asks for.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.dead_letter import DeadMark, reason_of
 from holdfast.persistence.format import (
     ENTRY,
     ENTRY_BODY,
     ENTRY_CRC,
+    ENTRY_DEAD,
     ENTRY_DELIVERED,
     ENTRY_DONE,
     ENTRY_FLAG_CHECKPOINT,
@@ -17,6 +19,7 @@ from holdfast.persistence.format import (
     ENTRY_FLOOR,
     ENTRY_KINDS,
     ENTRY_LOST,
+    ENTRY_RETURNED,
 )
 from holdfast.persistence.progress import GroupProgress, Hint
 
@@ -62,6 +65,24 @@ class Change:
             progress.finish(progress.floor, self.first_offset - progress.floor, self.hint)
             progress.hint = self.hint if progress.floor == self.first_offset else progress.hint
             progress.lost_count = max(progress.lost_count, self.count)
+        elif kind == ENTRY_RETURNED:
+            until_ns, first_failure_s = self.hint
+            progress.give_back(self.first_offset, self.count, self.delivery_count, until_ns, first_failure_s)
+        elif kind == ENTRY_DEAD:
+            last_failure_ns, reason = self.hint
+            mark = DeadMark(reason_of(reason), self.delivery_count, self.count, last_failure_ns)
+            progress.bury(self.first_offset, mark)
+
+
+def returned_change(offset: int, delivery_count: int, until_ns: int, first_failure_s: int, count: int = 1) -> Change:
+    """Return the entry that gives messages back."""
+    return Change(ENTRY_RETURNED, offset, count, (until_ns, first_failure_s), delivery_count)
+
+
+def dead_change(offset: int, mark: DeadMark) -> Change:
+    """Return the entry that makes a message a dead letter."""
+    hint = (mark.last_failure_ns, mark.reason_number)
+    return Change(ENTRY_DEAD, offset, mark.first_failure_ns, hint, mark.delivery_count)
 
 
 @dataclass(frozen=True, slots=True)

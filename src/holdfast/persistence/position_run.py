@@ -13,7 +13,7 @@ from holdfast.persistence.format import (
     ENTRY_OUTCOME,
     ENTRY_VOTE,
 )
-from holdfast.persistence.position_entry import Change
+from holdfast.persistence.position_entry import Change, dead_change, returned_change
 from holdfast.persistence.progress import NO_HINT, GroupProgress
 from holdfast.persistence.vote import nonce_of, read_vote, vote_changes, vote_entry_count
 
@@ -84,8 +84,23 @@ def checkpoint(progress: GroupProgress) -> list[Change]:
     """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
     floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
     runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
+    dead = [dead_change(offset, mark) for offset, mark in progress.dead.items()]
     votes = [change for vote in progress.votes.values() for change in vote_changes(vote)]
-    return [floor, *runs, *_delivery_runs(progress), *votes, floor]
+    return [floor, *runs, *_delivery_runs(progress), *_returned_runs(progress), *dead, *votes, floor]
+
+
+def _returned_runs(progress: GroupProgress) -> Iterator[Change]:
+    deliveries, run = progress.deliveries, Change(0, 0, 0, NO_HINT)
+    for offset, hint in sorted(progress.returned.items()):
+        times = deliveries.get(offset, 0)
+        if offset == run.first_offset + run.count and (hint, times) == (run.hint, run.delivery_count):
+            run.count += 1
+            continue
+        if run.count:
+            yield run
+        run = returned_change(offset, times, *hint)
+    if run.count:
+        yield run
 
 
 def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # votes are kept here and made of entries, which are applied to progress
+    from holdfast.persistence.dead_letter import DeadMark
     from holdfast.persistence.vote import Vote
 
 Hint = tuple[int, int]
@@ -33,6 +34,11 @@ class GroupProgress:
         Messages given up because their bytes are damaged.
     deliveries : dict of int to int
         Delivery count of each unfinished message that was ever handed out.
+    returned : dict of int to tuple of int
+        Messages that were given back: from when on they may be handed out again (ns), and when they failed first (s;
+        0: never). Stays while they are handed out again.
+    dead : dict of int to DeadMark
+        Dead letters, in the order in which they became such.
     votes : dict of bytes to Vote
         By nonce, in their order: prepared transactions that wait for their outcome. Changed by :meth:`hold` and
         :meth:`settle` only.
@@ -43,11 +49,13 @@ class GroupProgress:
         "_held",
         "_hints",
         "_starts",
+        "dead",
         "deliveries",
         "finished_count",
         "floor",
         "hint",
         "lost_count",
+        "returned",
         "votes",
     )
 
@@ -57,6 +65,8 @@ class GroupProgress:
         self.finished_count = floor
         self.lost_count = 0
         self.deliveries: dict[int, int] = {}
+        self.returned: dict[int, tuple[int, int]] = {}
+        self.dead: dict[int, DeadMark] = {}
         self.votes: dict[bytes, Vote] = {}
         self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
         self._starts: list[int] = []
@@ -70,8 +80,23 @@ class GroupProgress:
 
     @property
     def seen_end(self) -> int:
-        """Offset behind the last message that was finished or is held: no other message may ever have it."""
-        return max([self.finished_end, *(run.stop for vote in self.votes.values() for run in vote.offsets)])
+        """Offset behind the last message that was finished, is held or is dead: no other message may ever have it."""
+        held = (run.stop for vote in self.votes.values() for run in vote.offsets)
+        return max([self.finished_end, *held, *(offset + 1 for offset in self.dead)])
+
+    @property
+    def touched_end(self) -> int:
+        """Offset behind the last message of which anything is known."""
+        return max([self.seen_end, *(offset + 1 for offset in self.deliveries)])
+
+    def live_count(self, end: int) -> int:
+        """Return how many messages below ``end`` are neither finished nor dead letters."""
+        return max(0, end - self.finished_count - len(self.dead))
+
+    def run_at(self, offset: int) -> tuple[int, Hint] | None:
+        """Return end and hint of the run of finished messages above the floor that holds a message."""
+        at = bisect_right(self._starts, offset) - 1
+        return (self._ends[at], self._hints[at]) if at >= 0 and offset < self._ends[at] else None
 
     def runs(self) -> Iterator[tuple[int, int, Hint]]:
         """Yield first offset, end offset and hint of each run of finished messages above the floor, in order."""
@@ -114,12 +139,36 @@ class GroupProgress:
         for offset in range(first, first + count):
             self.deliveries[offset] = delivery_count
 
+    def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
+        """Note that messages may be handed out again, from ``until_ns`` on; dead letters too."""
+        for offset in range(first, first + count):
+            self.dead.pop(offset, None)
+            if delivery_count:
+                self.deliveries[offset] = delivery_count
+            else:
+                self.deliveries.pop(offset, None)
+            if until_ns or first_failure_s:
+                self.returned[offset] = (until_ns, first_failure_s)
+            else:
+                self.returned.pop(offset, None)
+
+    def bury(self, offset: int, mark: DeadMark) -> None:
+        """Note that a message is a dead letter; one that is finished stays so."""
+        if not self.is_finished(offset):
+            self.returned.pop(offset, None)
+            self.dead.pop(offset, None)  # the last one stands last
+            self.dead[offset] = mark
+
     def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
         """Note that messages are done; return how many of them were not before."""
         end = first + count
         if self.deliveries:
             for offset in range(first, end):
                 self.deliveries.pop(offset, None)
+        if self.returned or self.dead:
+            for offset in range(first, end):
+                self.returned.pop(offset, None)
+                self.dead.pop(offset, None)
         if self._held:  # its vote stays: it still waits for its outcome
             for offset in range(first, end):
                 self._held.pop(offset, None)

@@ -1,4 +1,4 @@
-"""The files in ``requests/``: what other processes ask of the owner of the write side. docs/format.md, "Requests".
+"""The files in ``requests/``: what other processes ask of the owner of a side. docs/format.md, "Requests".
 
 ::
 
@@ -9,6 +9,8 @@
       <mailbox>-<number>.claimed        the same, once the owner has taken it: nobody else may take it away any more
       <mailbox>-<number>.prepare        a batch file, synced, to be moved into prepared/
       <mailbox>-<number>.verb           a verb on a prepared transaction
+      <mailbox>-<number>.ask.<group>    a verb on a consumer group, for the owner of its read side
+      <mailbox>-<number>.taken.<group>  the same, once that owner is at it
 
 A name is given up by a rename or a removal, and one of two that try is told that it was too late. That is all that
 asking, withdrawing and taking a request need to agree.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from holdfast.persistence.decision import Decision
 from holdfast.persistence.format import ANSWER_DONE
 from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
+from holdfast.persistence.message_options import dedup_id_of
 from holdfast.persistence.storage import Storage, write_whole
 
 DIRECTORY = "requests"
@@ -39,31 +42,40 @@ BATCH = "batch"
 CLAIMED = "claimed"
 PREPARE = "prepare"
 VERB = "verb"
+ASK = "ask"
+TAKEN = "taken"
 
-_NAME = re.compile(rf"([0-9a-f]{{16}})-(\d{{10,}})\.({STAGING}|{BATCH}|{CLAIMED}|{PREPARE}|{VERB})")
+_OF_A_GROUP = (ASK, TAKEN)
+"""Kinds whose name says which group is meant: every other owner passes them by without opening them."""
+
+_KINDS = rf"({STAGING}|{BATCH}|{CLAIMED}|{PREPARE}|{VERB})"
+_GROUP_KINDS = rf"({ASK}|{TAKEN})\.([A-Za-z0-9_-][A-Za-z0-9._-]{{0,99}})"
+_NAME = re.compile(rf"([0-9a-f]{{16}})-(\d{{10,}})\.(?:{_KINDS}|{_GROUP_KINDS})")
 _MAILBOX = re.compile(rf"([0-9a-f]{{16}})(?:{re.escape(ANSWERS)}|{re.escape(MAKING)}|-.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestName:
-    """What the name of a request says: whose it is, which one, and how far it has come."""
+    """What the name of a request says: whose it is, which one, how far it has come, and which group it is about."""
 
     mailbox: str
     number: int
     kind: str
+    group: str = ""
 
     def __str__(self) -> str:
-        return f"{self.mailbox}-{self.number:010d}.{self.kind}"
+        name = f"{self.mailbox}-{self.number:010d}.{self.kind}"
+        return f"{name}.{self.group}" if self.kind in _OF_A_GROUP else name
 
     @classmethod
     def parse(cls, name: str) -> RequestName | None:
         """Return what a name says; None where it is not that of a request."""
         match = _NAME.fullmatch(name)
-        return None if match is None else cls(match[1], int(match[2]), match[3])
+        return None if match is None else cls(match[1], int(match[2]), match[3] or match[4], match[5] or "")
 
     def as_kind(self, kind: str) -> RequestName:
         """Return the name of the same request as another kind of file."""
-        return RequestName(self.mailbox, self.number, kind)
+        return replace(self, kind=kind)
 
     def path(self, directory: QueueDirectory) -> Path:
         """Return where it stands."""
@@ -107,9 +119,14 @@ class RequestedBatch:
     payloads: list[bytes] | None
     headers: dict[int, bytes]
 
+    @property
+    def dedup_id(self) -> str:
+        """What tells a message put twice; empty where there is none, and for several messages."""
+        return dedup_id_of(self.headers.get(0, b"")) if self.summary.message_count == 1 else ""
+
 
 def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName, bytes_max: int) -> RequestedBatch:
-    """Read a request, each message checked; one of more than ``bytes_max`` is read no further than what it says.
+    """Read a request, each message checked; one of more than ``bytes_max`` only where it is a message with an id.
 
     Raises
     ------
@@ -122,14 +139,16 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
     decision = summary.decision
     if decision.waiting_file != name.waiting_file or decision.acknowledged or decision.participants:
         raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
-    if summary.frames_bytes > bytes_max:
+    is_large = summary.frames_bytes > bytes_max
+    if is_large and summary.message_count > 1:
         return RequestedBatch(summary, None, {})
     content = list(messages(storage, path, queue_id))
-    return RequestedBatch(
+    batch = RequestedBatch(
         summary,
         [payload for payload, _ in content],
         {number: stored for number, (_, stored) in enumerate(content) if stored},
     )
+    return replace(batch, payloads=None) if is_large and not batch.dedup_id else batch
 
 
 # -- Verbs -----------------------------------------------------------------------------------------------------------
@@ -207,7 +226,7 @@ def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
             by_mailbox.setdefault(match[1], []).append(file_name)
     alive = set()
     for mailbox, names in by_mailbox.items():
-        if _is_alive(storage, directory.requests, mailbox):
+        if is_alive(storage, directory.requests, mailbox):
             alive.add(mailbox)
             continue
         for file_name in sorted(names, key=lambda each: each.endswith(ANSWERS)):  # it goes last: it says whose it was
@@ -215,7 +234,7 @@ def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
     return alive
 
 
-def _is_alive(storage: Storage, requests: Path, mailbox: str) -> bool:
+def is_alive(storage: Storage, requests: Path, mailbox: str) -> bool:
     """Whether somebody holds the lock of a mailbox, under either of its names."""
     endings = (MAKING, ANSWERS)  # in the order in which it has them
     return any(not locks.is_free(storage, requests / (mailbox + ending)) for ending in endings)

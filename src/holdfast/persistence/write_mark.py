@@ -20,6 +20,7 @@ from holdfast.persistence.storage import File
 logger = logging.getLogger("holdfast")
 
 _FLAG_SYNCED_ONLY = 0x0001
+_FLAG_PRIORITIES = 0x0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class WriteMark:
         Latest timestamp given to a message.
     synced_only : bool
         Whether a record may be shown only once it is synced (``FlushPolicy.every_commit``).
+    has_priorities : bool
+        Whether some of the messages may have a priority.
     """
 
     queue_id: bytes
@@ -55,13 +58,14 @@ class WriteMark:
     redo: int
     timestamp_ns: int
     synced_only: bool
+    has_priorities: bool = False
 
     def encode(self) -> bytes:
         """Return the mark's ``WRITE_MARK_BYTES``."""
         body = WRITE_MARK.pack(
             WRITE_MARK_MAGIC,
             FORMAT_VERSION,
-            _FLAG_SYNCED_ONLY if self.synced_only else 0,
+            _FLAG_SYNCED_ONLY * self.synced_only | _FLAG_PRIORITIES * self.has_priorities,
             self.queue_id,
             self.file_id,
             self.sequence,
@@ -104,6 +108,7 @@ def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
         redo,
         timestamp_ns,
         bool(flags & _FLAG_SYNCED_ONLY),
+        bool(flags & _FLAG_PRIORITIES),
     )
 
 
@@ -122,14 +127,23 @@ class WriteMarkFile:
         self._file = file
         self._root = root
         self._synced_only = synced_only
-        self._published: tuple[LogEnd, LogEnd, int] | None = None
+        self._published: tuple[LogEnd, LogEnd, int, bool] | None = None
 
-    def publish(self, header: DataFileHeader, end: LogEnd, synced: LogEnd, redo: int, timestamp_ns: int) -> None:
+    def publish(
+        self,
+        header: DataFileHeader,
+        end: LogEnd,
+        synced: LogEnd,
+        redo: int,
+        timestamp_ns: int,
+        *,
+        has_priorities: bool = False,
+    ) -> None:
         """Write the mark where it has changed.
 
         Failing costs no durability: other processes see the end a little later, with the next mark.
         """
-        if self._published == (end, synced, redo):
+        if self._published == (end, synced, redo, has_priorities):
             return
         mark = WriteMark(
             queue_id=header.queue_id,
@@ -143,10 +157,11 @@ class WriteMarkFile:
             redo=redo,
             timestamp_ns=timestamp_ns,
             synced_only=self._synced_only,
+            has_priorities=has_priorities,
         )
         try:
             self._file.write_at((mark.encode(),), 0)
-            self._published = (end, synced, redo)
+            self._published = (end, synced, redo, has_priorities)
         except OSError as error:
             logger.warning("write.mark of %s cannot be written: %s", self._root, error)
 

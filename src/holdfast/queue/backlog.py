@@ -1,172 +1,365 @@
-"""What a consumer group takes next: messages that were given back first, then the log, past what is finished or taken.
+"""What a consumer group takes next. docs/work-queue.md, "What comes next".
+
+Messages come in the order of the log. Aside of it wait, as references: those of a priority, which were looked for ahead;
+those that were handed out before; those whose time has not come; and those whose order key another one has.
 
 The caller holds the take lock around everything here.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from holdfast.persistence.data_file_reader import QueueFileReader, Record
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.format import PRIORITY_MAX
+from holdfast.persistence.message_options import NO_OPTIONS, MessageOptions, decode_options, has_options
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import storage_error, storage_errors
 from holdfast.queue.books import GroupBooks
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.log_cursor import LogCursor, MakeReader
+from holdfast.queue.order_keys import OrderKeys
+from holdfast.queue.references import RankedReferences, reference_to, unpack
+from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.queue.sources import Source
 
 PREFETCH_COUNT = 64
 """Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
 
+_AHEAD_COUNT = 256
+_RANK_BITS = 4
+
+EXPIRED = "expired"
+EXHAUSTED = "max_deliveries"
+
 
 class Backlog:
-    """A cursor over the messages that a group can take.
+    """The messages that a group can take, now or later.
 
     Parameters
     ----------
     source : Source
         How far may be read.
     make_reader : callable
-        Makes the reader, given what it is to call when records are lost.
+        Makes the readers.
     progress : GroupProgress
-        Where to start, and what is finished or held.
-    in_flight : container of int
-        Offsets of the messages that are handed out.
+        Where to start, and what is finished, held or dead.
+    in_flight : mapping of int to Delivery
+        Messages that are handed out, by offset.
     path : Path
         The group's directory, for errors.
+    policy : RetryPolicy
+        How often a message is handed out.
+    time_ns : callable
+        The wall clock.
+    end : callable
+        Told of messages that are not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
 
     Attributes
     ----------
-    books : GroupBooks or None
-        Those of the group, once it has begun.
     must_read_anew : bool
         A take was cut short, or messages were let go of: read what is unfinished from the log again.
-    damage : list of Damage
-        What reading has met.
     """
 
     def __init__(
         self,
         source: Source,
-        make_reader: Callable[[Callable[[Damage], None]], QueueFileReader],
+        make_reader: MakeReader,
         progress: GroupProgress,
-        in_flight: Container[int],
+        in_flight: Mapping[int, Delivery],
         path: Path,
+        policy: RetryPolicy,
+        time_ns: Callable[[], int],
+        end: Callable[[Sequence[tuple[Record, str]]], None],
     ) -> None:
         self._source = source
-        self._losses: list[Damage] = []
-        self._reader = make_reader(self._losses.append)
+        self._cursor = LogCursor(source, make_reader, progress, path)
+        self._ahead = LogCursor(source, make_reader, progress, path)
+        self._ahead_end = 0
         self._progress = progress
         self._in_flight = in_flight
-        self._path = path
+        self._policy = policy
+        self._time_ns = time_ns
+        self._end = end
         self._ready: deque[Record] = deque()
-        self._returned: list[Record] = []
-        self._read_before = 0
-        self.books: GroupBooks | None = None
+        self._has_ends = False  # whether one of those may be over its time
+        self._aside = RankedReferences()  # by PRIORITY_MAX - priority
+        self._schedule = RankedReferences()  # by the time, and behind it the rank it will have
+        self._keys = OrderKeys()
+        self._ended: list[tuple[Record, str]] = []
+        self._known_end = progress.touched_end
         self.must_read_anew = False
-        self.damage: list[Damage] = []
-        self._reader.recheck = True
-        self._reader.seek(progress.floor, progress.hint)
 
     def begin(self, books: GroupBooks) -> None:
-        """Go on with the books of a group that has begun: from here on it pins what it has not finished."""
-        self.books = books
+        """Go on with the books of a group that has begun."""
         self._progress = books.progress
-        self._reader.recheck = False
+        self._known_end = max(self._known_end, books.progress.touched_end)
+        self._cursor.begin(books)
+        self._ahead.begin(books)
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
+        """Return the next messages; ``alone``: one that was handed out before comes without company."""
+        if self._aside.heap or self._schedule.heap or self._source.prioritized_end > self._ahead_end:
+            records = self._take_aside(count_max, alone=alone)
+            if records:
+                return records
+        ready = self._ready
+        while True:
+            if not ready:
+                self._read_on(max(count_max, PREFETCH_COUNT))
+                if self._ended:
+                    self._tell_ended()
+                if not ready:
+                    return self._take_aside(count_max, alone=alone) if self._aside.heap else []
+            if count_max == 1 and not self._has_ends:
+                return [ready.popleft()]
+            records = [ready.popleft() for _ in range(min(count_max, len(ready)))]
+            if self._has_ends:
+                records = self._without_expired(records)
+                self._tell_ended()
+            if records:
+                return records
+
+    def _take_aside(self, count_max: int, *, alone: bool) -> list[Record]:
+        """Return messages that wait aside, if any of them may be handed out now."""
+        self._look_ahead()
+        self._bring_due()
+        aside, known = self._aside, self._progress.deliveries
+        records: list[Record] = []
+        while aside.heap and len(records) < count_max:
+            _, packed = aside.pop()
+            record = self._cursor.look_up(unpack(packed))
+            if record is None:
+                continue
+            if alone and records and record[0] in known:
+                aside.push(self._rank(record), packed)
+                break
+            records += self._without_expired([record])
+            if alone and records and records[0][0] in known:
+                break
+        self._tell_ended()
+        return records
+
+    def _bring_due(self) -> None:
+        """Make those ready whose time has come."""
+        schedule = self._schedule
+        if not schedule.heap:
+            return
+        now = self._time_ns()
+        while schedule.heap and schedule.first_rank >> _RANK_BITS <= now:
+            rank, packed = schedule.pop()
+            self._aside.push(rank & 2**_RANK_BITS - 1, packed)
+
+    def _look_ahead(self) -> None:
+        """Find the messages of a priority that stand behind others."""
+        end = self._source.prioritized_end
+        if end <= self._ahead_end:
+            return
+        start = max(self._ahead_end, self._cursor.next_offset)  # what stands before it has been found
+        if start - self._ahead.next_offset > _AHEAD_COUNT:
+            self._ahead.go_to(start)
+        while self._ahead.next_offset < end:
+            records = self._ahead.read(_AHEAD_COUNT, end)
+            if not records:
+                break
+            for record in records:
+                if record[2] and record[0] >= start and (options := decode_options(record[2])).priority:
+                    self._admit(record, options, in_order=False)
+            self._ahead_end = max(self._ahead.next_offset, start)
+
+    # -- Finding what can be taken -----------------------------------------------------------------------------------
+
+    def _read_on(self, count_max: int) -> None:
+        """Read the log on until a message is ready in its order, or the log ends."""
+        cursor, progress, ready = self._cursor, self._progress, self._ready
+        self._has_ends = False
+        while not ready:
+            records = cursor.read(count_max)
+            if not records:
+                return
+            if cursor.has_seen_headers or records[0][0] < max(progress.finished_end, self._known_end) or progress.votes:
+                ready.extend(self._admitted(records))
+            else:
+                ready.extend(records)
+
+    def _admitted(self, records: Iterable[Record]) -> Iterable[Record]:
+        for record in records:
+            options = decode_options(record[2]) if has_options(record[2]) else NO_OPTIONS
+            if options.priority and record[0] < self._ahead_end:
+                continue
+            if self._admit(record, options, in_order=True):
+                self._has_ends = self._has_ends or options.expires_ns > 0
+                yield record
+
+    def _admit(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        """Put a message where it has to wait; return whether it is ready in the order of the log."""
+        offset, packed, progress = record[0], 0, self._progress
+        is_free = offset not in self._in_flight and not progress.is_held(offset) and offset not in progress.dead
+        if progress.is_finished(offset) or offset in progress.dead:
+            return False
+        if options.order_key:
+            packed = reference_to(record)
+            if not self._keys.enter(options.order_key, offset, packed):
+                return False
+        return is_free and self._place(record, options, in_order=in_order)
+
+    def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        """Put a message that nobody holds back where it has to wait, or to those that are ready."""
+        offset, progress = record[0], self._progress
+        delivery_count = progress.deliveries.get(offset, 0)
+        if delivery_count and self._policy.is_last(delivery_count):
+            self._ended.append((record, EXHAUSTED))
+            return False
+        due_ns = options.not_before_ns
+        if progress.returned:
+            due_ns = max(due_ns, progress.returned.get(offset, (0, 0))[0])
+        rank = PRIORITY_MAX - options.priority
+        if due_ns and due_ns > self._time_ns():
+            when = min(due_ns, options.expires_ns or due_ns)
+            self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
+            return False
+        if in_order and not delivery_count and not options.priority:
+            return True
+        self._aside.push(rank, reference_to(record))
+        return False
+
+    @staticmethod
+    def _rank(record: Record) -> int:
+        return PRIORITY_MAX - decode_options(record[2]).priority
+
+    def _without_expired(self, records: Sequence[Record]) -> list[Record]:
+        """Return those whose time to live is not over; the others end."""
+        left = self._still_good(records)
+        if len(left) < len(records):
+            self._ended += [(record, EXPIRED) for record in records if record not in left]
+        return left
+
+    def _tell_ended(self) -> None:
+        while self._ended:
+            ended = self._ended
+            self._end(ended)
+            self._ended = []
+            self.leave([record for record, _ in ended])
+
+    # -- What becomes of those that were taken -----------------------------------------------------------------------
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Have messages wait for their time, and then be taken again."""
+        for record in records:
+            self._place(record, decode_options(record[2]), in_order=False)
+
+    def leave(self, records: Iterable[Record]) -> bool:
+        """Let those go on that waited for messages which are finished, or dead letters; return whether any did."""
+        if not len(self._keys):
+            return False
+        has_moved = False
+        for record in records:
+            key = decode_options(record[2]).order_key if record[2] else ""
+            packed = self._keys.leave(key, record[0]) if key else None
+            while packed is not None:
+                has_moved = True
+                reference = unpack(packed)
+                following = self._cursor.look_up(reference)
+                if following is not None:
+                    self._admit(following, decode_options(following[2]), in_order=False)
+                    break
+                packed = self._keys.leave(key, reference.offset)
+        return has_moved
+
+    def revive(self, offset: int) -> None:
+        """Have a dead letter taken again, which is none any more."""
+        record = self._cursor.find(offset) if offset < max(self._cursor.next_offset, self._ahead_end) else None
+        if record is None:
+            return  # comes with the others, or is damaged
+        options = decode_options(record[2])
+        if offset < self._cursor.next_offset or options.priority:
+            self._admit(record, options, in_order=False)
+
+    def read_anew(self) -> None:
+        """Go back to the oldest unfinished message."""
+        self._known_end = max(
+            self._known_end, self._cursor.next_offset, self._ahead.next_offset, self._progress.touched_end
+        )
+        for waiting in (self._ready, self._aside, self._schedule, self._keys, self._ended):
+            waiting.clear()
+        self._ahead_end = 0
+        self._cursor.go_to_floor()
+        self._ahead.go_to_floor()
+        for delivery in self._in_flight.values():
+            if key := decode_options(delivery.record[2]).order_key:
+                self._keys.enter(key, delivery.offset, 0)
+        self.must_read_anew = False
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
 
     @property
     def may_have_more(self) -> bool:
         """Whether looking again may find something."""
-        return bool(self._ready or self._returned) or self._source.end[2] > self._reader.next_offset
+        if self._ready or self._aside.heap or self.must_read_anew or self._source.end[2] > self._cursor.next_offset:
+            return True
+        next_due = self.next_due_ns
+        return next_due is not None and next_due <= self._time_ns()
 
-    # -- Taking ------------------------------------------------------------------------------------------------------
+    @property
+    def next_due_ns(self) -> int | None:
+        """When the next message is ready that waits for its time; None where there is none."""
+        return self._schedule.first_rank >> _RANK_BITS if self._schedule.heap else None
 
-    def take(self, count_max: int) -> list[Record]:
-        """Return the next messages: those given back first, then in offset order."""
-        if self._returned:
-            return [heapq.heappop(self._returned) for _ in range(min(count_max, len(self._returned)))]
-        ready = self._ready
-        if not ready:
-            records = self._read(max(count_max, PREFETCH_COUNT))
-            if len(records) <= count_max:
-                return records
-            ready.extend(records)
-        if count_max == 1:
-            return [ready.popleft()]
-        return [ready.popleft() for _ in range(min(count_max, len(ready)))]
-
-    def give_back(self, records: Sequence[Record]) -> None:
-        """Make messages the next to be taken."""
-        for record in records:
-            heapq.heappush(self._returned, record)
-
-    def read_anew(self) -> None:
-        """Go back to the oldest unfinished message."""
-        self._read_before = max(self._read_before, self._reader.next_offset)
-        self._ready.clear()
-        self._returned.clear()
-        with storage_errors("reading", self._path):
-            self._reader.seek(self._progress.floor, self._progress.hint)
-        self.must_read_anew = False
-
-    def _read(self, count_max: int) -> list[Record]:
-        """Read on from the log, past what is finished already."""
-        reader, progress = self._reader, self._progress
-        end = self._source.end
-        try:
-            while reader.next_offset < end[2]:
-                before = reader.next_offset
-                records = reader.read(count_max, end)
-                if self.books is not None:
-                    self._note_losses(self.books)
-                    self.books.pass_files(reader.name)
-                if records and (records[0][0] < max(progress.finished_end, self._read_before) or progress.votes):
-                    records = [record for record in records if self._is_free(record[0])]
-                if records or reader.next_offset == before:
-                    return records
-        except BaseException as error:
-            self.must_read_anew = True
-            if isinstance(error, OSError):
-                raise storage_error(error, "reading", self._path) from error
-            raise
-        return []
-
-    def _is_free(self, offset: int) -> bool:
-        progress = self._progress
-        return offset not in self._in_flight and not progress.is_finished(offset) and not progress.is_held(offset)
-
-    # -- Looking -----------------------------------------------------------------------------------------------------
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or their turn, as far as reading has come."""
+        return len(self._schedule) + self._keys.waiting_count
 
     def peek(self, count_max: int) -> list[Record]:
         """Return the messages that would be taken next, and take nothing."""
         if self.must_read_anew:
             self.read_anew()
-        records = sorted(self._returned)[:count_max]
-        while len(records) + len(self._ready) < count_max and (more := self._read(count_max)):
-            self._ready.extend(more)
-        return records + list(islice(self._ready, count_max - len(records)))
+        self._look_ahead()
+        self._bring_due()
+        found = [self._cursor.look_up(each) for each in self._aside.first(count_max)]
+        records = self._still_good([each for each in found if each is not None])
+        while len(records) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
+            self._ready.extend(self._admitted(more))
+        return records + self._still_good(islice(self._ready, count_max - len(records)))
 
-    def oldest(self) -> list[Record]:
-        """Return the first message given back and the next one of the log, as far as there are any."""
+    def _still_good(self, records: Iterable[Record]) -> list[Record]:
+        now = self._time_ns()
+        return [record for record in records if not record[2] or not self._is_over(record, now)]
+
+    def _is_over(self, record: Record, now: int) -> bool:
+        """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
+        offset, expires_ns, progress = record[0], decode_options(record[2]).expires_ns, self._progress
+        if not 0 < expires_ns <= now:
+            return False
+        return progress.deliveries.get(offset, 0) > 0 or progress.returned.get(offset, (0, 0))[0] < expires_ns
+
+    def oldest_timestamps(self) -> list[int]:
+        """Return when the oldest messages were put, of all that wait here or in the log."""
+        progress = self._progress
+        if progress.floor < self._cursor.next_offset and progress.floor not in progress.dead:
+            record = self._cursor.find(progress.floor)
+            return [record[1]] if record is not None else []
         if not self._ready:
-            self._ready.extend(self._read(PREFETCH_COUNT))
-        return [*self._returned[:1], *list(self._ready)[:1]]
+            self._read_on(PREFETCH_COUNT)
+        first = [self._cursor.look_up(each) for each in self._aside.first(1)]
+        return [record[1] for record in [*first, *list(self._ready)[:1]] if record is not None]
 
-    # -- Damage ------------------------------------------------------------------------------------------------------
+    @property
+    def has_order_keys(self) -> bool:
+        """Whether any message has the turn of its key."""
+        return len(self._keys) > 0
 
-    def _note_losses(self, books: GroupBooks) -> None:
-        """Give up what is damaged, durably, so that it is reported once; what was finished before is nobody's loss."""
-        while self._losses:
-            damage = self._losses[0]
-            missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
-            books.lose(damage.offsets)
-            self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
-            self._losses.pop(0)
+    @property
+    def damage(self) -> list[Damage]:
+        """What reading has met."""
+        return self._cursor.damage + self._ahead.damage
 
     def close(self) -> None:
-        """Let go of the data file."""
-        self._reader.close()
+        """Let go of the data files."""
+        self._cursor.close()
+        self._ahead.close()

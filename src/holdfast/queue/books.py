@@ -93,6 +93,29 @@ class GroupBooks:
         self._reclaim_if_due()
         return ticket
 
+    @property
+    def end(self) -> int:
+        """The ticket of what was noted last."""
+        return self._positions.end
+
+    def finish_offsets(self, offsets: Sequence[int]) -> None:
+        """Note that messages are done of which only the offsets are known."""
+        runs: list[Change] = []
+        for offset in offsets:
+            if runs and offset == runs[-1].first_offset + runs[-1].count:
+                runs[-1].count += 1
+            else:
+                runs.append(Change(ENTRY_DONE, offset, 1, NO_HINT))
+        if runs:
+            self._positions.append(runs)
+            for sequence in list(self._unfinished):
+                self._look_at_file(sequence)
+            self._reclaim_if_due()
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Note what changes together."""
+        self._positions.append(changes)
+
     def vote(self, vote: Vote) -> int:
         """Note that messages are held until it is decided what becomes of them; return the ticket to :meth:`sync`."""
         return self._positions.append(vote_changes(vote))

@@ -23,6 +23,7 @@ from holdfast.persistence.vote import Vote
 from holdfast.queue.arguments import as_bytes, too_large
 from holdfast.queue.books import runs_of
 from holdfast.queue.delivery import Delivery, Holder
+from holdfast.queue.failure import Failure
 from holdfast.queue.put_options import Put, as_batch
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
@@ -153,6 +154,7 @@ class Branch:
         if self._writer is None:
             self._writer = self.sides.require_staging().stage(self._nonce)
         if self._payloads:
+            self.sides.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
             self._writer.add_many(self._payloads, self._headers, self.sides.clock.time_ns())
             self._payloads, self._headers, self._size_bytes = [], {}, 0
         return self._writer
@@ -184,8 +186,11 @@ class Branch:
         """Have messages given back at ``deadline``, though nobody does anything with the transaction."""
         self.sides.require_read_side().deadlines.add(deadline, expire)
 
-    def release(self, expire: Callable[[], bool]) -> None:
-        """Give back what was received and is not finished; what was taken over goes back to its receiver."""
+    def release(self, expire: Callable[[], bool], failure: Failure | None, delay: float | None) -> None:
+        """Give back what was received and is not finished; what was taken over goes back to its receiver.
+
+        ``failure`` says why, and ``delay`` how soon it may be taken again; no failure: as if it had not been received.
+        """
         side = self.sides.read_side
         if side is None:
             return
@@ -195,7 +200,11 @@ class Branch:
             if each.offset in self._taken_over:
                 each.holder = None
         with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
-            side.nack([each for each in left if each.holder is self._holder], self._holder)
+            own = [each for each in left if each.holder is self._holder]
+            if failure is None:
+                side.release(own, self._holder)
+            else:
+                side.nack(own, delay, failure, self._holder)
         self._received, self.acked = {}, {}
 
     def discard(self) -> None:

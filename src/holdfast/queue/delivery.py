@@ -8,16 +8,27 @@ from typing import Protocol, overload
 
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.message_headers import decode_headers
+from holdfast.queue.failure import GIVEN_BACK, Failure, failure_of
+from holdfast.queue.put_options import Seconds, as_seconds
 
 
 class Deliverer(Protocol):
-    """The read side as a delivery sees it."""
+    """The read side as a delivery sees it. Nothing happens where one of the deliveries is stale."""
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Finish them all, in one step; nothing happens where one of them is stale."""
+        """Finish them all, in one step."""
 
-    def nack(self, deliveries: Sequence[Delivery]) -> None:
-        """Make them all ready again; nothing happens where one of them is stale."""
+    def nack(self, deliveries: Sequence[Delivery], delay: float | None = None, failure: Failure = GIVEN_BACK) -> None:
+        """Note that they have failed."""
+
+    def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Make them dead letters."""
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give them back as if they never had been handed out."""
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
+        """Lease them for so long from now."""
 
 
 class Holder(Protocol):
@@ -33,6 +44,9 @@ class Holder(Protocol):
 class Delivery:
     """One handing-out of a message. A clean exit from ``with`` acknowledges it, an exception gives it back.
 
+    The delivery is its own receipt: once the message was given back, for whatever reason, no verb of this delivery does
+    anything to it any more. While its ``with`` block is open the lease does not run out.
+
     Attributes
     ----------
     offset : int
@@ -44,21 +58,35 @@ class Delivery:
     delivery_count : int
         How often the message has been handed out, this time included; counted across the death of a process.
     is_settled : bool
-        Whether it was acknowledged or given back.
+        Whether it was acknowledged or given back, or its lease has run out.
+    has_expired : bool
+        Whether its lease has run out.
     holder : Holder or None
         The transaction that settles it, with ``tx.ack``; None: whoever received it.
     """
 
-    __slots__ = ("_deliverer", "_record", "delivery_count", "holder", "is_settled", "offset", "payload", "timestamp_ns")
+    __slots__ = (
+        "_deliverer",
+        "_record",
+        "delivery_count",
+        "expires_at",
+        "has_expired",
+        "holder",
+        "is_open",
+        "is_settled",
+        "lease_seconds",
+        "offset",
+        "payload",
+        "timestamp_ns",
+    )
 
     def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None) -> None:
         self._deliverer = deliverer
         self._record = record
         self.holder = holder
-        self.is_settled = False
-        self.offset = record[0]
-        self.timestamp_ns = record[1]
-        self.payload = record[3]
+        self.is_settled = self.has_expired = self.is_open = False
+        self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
+        self.offset, self.timestamp_ns, _, self.payload, _, _ = record
         self.delivery_count = delivery_count
 
     @property
@@ -76,6 +104,8 @@ class Delivery:
 
         Raises
         ------
+        LeaseExpiredError
+            The lease ran out before; nothing has changed.
         StaleReceiptError
             It was finished or given back before; nothing has changed.
         TransactionStateError
@@ -83,29 +113,61 @@ class Delivery:
         """
         self._deliverer.ack((self,))
 
-    def nack(self) -> None:
-        """Give the message back; it is ready again at once. Raises StaleReceiptError as :meth:`ack`."""
-        self._deliverer.nack((self,))
+    def nack(self, delay: Seconds | None = None) -> None:
+        """Give the message back: it failed. Raises as :meth:`ack`.
+
+        Parameters
+        ----------
+        delay : float or timedelta, seconds
+            How long before it is ready again, 0 for at once; None: as the queue's ``backoff`` says.
+
+        Notes
+        -----
+        After ``max_deliveries`` it becomes a dead letter instead.
+        """
+        self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"))
+
+    def reject(self, reason: str) -> None:
+        """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`."""
+        self._deliverer.reject((self,), reason)
+
+    def release(self) -> None:
+        """Give the message back at once, as if it never had been handed out. Raises as :meth:`ack`."""
+        self._deliverer.release((self,))
+
+    def extend(self, seconds: Seconds | None = None) -> None:
+        """Have the lease run out ``seconds`` from now; None: as long as it was given for. Raises as :meth:`ack`."""
+        self._deliverer.extend((self,), None if seconds is None else as_seconds(seconds, "extend"))
 
     def __enter__(self) -> Delivery:
+        self.is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.is_settled:
+        self.is_open = False
+        if self.is_settled and not self.has_expired:
             return
         if self.holder is not None:
-            self.holder.leave(self, is_clean=kind is None)
-        else:
-            (self.ack if kind is None else self.nack)()
+            self.holder.leave(self, is_clean=error is None)
+        elif error is None:
+            self.ack()
+        elif not self.has_expired:
+            self._deliverer.nack((self,), None, failure_of(error))
 
     def __repr__(self) -> str:
         return f"<Delivery of offset {self.offset}, {len(self.payload)} bytes, number {self.delivery_count}>"
 
 
 class DeliveryBatch(Sequence[Delivery]):
-    """Messages that were handed out together. ``with`` settles those that were not settled one by one."""
+    """Messages that were handed out together. ``with`` settles those that were not settled one by one.
+
+    Each verb takes some of them, or all that are not settled yet, in one step. Where one of those named is stale the
+    verb raises as that of :class:`Delivery`, and none has changed.
+
+    After a batch has failed its messages come again one by one, so that the one which is to blame fails alone.
+    """
 
     __slots__ = ("_deliverer", "_deliveries")
 
@@ -114,21 +176,30 @@ class DeliveryBatch(Sequence[Delivery]):
         self._deliveries = deliveries
 
     def ack(self, items: Sequence[Delivery] | None = None) -> None:
-        """Finish ``items``, or all that are not settled yet, in one step.
-
-        Raises
-        ------
-        StaleReceiptError
-            One of them was settled before; none has changed.
-        """
+        """Finish messages; as :meth:`Delivery.ack`."""
         self._deliverer.ack(self._unsettled() if items is None else items)
 
-    def nack(self, items: Sequence[Delivery] | None = None) -> None:
-        """Give ``items`` back, or all that are not settled yet. Raises as :meth:`ack`."""
-        self._deliverer.nack(self._unsettled() if items is None else items)
+    def nack(self, items: Sequence[Delivery] | None = None, *, delay: Seconds | None = None) -> None:
+        """Give messages back that failed; as :meth:`Delivery.nack`."""
+        seconds = None if delay is None else as_seconds(delay, "delay")
+        self._deliverer.nack(self._unsettled() if items is None else items, seconds)
+
+    def reject(self, reason: str, items: Sequence[Delivery] | None = None) -> None:
+        """Make messages dead letters; as :meth:`Delivery.reject`."""
+        self._deliverer.reject(self._unsettled() if items is None else items, reason)
+
+    def release(self, items: Sequence[Delivery] | None = None) -> None:
+        """Give messages back that were not tried; as :meth:`Delivery.release`."""
+        self._deliverer.release(self._unsettled() if items is None else items)
+
+    def extend(self, seconds: Seconds | None = None, items: Sequence[Delivery] | None = None) -> None:
+        """Lease messages for longer; as :meth:`Delivery.extend`."""
+        wanted = None if seconds is None else as_seconds(seconds, "extend")
+        self._deliverer.extend(self._unsettled() if items is None else items, wanted)
 
     def _unsettled(self) -> list[Delivery]:
-        return [each for each in self._deliveries if not each.is_settled and each.holder is None]
+        """Return those that whoever calls may settle, and those whose lease has run out: he has to hear of it."""
+        return [each for each in self._deliveries if each.has_expired or not (each.is_settled or each.holder)]
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -141,9 +212,17 @@ class DeliveryBatch(Sequence[Delivery]):
         return len(self._deliveries)
 
     def __enter__(self) -> DeliveryBatch:
+        for delivery in self._deliveries:
+            delivery.is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        (self.ack if kind is None else self.nack)()
+        for delivery in self._deliveries:
+            delivery.is_open = False
+        if error is None:
+            self.ack()
+        else:
+            left = [each for each in self._unsettled() if not each.has_expired]
+            self._deliverer.nack(left, None, failure_of(error))

@@ -9,7 +9,9 @@ from dataclasses import replace
 from holdfast.messages import Message
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_options import decode_options
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
@@ -28,6 +30,8 @@ class LookSide:
         The queue, and how far it may be read.
     find_positions : callable
         Returns the group's progress, and whether the group has begun.
+    time_ns : callable
+        The wall clock.
     """
 
     def __init__(
@@ -37,12 +41,14 @@ class LookSide:
         queue_id: bytes,
         source: Source,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
+        time_ns: Callable[[], int],
     ) -> None:
         self._storage = storage
         self._files = files
         self._queue_id = queue_id
         self._source = source
         self._find_positions = find_positions
+        self._time_ns = time_ns
         self._positions, self._has_begun = find_positions()
         self._lock = threading.Lock()
         self._losses: list[Damage] = []
@@ -66,15 +72,21 @@ class LookSide:
                 reader.seek(progress.floor, progress.hint)
                 while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
                     for offset, timestamp, headers, payload, _, _ in records:
-                        if progress.is_finished(offset) or len(found) == count_max:
+                        if progress.is_finished(offset) or offset in progress.dead or len(found) == count_max:
                             continue
-                        if with_held or not progress.is_held(offset):
+                        if with_held or self._is_ready(offset, headers, progress):
                             count = progress.deliveries.get(offset, 0)
                             found.append(Message(payload, offset, timestamp, decode_headers(headers), count))
             finally:
                 reader.close()
                 self._note_losses()
             return found
+
+    def _is_ready(self, offset: int, headers: bytes, progress: GroupProgress) -> bool:
+        """Whether a message is not held, and not one to be handed out later or not any more."""
+        options, now = decode_options(headers), self._time_ns()
+        until_ns = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
+        return not progress.is_held(offset) and until_ns <= now and not 0 < options.expires_ns <= now
 
     def _refresh(self) -> GroupProgress:
         """Return the progress as it is now; of a group that has begun meanwhile, too."""
@@ -86,14 +98,35 @@ class LookSide:
     def depth(self) -> int:
         """Messages the group has not finished, those included that a prepared transaction holds."""
         with self._lock, storage_errors("looking", self._files.directory):
-            return max(0, self._source.end[2] - self._refresh().finished_count)
+            return self._refresh().live_count(self._source.end[2])
 
     @property
     def ready_count(self) -> int:
         """Messages the group has not finished and no prepared transaction holds."""
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
-            return max(0, self._source.end[2] - progress.finished_count - progress.held_count)
+            return max(0, progress.live_count(self._source.end[2]) - progress.held_count)
+
+    @property
+    def progress(self) -> GroupProgress:
+        """What the group has done, as of now."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return self._refresh()
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where the log ends for consumers."""
+        return self._source.end
+
+    @property
+    def leased(self) -> dict[int, int]:
+        """The messages that were handed out and have not failed since, as far as can be seen from here."""
+        progress = self.progress
+        return {offset: count for offset, count in progress.deliveries.items() if self._is_out(offset, progress)}
+
+    @staticmethod
+    def _is_out(offset: int, progress: GroupProgress) -> bool:
+        return offset not in progress.returned and offset not in progress.dead and not progress.is_held(offset)
 
     @property
     def lost_count(self) -> int:

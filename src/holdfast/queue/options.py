@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.queue.retry_policy import RetryPolicy, check_retry_policy
 
 MODES = ("both", "produce", "consume", "look", "submit")
+
+DEDUP_MAX_LIMIT = 10_000_000
+"""So many deduplication ids take 480 MB on the disk, and some GB in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,9 @@ class Options:
     data_file_bytes: int
     lock_timeout: float
     is_visitor: bool = False
+    retry: RetryPolicy = RetryPolicy()  # noqa: RUF009  # immutable
+    dedup_window_ns: int = 300 * 10**9
+    dedup_max: int = 100_000
 
     @property
     def writes(self) -> bool:
@@ -43,3 +50,6 @@ def check_options(options: Options) -> None:
         raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
     if not isinstance(options.flush, FlushPolicy):
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
+    if not 1 <= options.dedup_max <= DEDUP_MAX_LIMIT:
+        raise ConfigError(f"dedup_max is from 1 to {DEDUP_MAX_LIMIT}, not {options.dedup_max!r}")
+    check_retry_policy(options.retry)

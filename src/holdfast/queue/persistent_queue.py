@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,17 +19,20 @@ from holdfast.queue.arguments import check_count, check_sizes, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
 from holdfast.queue.options import Options, check_options
+from holdfast.queue.put_options import Seconds, as_ns, as_seconds, lease_of
 from holdfast.queue.putting import Putting
 from holdfast.queue.read_side import ReadSide
+from holdfast.queue.retry_policy import Backoff, RetryPolicy
 from holdfast.queue.sides import Sides
 from holdfast.queue.stats import QueueStats, gather_stats
 from holdfast.queue.submit_side import SubmitSide
 from holdfast.queue.task_count import TaskCount
 from holdfast.queue.transactional import Transactional
+from holdfast.queue.working import Working
 from holdfast.queue.write_side import WriteSide
 
 
-class PersistentQueue(Putting, Transactional):
+class PersistentQueue(Putting, Working, Transactional):
     """A durable first-in, first-out queue of byte strings in one directory.
 
     Threads of a process share one object. One process at a time owns the write side, and one the read side of each
@@ -55,6 +58,21 @@ class PersistentQueue(Putting, Transactional):
         Put waits while the slowest group has this many unfinished; 0: no bound.
     max_bytes : int or None, bytes
         Put waits while data files take this much; None: no bound.
+    dedup_window : float or timedelta, seconds
+        How long a put with a ``dedup_id`` is remembered.
+    dedup_max : int, ids
+        How many of them are; more in one window forget the oldest early, which ``stats`` counts.
+    max_deliveries : int or None
+        How often a message is handed out before it becomes a dead letter; None: without end.
+    backoff : Backoff or list of float, seconds
+        How long a message that failed waits before it is handed out again; the last of a list goes on, an empty one
+        means at once.
+    lease_seconds : float or timedelta, seconds
+        How long a delivery is its receiver's, unless ``receive`` says otherwise.
+    dead_letter_seconds : float or timedelta, seconds
+        How long dead letters are kept.
+    expired : "drop" or "dead"
+        What becomes of messages whose ``ttl`` is over.
     lock_timeout : float, seconds
         How long to wait for the present owner to let go; 0: not at all.
     storage, clock
@@ -87,6 +105,13 @@ class PersistentQueue(Putting, Transactional):
         record_bytes_max: int = 16 * 2**20,
         maxsize: int = 0,
         max_bytes: int | None = None,
+        dedup_window: Seconds = 300.0,
+        dedup_max: int = 100_000,
+        max_deliveries: int | None = 5,
+        backoff: Backoff | Sequence[float] = Backoff(),  # noqa: B008  # immutable
+        lease_seconds: Seconds = 30,
+        dead_letter_seconds: Seconds = 14 * 86400,
+        expired: str = "drop",
         lock_timeout: float = 0,
         storage: Storage | None = None,
         clock: Clock | None = None,
@@ -94,7 +119,22 @@ class PersistentQueue(Putting, Transactional):
         self.path = Path(os.path.abspath(path))
         self.mode = mode
         self.group = check_name(group, "group")
-        options = Options(mode, group, flush, data_file_bytes, lock_timeout)
+        options = Options(
+            mode,
+            group,
+            flush,
+            data_file_bytes,
+            lock_timeout,
+            dedup_window_ns=as_ns(dedup_window, "dedup_window"),
+            dedup_max=dedup_max,
+            retry=RetryPolicy(
+                max_deliveries,
+                backoff,
+                as_seconds(lease_seconds, "lease_seconds"),
+                as_seconds(dead_letter_seconds, "dead_letter_seconds"),
+                expired,
+            ),
+        )
         check_options(options)
         check_sizes(
             data_file_bytes=data_file_bytes,
@@ -158,19 +198,35 @@ class PersistentQueue(Putting, Transactional):
         """Take one message without waiting: ``get(block=False)``."""
         return self.get(block=False)
 
-    def receive(self, *, timeout: float | None = None) -> Delivery:
+    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> Delivery:
         """Take one message, to be acknowledged or given back: a context manager does either.
 
+        Parameters
+        ----------
+        timeout : float or None, seconds
+            How long to wait for one.
+        lease_seconds : float or timedelta, seconds
+            How long it is the caller's; while its ``with`` block is open it stays so. None: as the queue has it.
+
+        Notes
+        -----
         Raises as :meth:`get`. The delivery is counted before it is handed out, so that a message that kills its
         consumer is counted too.
         """
         side = self._read_side or self._require_read_side()
-        return side.receive(1, wait_for(True, timeout))[0]
+        lease = None if lease_seconds is None else lease_of(lease_seconds)
+        return side.receive(1, wait_for(True, timeout), None, lease)[0]
 
-    def receive_many(self, max_messages: int, *, timeout: float | None = None) -> DeliveryBatch:
-        """Take from 1 to ``max_messages`` messages as soon as there is one. Raises as :meth:`get`."""
+    def receive_many(
+        self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> DeliveryBatch:
+        """Take from 1 to ``max_messages`` messages as soon as there is one; those that failed before come alone.
+
+        Takes and raises what :meth:`receive` does.
+        """
         side = self._read_side or self._require_read_side()
-        return DeliveryBatch(side, side.receive(check_count(max_messages), wait_for(True, timeout)))
+        lease = None if lease_seconds is None else lease_of(lease_seconds)
+        return DeliveryBatch(side, side.receive(check_count(max_messages), wait_for(True, timeout), None, lease))
 
     def peek(self, max_messages: int = 1) -> list[Message]:
         """Return up to ``max_messages`` messages that would come next, and take nothing; empty where there are none."""
@@ -199,7 +255,9 @@ class PersistentQueue(Putting, Transactional):
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
-        return self.qsize() == 0
+        self._check_open()
+        reader = self._read_side or self._look_side
+        return not reader.peek(1) if reader is not None else self.qsize() == 0
 
     def full(self) -> bool:
         """Whether a bounded queue has no room now."""

@@ -88,7 +88,7 @@ def encode_put(
     if delay is not None:
         not_before_ns = now_ns + as_ns(delay, "delay") if as_ns(delay, "delay") else 0
     elif not_before is not None:
-        not_before_ns = _instant_ns(not_before)
+        not_before_ns = instant_ns(not_before, "not_before")
     expires_ns = 0
     if ttl is not None:
         expires_ns = now_ns + as_ns(ttl, "ttl")
@@ -133,17 +133,26 @@ def as_seconds(value: Seconds, what: str) -> float:
     return float(seconds)
 
 
+def lease_of(value: Seconds) -> float:
+    """Return how long a lease is, in seconds; raises as :func:`as_seconds`, and for none at all."""
+    seconds = as_seconds(value, "lease_seconds")
+    if not seconds:
+        raise UsageError("a lease of 0 s would be over before the message is in hand")
+    return seconds
+
+
 def as_ns(value: Seconds, what: str) -> int:
     """Return a duration in nanoseconds; raises as :func:`as_seconds`."""
     return round(as_seconds(value, what) * 1e9)
 
 
-def _instant_ns(instant: datetime | float) -> int:
+def instant_ns(instant: datetime | float, what: str) -> int:
+    """Return a point in time in nanoseconds since the epoch; raises UsageError for a datetime without a time zone."""
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
-            raise UsageError("not_before takes a datetime with a time zone: datetime.now(timezone.utc) has one")
+            raise UsageError(f"{what} takes a datetime with a time zone: datetime.now(timezone.utc) has one")
         instant = instant.timestamp()
-    return as_ns(instant, "not_before")
+    return as_ns(instant, what)
 
 
 def _text(text: str | None, what: str) -> str:

@@ -113,6 +113,8 @@ class Putting(ABC):
             dedup_id=dedup_id,
             order_key=order_key,
         )
+        if dedup_id is not None:
+            return side.put_once(payload, stored, dedup_id, seconds)
         return side.put(payload, stored, seconds)
 
     def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:

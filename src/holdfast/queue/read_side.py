@@ -1,4 +1,4 @@
-"""The read side of one consumer group in the process that owns it: taking, leasing, acknowledging, giving back.
+"""The read side of one consumer group in the process that owns it: waiting for messages and handing them out.
 
 Consumers' threads share the take lock; producers never touch it. A delivery is noted before it is handed out, and a
 message counts as finished once its entry stands in the position file (and is synced, where the policy says so).
@@ -8,31 +8,39 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, Empty, ShutDown, StaleReceiptError
+from holdfast.errors import ClosedError, Empty, ShutDown, StorageError
 from holdfast.messages import Message
-from holdfast.persistence.data_file_reader import QueueFileReader, Record
+from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.locks import SideLock
+from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.pause_file import Pause
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import storage_errors
-from holdfast.persistence.vote import Vote
 from holdfast.queue.backlog import Backlog
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.doorbell import Doorbell
 from holdfast.queue.fork import forked_error
+from holdfast.queue.leases import Leases
+from holdfast.queue.log_cursor import MakeReader
+from holdfast.queue.pausing import Pausing
+from holdfast.queue.redelivery import Redelivery
+from holdfast.queue.retry_policy import RetryPolicy
+from holdfast.queue.settling import Settling
 from holdfast.queue.sources import Source
 
 Handed = TypeVar("Handed")
 
 
-class ReadSide:
+class ReadSide(Settling):
     """Hands messages out to all consumer threads of a process.
 
     Parameters
@@ -40,7 +48,7 @@ class ReadSide:
     source : Source
         How far may be read, and how to wait for more.
     make_reader : callable
-        Makes the reader, given what it is to call when records are lost.
+        Makes readers.
     progress : GroupProgress
         Where to start.
     open_books : callable
@@ -50,35 +58,52 @@ class ReadSide:
     books : GroupBooks or None
         Those of a group that exists already.
     clock : Clock
-        For deadlines.
-
-    Attributes
-    ----------
-    deadlines : Deadlines
-        When messages have to be given back that nobody gives back by himself.
+        For deadlines and for the times that messages ask for.
+    policy : RetryPolicy
+        How often a message is handed out, and how long for.
+    redelivery : Redelivery
+        Decides what becomes of messages that were not acknowledged.
+    pausing : Pausing
+        Whether nobody is given anything.
     """
 
     def __init__(
         self,
         source: Source,
-        make_reader: Callable[[Callable[[Damage], None]], QueueFileReader],
+        make_reader: MakeReader,
         progress: GroupProgress,
         open_books: Callable[[], GroupBooks],
         lock: SideLock,
         books: GroupBooks | None,
         clock: Clock,
+        policy: RetryPolicy,
+        redelivery: Redelivery,
+        pausing: Pausing,
     ) -> None:
         self._source = source
         self._open_books = open_books
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = progress
-        self._in_flight: dict[int, Delivery] = {}
+        self._lease_seconds = policy.lease_seconds
+        self._time_ns = clock.time_ns
+        self._leases = Leases(clock.monotonic)
         self._refusal: Callable[[], Exception] | None = None
         self._draining = False
         self.room = Doorbell()
         self.deadlines = Deadlines(clock)
-        self._backlog = Backlog(source, make_reader, progress, self._in_flight, lock.path.parent)
+        self._redelivery = redelivery
+        self.pausing = pausing
+        self._backlog = Backlog(
+            source,
+            make_reader,
+            progress,
+            self._leases.by_offset,
+            lock.path.parent,
+            policy,
+            clock.time_ns,
+            lambda ended: redelivery.end(self._require_books(), ended),
+        )
         self._books = books
         if books is not None:
             self._backlog.begin(books)
@@ -97,24 +122,35 @@ class ReadSide:
         self._settle(ticket)
         return [record[3] for record in records]
 
-    def receive(self, count_max: int, timeout: float | None, holder: Holder | None = None) -> list[Delivery]:
-        """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder."""
-        if holder is None:
-            return self._take(count_max, timeout, self._lease)
-        return self._take(count_max, timeout, lambda records: self._lease(records, holder))
+    def receive(
+        self,
+        count_max: int,
+        timeout: float | None,
+        holder: Holder | None = None,
+        lease_seconds: float | None = None,
+    ) -> list[Delivery]:
+        """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder.
 
-    def _take(self, count_max: int, timeout: float | None, hand_out: Callable[[list[Record]], Handed]) -> Handed:
+        One that was handed out before comes alone.
+        """
+        seconds = self._lease_seconds if lease_seconds is None else lease_seconds
+        return self._take(count_max, timeout, lambda records: self._lease(records, holder, seconds), alone=True)
+
+    def _take(
+        self, count_max: int, timeout: float | None, hand_out: Callable[[list[Record]], Handed], *, alone: bool = False
+    ) -> Handed:
         """Wait for messages and hand them out under the take lock; where that fails they stay to be taken."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.deadlines.expire_due()
+            self.give_back_due()
             with self._take_lock:
                 if self._refusal is not None:
                     raise self._refusal()
                 records: list[Record] = []
                 try:
                     self._start()
-                    records = self._backlog.take(count_max)
+                    if not self.pausing.is_paused:
+                        records = self._backlog.take(count_max, alone=alone)
                     if records:
                         return hand_out(records)
                 except BaseException:
@@ -125,11 +161,19 @@ class ReadSide:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise Empty
-            waits = [seconds for seconds in (left, self.deadlines.seconds_left()) if seconds is not None]
-            self._source.wait(self._may_have_more, min(*waits, threading.TIMEOUT_MAX) if waits else None)
+            self._source.wait(self._may_have_more, self._wait_seconds(left))
+
+    def _wait_seconds(self, left: float | None) -> float | None:
+        """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
+        waits = [left, self.deadlines.seconds_left(), self._leases.seconds_left()]
+        now = self._time_ns()
+        waits += [max(0, at - now) / 1e9 for at in (self._backlog.next_due_ns, self.pausing.until_ns) if at is not None]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _may_have_more(self) -> bool:
-        return self._backlog.may_have_more or self._refusal is not None or self._draining
+        if self._refusal is not None or self._draining:
+            return True
+        return not self.pausing.is_paused and self._backlog.may_have_more
 
     def _start(self) -> None:
         """Open the books at the first take, and go to where they say; again after a take was cut short."""
@@ -141,148 +185,74 @@ class ReadSide:
             self._backlog.must_read_anew = True
         if self._backlog.must_read_anew:
             self._backlog.read_anew()
+        if self._progress.dead:
+            self._redelivery.sweep(self._books, self._progress)
 
     def _take_back(self, records: Sequence[Record]) -> None:
         """Undo a take that was cut short, wherever it was: the next one reads what is unfinished from the log again."""
         for record in records:
-            self._in_flight.pop(record[0], None)
+            self._leases.by_offset.pop(record[0], None)
         self._backlog.must_read_anew = True
 
     def _finish(self, records: list[Record]) -> tuple[list[Record], int]:
-        assert self._books is not None
-        return records, self._books.finish(records)
+        ticket = self._require_books().finish(records)
+        self._leave(records)
+        return records, ticket
 
-    def _lease(self, records: list[Record], holder: Holder | None = None) -> list[Delivery]:
-        assert self._books is not None
-        counts = self._books.deliver(records)
+    def _lease(self, records: list[Record], holder: Holder | None, seconds: float) -> list[Delivery]:
+        counts = self._require_books().deliver(records)
         deliveries = [Delivery(self, record, count, holder) for record, count in zip(records, counts, strict=True)]
-        self._in_flight.update({delivery.offset: delivery for delivery in deliveries})
+        self._leases.grant(deliveries, seconds)
         return deliveries
 
-    def _settle(self, ticket: int) -> None:
-        """Make finished messages as durable as the policy says, and tell producers that there is room."""
-        assert self._books is not None
-        self._books.commit(ticket)
-        if self.room.waiting:
-            self.room.ring()
+    # -- Dead letters ------------------------------------------------------------------------------------------------
 
-    # -- Settling deliveries -----------------------------------------------------------------------------------------
+    def dead_retry(self, offsets: Collection[int]) -> int:
+        """Hand dead letters out again; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.retry(books, offsets, self._backlog))
 
-    def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None, *, is_decided: bool = False) -> None:
-        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale.
+    def dead_discard(self, offsets: Collection[int]) -> int:
+        """Finish dead letters; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.discard(books, offsets))
 
-        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a decision in the log, which is
-        durable, says it already, so nothing waits for a sync.
-        """
-        if not deliveries:
-            return
-        deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
-        if holder is None:
-            self.deadlines.expire_due()  # a transaction whose time is over holds nothing
+    def _with_books(self, change: Callable[[GroupBooks], int]) -> int:
+        """Change what is noted of dead letters, durably as the policy says."""
         with self._take_lock:
-            records = self._receipts(deliveries, holder)
-            assert self._books is not None
-            ticket = self._books.finish(records)
-            self._release(deliveries)
-        if not is_decided:
-            self._settle(ticket)
-        elif self.room.waiting:
-            self.room.ring()
-
-    def nack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
-        """Make deliveries ready again; raises StaleReceiptError, and changes nothing, where one is stale."""
-        if not deliveries:
-            return
-        deliveries = list(dict.fromkeys(deliveries))
-        if holder is None:
-            self.deadlines.expire_due()
-        with self._take_lock:
-            records = self._receipts(deliveries, holder)
-            try:
-                self._release(deliveries)
-                # An acknowledgement that was interrupted behind its entry stands, and is not taken back here.
-                self._backlog.give_back([record for record in records if not self._progress.is_finished(record[0])])
-            except BaseException:
-                self._backlog.must_read_anew = True
-                raise
-        self._source.wake()
-
-    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
-        self.deadlines.expire_due()
-        with self._take_lock:
-            self._receipts(deliveries, None)
-            for delivery in deliveries:
-                delivery.holder = holder
-
-    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
-        """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
-        with self._take_lock:
-            return self._receipts(deliveries, holder)
-
-    def _receipts(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
-        """Return the records of deliveries that are live, in offset order."""
-        if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
-            raise self._refusal()
-        for delivery in deliveries:
-            if self._in_flight.get(delivery.offset) is not delivery:
-                raise StaleReceiptError(
-                    f"the delivery of offset {delivery.offset} was acknowledged or given back before; "
-                    "take the message again if it is still there",
-                    offset=delivery.offset,
-                )
-            if delivery.holder is not holder:
-                raise delivery.holder.refusal() if delivery.holder is not None else _not_held(delivery)
-        return sorted(delivery.record for delivery in deliveries)
-
-    def _release(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            del self._in_flight[delivery.offset]
-            delivery.is_settled = True
-
-    # -- Voting ------------------------------------------------------------------------------------------------------
-
-    def vote(self, vote: Vote, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Hold deliveries durably, restarts included, until :meth:`resolve`."""
-        with self._take_lock:
-            self._receipts(deliveries, holder)
-            assert self._books is not None
-            ticket = self._books.vote(vote)
-            self._release(deliveries)
-        self._books.sync(ticket)
-
-    def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
-        """Finish what a vote holds, or let go of it; False where there is no such vote.
-
-        ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
-        """
-        with self._take_lock:
-            if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
-                raise self._refusal()
+            self._check_alive()
             self._start()
-            assert self._books is not None
-            vote = self._progress.votes.get(nonce)
-            if vote is None:
-                return False
-            ticket = self._books.resolve(vote, is_committed=is_committed)
-            if not is_committed:
-                self._backlog.must_read_anew = True
-        if is_durable:
-            self._books.sync(ticket)
+            books = self._require_books()
+            with self._in_step():
+                count = change(books)
+            ticket = books.end
+        self._settle(ticket)
         self._source.wake()
-        self.room.ring()
-        return True
+        return count
+
+    # -- Pausing -----------------------------------------------------------------------------------------------------
+
+    def pause(self, until_ns: int | None, reason: str | None) -> None:
+        """Hand nothing out until then, or until :meth:`resume`; durable."""
+        with self._take_lock:
+            self._check_alive()
+            self.pausing.pause(Pause(until_ns, reason or ""))
+
+    def resume(self) -> None:
+        """Hand messages out again; durable."""
+        with self._take_lock:
+            self._check_alive()
+            self.pausing.resume()
+        self._source.wake()
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
 
     @property
     def books(self) -> GroupBooks | None:
         """The books of the group, once it has begun."""
         return self._books
 
-    # -- Looking -----------------------------------------------------------------------------------------------------
-
     def peek(self, count_max: int) -> list[Message]:
         """Return the messages that would be taken next, and take nothing."""
-        self.deadlines.expire_due()
+        self.give_back_due()
         with self._take_lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -294,24 +264,39 @@ class ReadSide:
 
     @property
     def depth(self) -> int:
-        """Messages this group has not finished, those in flight included."""
-        return max(0, self._source.end[2] - self._progress.finished_count)
+        """Messages this group has not finished, those in flight included; dead letters are not."""
+        return self._progress.live_count(self._source.end[2])
 
     @property
     def ready_count(self) -> int:
-        """Messages that can be taken now."""
-        return max(0, self.depth - self.in_flight_count)
+        """Messages that can be taken now, as far as the log has been read, and those behind that."""
+        return max(0, self.depth - self.in_flight_count - self.waiting_count)
 
     @property
     def in_flight_count(self) -> int:
         """Messages that are handed out and not settled, or held by a prepared transaction."""
-        self.deadlines.expire_due()
-        return len(self._in_flight) + self._progress.held_count
+        self.give_back_due()
+        return len(self._leases.by_offset) + self._progress.held_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or for their order key, as far as the log has been read."""
+        return self._backlog.waiting_count
+
+    @property
+    def dropped_count(self) -> int:
+        """Messages dropped because their time to live was over, since this was opened."""
+        return self._redelivery.dropped_count
 
     @property
     def end(self) -> int:
         """Offset behind the last message that consumers may see."""
         return self._source.end[2]
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where the log ends for consumers."""
+        return self._source.end
 
     @property
     def is_started(self) -> bool:
@@ -324,21 +309,25 @@ class ReadSide:
         return self._progress
 
     @property
+    def leased(self) -> dict[int, Delivery]:
+        """A copy of the deliveries that are not settled, by offset."""
+        with self._take_lock:
+            return dict(self._leases.by_offset)
+
+    @property
     def damage(self) -> list[Damage]:
         """What reading has met."""
         return self._backlog.damage
 
     def oldest_timestamp_ns(self) -> int | None:
-        """Return when the oldest unfinished message was put; None where there is none."""
+        """Return when the oldest unfinished message was put that is no dead letter; None where there is none."""
         with self._take_lock:
             if self._refusal is not None:
                 return None
-            delivery = self._in_flight.get(self._progress.floor)
-            if delivery is not None:
-                return delivery.timestamp_ns
-            candidates = [record[1] for record in self._backlog.oldest()]
-            candidates += [next(iter(self._in_flight.values())).timestamp_ns] if self._in_flight else []
-            return min(candidates, default=None)
+            candidates = [delivery.timestamp_ns for delivery in list(self._leases.by_offset.values())[:1]]
+            if self._progress.floor in self._leases.by_offset:
+                return self._leases.by_offset[self._progress.floor].timestamp_ns
+            return min([*candidates, *self._backlog.oldest_timestamps()], default=None)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
@@ -354,14 +343,23 @@ class ReadSide:
             self._draining = True
             if immediate and self._refusal is None:
                 self._refusal = ShutDown
-                self._backlog.give_back([delivery.record for delivery in self._in_flight.values()])
-                self._release(list(self._in_flight.values()))
+                self._let_go()
         self._wake()
+
+    def _let_go(self) -> None:
+        """Give everything back that is handed out: nobody has failed."""
+        deliveries = list(self._leases.by_offset.values())
+        if deliveries and self._books is not None:
+            with suppress(StorageError):  # then they count as handed out once more
+                self._redelivery.release(self._books, deliveries)
+        self._leases.end(deliveries)
+        self._backlog.must_read_anew = True
 
     def close(self) -> None:
         """Refuse further takes, give deliveries back, and let the next owner in."""
         with self._take_lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            self._let_go()
         self._wake()
         try:
             with self._take_lock:
@@ -384,9 +382,3 @@ class ReadSide:
     def _wake(self) -> None:
         self._source.wake()
         self.room.ring()
-
-
-def _not_held(delivery: Delivery) -> StaleReceiptError:
-    return StaleReceiptError(
-        f"the delivery of offset {delivery.offset} is not one of this transaction", offset=delivery.offset
-    )

@@ -10,6 +10,7 @@ A refusal removes the file before it is answered, so that nobody can commit it a
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from holdfast.errors import CommitUnknownError, CorruptionError, Full, HoldfastError, ShutDown, UsageError
 from holdfast.persistence.batch_file_reader import BatchSummary, read_summary, verify_batch
@@ -57,11 +58,6 @@ class RequestDesk:
         The queue, with its write side.
     in_doubt : InDoubt
         Decides prepared transactions.
-
-    Attributes
-    ----------
-    has_askers : bool
-        Whether anybody has a mailbox here, and may ask something any moment.
     """
 
     def __init__(self, sides: Sides, in_doubt: InDoubt) -> None:
@@ -75,7 +71,6 @@ class RequestDesk:
         self._takes_over = True
         self._has_cleared = False
         self._told: set[RequestName] = set()
-        self.has_askers = False
 
     def clear(self) -> None:
         """Remove what dead processes have left, and let go of their mailboxes."""
@@ -83,8 +78,10 @@ class RequestDesk:
             self._answers.keep(clear_abandoned(self._storage, self._directory))
         self._has_cleared = True
 
-    def serve(self) -> bool:
+    def serve(self, names: Sequence[str] | None = None) -> bool:
         """Serve what waits now; return whether there was anything.
+
+        ``names`` are those in ``requests/``, where somebody has just cleared and listed them.
 
         Raises
         ------
@@ -94,16 +91,16 @@ class RequestDesk:
         if not self._has_cleared:
             self.clear()
         with storage_errors("serving requests", self._directory.requests):
-            names = list_requests(self._storage, self._directory)
+            if names is None:
+                names = list_requests(self._storage, self._directory)
             found = [name for each in names if (name := RequestName.parse(each)) is not None]
-            self.has_askers = any(each.endswith(ANSWERS) for each in names)
             kinds = (BATCH, PREPARE, VERB, CLAIMED) if self._takes_over else (BATCH, PREPARE, VERB)
             found = [name for name in found if name.kind in kinds]
             round_max = len(found) if self._takes_over else ROUND_MAX
             self._takes_over = False  # of those taken before us; from here on what is taken is ours, and under way
             if not found:
                 return False
-            appended: list[tuple[RequestName, Decision, range]] = []
+            appended: list[tuple[RequestName, Decision | None, range]] = []
             for name in found[:round_max]:
                 try:
                     self._handle(name, appended)
@@ -114,7 +111,7 @@ class RequestDesk:
             self._told.intersection_update(found)
         return len(found) > len(self._told)
 
-    def _handle(self, name: RequestName, appended: list[tuple[RequestName, Decision, range]]) -> None:
+    def _handle(self, name: RequestName, appended: list[tuple[RequestName, Decision | None, range]]) -> None:
         if name.kind in (VERB, PREPARE):
             self._obey(name)
             return
@@ -125,16 +122,20 @@ class RequestDesk:
             return  # withdrawn
         try:
             batch = self._read(claimed)
-            offsets = self._commit(batch)
+            if name.kind == CLAIMED and batch.dedup_id and self._answers.is_done(name.mailbox, name.number):
+                self._remove(name)  # was put before, and so stands nowhere in the log
+                return
+            committed = self._commit(batch)
         except CommitUnknownError as error:  # its file stays: the log says, once this is reopened
             self._answer_error(claimed, error)
         except REFUSALS as error:
             self._refuse(claimed, error)
         else:
-            if offsets is None:
+            if committed is None:
                 self._let_wait(claimed)
             else:
-                appended.append((claimed, batch.summary.decision, offsets))
+                offsets, is_new = committed
+                appended.append((claimed, batch.summary.decision if is_new else None, offsets))
 
     # -- Batches -----------------------------------------------------------------------------------------------------
 
@@ -145,15 +146,19 @@ class RequestDesk:
         except OSError as error:
             raise storage_error(error, "reading a request", path) from error
 
-    def _commit(self, batch: RequestedBatch) -> range | None:
-        """Put a batch into the log, or make its file a part of the log; None where there is no room now."""
+    def _commit(self, batch: RequestedBatch) -> tuple[range, bool] | None:
+        """Put a batch into the log, or make its file a part of the log; None where there is no room now.
+
+        The second value is false where its message was put before: then nothing was done.
+        """
         if batch.payloads is not None:
-            return self._write_side.append_requested(batch.payloads, batch.headers, batch.summary.decision)
+            decision = batch.summary.decision
+            return self._write_side.append_requested(batch.payloads, batch.headers, decision, batch.dedup_id)
         try:
             self._write_side.wait_for_room(batch.summary.message_count, batch.summary.frames_bytes, 0)
         except Full:
             return None
-        return self._adopt(batch.summary)
+        return self._adopt(batch.summary), True
 
     def _adopt(self, batch: BatchSummary) -> range:
         with storage_errors("reading a request", batch.path):
@@ -174,12 +179,16 @@ class RequestDesk:
             self._told.add(waiting)
             self._answers.write(claimed.mailbox, Answer(claimed.number, ANSWER_NO_ROOM))
 
-    def _settle(self, appended: list[tuple[RequestName, Decision, range]]) -> None:
-        """Make durable what was appended, answer it, and remove its files."""
+    def _settle(self, appended: list[tuple[RequestName, Decision | None, range]]) -> None:
+        """Make durable what was appended, or was put before, answer it, and remove its files."""
         if not appended:
             return
+        new = [offsets.stop for _, decision, offsets in appended if decision is not None]
         try:
-            self._write_side.settle(max(offsets.stop for _, _, offsets in appended), len(appended))
+            if new:
+                self._write_side.settle(max(new), len(new))
+            if len(new) < len(appended):
+                self._write_side.confirm(max(offsets.stop for _, _, offsets in appended))
         except HoldfastError as error:
             for name, _, _ in appended:
                 self._answer_error(name, error)
@@ -187,7 +196,7 @@ class RequestDesk:
         for name, decision, offsets in appended:
             try:
                 self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
-                if self._remove(name):
+                if self._remove(name) and decision is not None:
                     self._write_side.open_decisions.applied(decision.nonce, self._sync)
             except OSError as error:
                 logger.warning("request %s is committed, and the next opening answers it: %s", name, error)

@@ -18,8 +18,10 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
-from holdfast.persistence.data_file_reader import QueueFileReader
+from holdfast.persistence.data_file_reader import CHUNK_BYTES, QueueFileReader
 from holdfast.persistence.data_file_writer import QueueFileWriter
+from holdfast.persistence.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.dedup_ring import DedupRing
 from holdfast.persistence.group_files import (
     GroupInfo,
     groups_locked,
@@ -29,6 +31,7 @@ from holdfast.persistence.group_files import (
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.priorities import Priorities
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.recovery import RecoveredLog, recover_log
@@ -38,11 +41,14 @@ from holdfast.persistence.reserve import keep_reserve, spend_reserve
 from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
+from holdfast.queue.deduplication import open_deduplication
 from holdfast.queue.live_queues import Coordinator
 from holdfast.queue.look_side import LookSide
 from holdfast.queue.options import Options
 from holdfast.queue.own_group import OwnGroup
+from holdfast.queue.pausing import Pausing
 from holdfast.queue.read_side import ReadSide
+from holdfast.queue.redelivery import Redelivery
 from holdfast.queue.slowest_group import SlowestGroup
 from holdfast.queue.sources import LocalSource, RemoteSource, Source
 from holdfast.queue.submit_side import SubmitSide
@@ -115,6 +121,7 @@ class Sides:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
         try:
             self.files = LogFiles(self._storage, self.directory)
+            self.priorities = Priorities(self._storage, self.directory)
             self.group = OwnGroup(
                 self._storage, self.clock, self.directory, self.queue_id, self.files, self._options.group, self._is_new
             )
@@ -166,11 +173,14 @@ class Sides:
             self.clock,
             log.tail,
             log.mark,
+            self.priorities,
             file_bytes=options.data_file_bytes,
             synced_only=options.flush.syncs_every_commit,
         )
         if options.writes:
-            self.write_side = WriteSide(writer, lock, options.flush, self.clock)
+            ring = DedupRing(self._storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
+            ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
+            self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids)
             self.batches = WaitingBatches(
                 self._storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
             )
@@ -192,6 +202,7 @@ class Sides:
             timeout=options.lock_timeout,
             what=f"group {options.group!r}",
             guard=self._groups_locked,
+            is_visitor=options.is_visitor,
         )
         source: Source | None = None
         try:
@@ -199,20 +210,31 @@ class Sides:
             source = self._source()
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else self.group.unused().initial_progress()
+            notes = DeadLetterNotes(self._storage, path)
+            if books is not None:
+                notes.keep(progress.dead)
             self.read_side = ReadSide(
                 source,
-                lambda on_loss: QueueFileReader(self._storage, self.files, self.queue_id, on_loss),
+                self._make_reader,
                 progress,
                 lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
                 lock,
                 books,
                 self.clock,
+                options.retry,
+                Redelivery(options.retry, self.clock.time_ns, notes),
+                Pausing(self._storage, path, self.clock.time_ns),
             )
         except BaseException:
             if source is not None:
                 source.close()
             lock.release()
             raise
+
+    def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> QueueFileReader:
+        return QueueFileReader(
+            self._storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES
+        )
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more with the room that was set aside for this."""
@@ -261,8 +283,8 @@ class Sides:
     def _source(self) -> Source:
         if self.write_side is not None:
             side = self.write_side
-            return LocalSource(lambda: side.end, side.arrivals)
-        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id)
+            return LocalSource(lambda: side.end, lambda: side.prioritized_end, side.arrivals)
+        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.priorities)
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
@@ -370,4 +392,6 @@ class Sides:
 
     def _open_look_side(self) -> None:
         self.group.positions()  # raises where there is no such group
-        self.look_side = LookSide(self._storage, self.files, self.queue_id, self._source(), self.group.positions)
+        self.look_side = LookSide(
+            self._storage, self.files, self.queue_id, self._source(), self.group.positions, self.clock.time_ns
+        )

@@ -37,12 +37,12 @@ class SlowestGroup:
         self._looked_at = float("-inf")
 
     def depth(self, next_offset: int, first_offset: int) -> int:
-        """Return how many messages the slowest group has not finished; with no group, how many there are."""
+        """Return how many messages the slowest group has not finished, dead letters aside; with no group, how many there are."""
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._look()
-        finished = [reader.progress.finished_count for reader in self._readers.values()]
+        finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]
         if self._own_side is not None and (self._own_side.is_started or not finished):
-            finished.append(self._own_side.progress.finished_count)
+            finished.append(self._own_side.progress.finished_count + len(self._own_side.progress.dead))
         return max(0, next_offset - min(finished, default=first_offset))
 
     def _look(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.persistence.log_tail import LogEnd
+from holdfast.persistence.priorities import Priorities
 from holdfast.persistence.storage import File, Storage, storage_errors
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
 from holdfast.queue.doorbell import Doorbell
@@ -26,6 +27,14 @@ class Source(Protocol):
     def end(self) -> LogEnd:
         """Where the log ends for consumers, now."""
 
+    @property
+    def prioritized_end(self) -> int:
+        """Offset behind the last message that may have a priority; 0: none ever had.
+
+        To be read behind :attr:`end`: it is above every prioritized message below an end that was read before. The
+        other way round one may come in between.
+        """
+
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until there may be more, or ``wake`` was called; at most ``seconds``. May wake early."""
 
@@ -39,13 +48,18 @@ class Source(Protocol):
 class LocalSource:
     """The writer is in this process: it says where its end is, and rings when it moves."""
 
-    def __init__(self, end: Callable[[], LogEnd], arrivals: Doorbell) -> None:
+    def __init__(self, end: Callable[[], LogEnd], prioritized_end: Callable[[], int], arrivals: Doorbell) -> None:
         self._end = end
+        self._prioritized_end = prioritized_end
         self._arrivals = arrivals
 
     @property
     def end(self) -> LogEnd:
         return self._end()
+
+    @property
+    def prioritized_end(self) -> int:
+        return self._prioritized_end()
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         self._arrivals.wait(ready, seconds)
@@ -58,11 +72,16 @@ class LocalSource:
 
 
 class RemoteSource:
-    """The writer is another process, or nobody just now: its end stands in ``write.mark``."""
+    """The writer is another process, or nobody just now: its end stands in ``write.mark``.
 
-    def __init__(self, storage: Storage, path: Path, queue_id: bytes) -> None:
+    That says too whether messages may have priorities, not up to where: up to the end, as it was last looked at.
+    """
+
+    def __init__(self, storage: Storage, path: Path, queue_id: bytes, priorities: Priorities) -> None:
         self._storage = storage
         self._path = path
+        self._priorities = priorities
+        self._has_priorities = False
         self._mark: File | None = None
         self._queue_id = queue_id
         self._bell = Doorbell()
@@ -76,7 +95,14 @@ class RemoteSource:
             if mark is not None:
                 position, count = mark.visible
                 self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
+                self._has_priorities = self._has_priorities or mark.has_priorities
+            elif self._last[2] and not self._has_priorities:
+                self._has_priorities = self._priorities.look()
         return self._last
+
+    @property
+    def prioritized_end(self) -> int:
+        return self._last[2] if self._has_priorities else 0
 
     def _read_mark(self) -> WriteMark | None:
         if self._mark is None:

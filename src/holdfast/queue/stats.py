@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.clock import Clock
+from holdfast.persistence.pause_file import read_pause
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.sides import Sides
 
@@ -33,6 +34,16 @@ class QueueStats:
         Messages above the last known synced position that opening kept.
     lost : int
         Messages lost to damage.
+    delayed : int
+        Messages that wait for their time or their order key, as far as this handle has read the log.
+    dead : int
+        Dead letters; the depth is without them.
+    dropped : int
+        Messages that this handle has dropped because their time to live was over.
+    paused : str or None
+        The reason for which nothing is handed out, which may be empty; None: it is not paused.
+    dedup_forgotten : int
+        Deduplication ids that this handle forgot before their time, because there were more than ``dedup_max``.
     """
 
     depth: int
@@ -44,6 +55,11 @@ class QueueStats:
     next_offset: int
     recovered: int
     lost: int
+    delayed: int
+    dead: int
+    dropped: int
+    paused: str | None
+    dedup_forgotten: int
 
 
 def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
@@ -64,5 +80,21 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
         first_offset=files.first_offset,
         next_offset=next_offset,
         recovered=recovery.recovered_count,
+        delayed=read_side.waiting_count if read_side is not None else 0,
+        dead=len(reader.progress.dead) if reader is not None else 0,
+        dropped=read_side.dropped_count if read_side is not None else 0,
+        paused=_pause_reason(sides),
+        dedup_forgotten=sides.write_side.deduplication.forgotten_count if sides.write_side is not None else 0,
         lost=max(recovery.lost_count, read_side.progress.lost_count if read_side is not None else 0),
     )
+
+
+def _pause_reason(sides: Sides) -> str | None:
+    if sides.read_side is not None:
+        pause = sides.read_side.pausing.current
+    else:
+        with storage_errors("looking for a pause", sides.directory.groups):
+            pause = read_pause(sides.storage, sides.directory.group(sides.options.group))
+        if pause is not None and pause.is_over(sides.clock.time_ns()):
+            pause = None
+    return None if pause is None else pause.reason

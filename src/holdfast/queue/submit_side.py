@@ -1,74 +1,29 @@
 """Puts into a queue whose write side another process owns: asks it to commit, and waits for its answer.
 
-A request is a file; whoever renames or removes it first decides what becomes of it. So a put that gives up has either
-taken its request back, and nothing was put, or the owner has taken it, and answers. docs/format.md, "Requests".
+A put that gives up has either taken its request back, and nothing was put, or the owner has taken it, and answers
+(``requester.py``). docs/format.md, "Requests".
 """
 
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, CommitUnknownError, Full, HoldfastError, RetryableError, ShutDown
-from holdfast.persistence import locks
+from holdfast.errors import CommitUnknownError, Full, RetryableError, ShutDown
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary, read_summary
 from holdfast.persistence.decision import Decision
-from holdfast.persistence.format import ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
-from holdfast.persistence.layout import QueueDirectory, is_missing
-from holdfast.persistence.mailbox import Answer, Mailbox, remove_quietly
-from holdfast.persistence.requests import BATCH, CLAIMED, PREPARE, STAGING, VERB, RequestName, move, write_verb
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.mailbox import remove_quietly
+from holdfast.persistence.priorities import Priorities
+from holdfast.persistence.requests import BATCH, PREPARE, STAGING, VERB
 from holdfast.persistence.storage import Storage, storage_errors
-from holdfast.queue.error_text import from_text
-from holdfast.queue.fork import forked_error
-
-OWNER_SECONDS = 0.03
-"""Without an answer for so long nobody may own the queue: twice an idle owner's pause between two looks."""
-
-ANSWER_SECONDS_MIN = 1.0
-"""How long an owner may take to answer where no longer ``timeout`` says so: it may be in the middle of a long sync."""
-
-CLAIMED_SECONDS_MAX = 30.0
-"""How long an owner that has taken a request, and does not answer, is waited for beyond ``timeout``."""
+from holdfast.queue.requester import Helper, Requester
 
 PREPARE_SECONDS = 60.0
-_CLOSING_SECONDS = 2.0
-_LOOK_SECONDS_MIN = 0.05
-_LOOK_SECONDS_MAX = 0.4
-"""How often to look whether anybody owns the queue: soon where it is likely that nobody does."""
-
-_GONE_SECONDS = {BATCH: 10.0, PREPARE: 0.2, VERB: 0.2}
-"""How long a request may be gone before its answer is there. A batch that was adopted is in the log by then: whoever
-opens the queue next answers. The others are looked for, or asked again."""
-
-_POLL_SECONDS_MIN = 0.0002
-_POLL_SECONDS_MAX = 0.005
-
-
-class Helper(Protocol):
-    """Serves requests where nobody owns the write side."""
-
-    failure: HoldfastError | None
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it serves just now."""
-
-    def call(self) -> None:
-        """Look whether nobody owns it, and if so, serve."""
-
-    def stop(self) -> None:
-        """Leave."""
-
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles."""
 
 
 class SubmitSide:
@@ -82,6 +37,8 @@ class SubmitSide:
         Who serves where nobody owns the write side.
     end : callable
         Returns the offset of the message that comes next, as far as this process may see.
+    priorities : Priorities
+        Whether messages may have some.
     """
 
     bounds = None
@@ -94,22 +51,15 @@ class SubmitSide:
         queue_id: bytes,
         helper: Helper,
         end: Callable[[], int],
+        priorities: Priorities,
     ) -> None:
         self._storage = storage
         self._clock = clock
         self._directory = directory
         self._queue_id = queue_id
-        self._helper = helper
         self._end = end
-        with storage_errors("making", directory.requests):
-            storage.make_directory(directory.requests)
-        self._mailbox = Mailbox(storage, directory.requests)
-        self._slots = threading.Semaphore(ANSWER_SLOTS)
-        self._free = deque(range(ANSWER_SLOTS))
-        self._rounds = [0] * ANSWER_SLOTS
-        self._nothing = threading.Event()  # never set: polls end by their time
-        self._refusal: Callable[[], Exception] | None = None
-        self._was_alone = True
+        self._priorities = priorities
+        self._requester = Requester(storage, clock, directory, directory.write_lock, helper)
 
     @property
     def next_offset(self) -> int:
@@ -122,11 +72,17 @@ class SubmitSide:
         """Have one message committed; return its offset."""
         return self.put_many((payload,), timeout, {0: headers} if headers else None).start
 
+    def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
+        """As :meth:`put`: the owner finds the id in the headers, and answers with what it remembers."""
+        return self.put(payload, headers, timeout)
+
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
     ) -> range:
         """Have a batch committed; return its offsets."""
-        self._check()
+        self._requester.check()
+        if headers:
+            self._priorities.note_for(headers.values())  # a large batch becomes part of the log as it is
         writer = self.stage(secrets.token_bytes(16))
         try:
             writer.add_many(payloads, headers or {}, self._clock.time_ns())
@@ -137,7 +93,7 @@ class SubmitSide:
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file that nobody looks at."""
-        path = self._directory.requests / f"{self._mailbox.name}-{nonce.hex()}.{STAGING}"
+        path = self._directory.requests / f"{self._requester.mailbox_name}-{nonce.hex()}.{STAGING}"
         return BatchFileWriter(self._storage, path, self._queue_id)
 
     def submit(self, writer: BatchFileWriter, timeout: float | None) -> range:
@@ -152,12 +108,12 @@ class SubmitSide:
         HoldfastError
             The owner refused: as its own ``put``.
         """
-        with self._request(BATCH, timeout) as name:
+        with self._requester.request(BATCH, timeout) as name:
             nonce, now = secrets.token_bytes(16), self._clock.time_ns()
             decision = Decision(str(name), nonce, writer.message_count, now, waiting_file=name.waiting_file)
             writer.finish(decision)
             try:
-                offsets = self._ask(writer.path, name, timeout)
+                offsets = self._requester.ask(writer.path, name, timeout).offsets
             except (Full, RetryableError):  # its file is back: a transaction may try again
                 writer.resume()
                 raise
@@ -180,9 +136,9 @@ class SubmitSide:
         writer.sync()
         writer.close()
         path = self._directory.batch_file(decision.id)
-        with self._request(PREPARE, PREPARE_SECONDS) as name:
+        with self._requester.request(PREPARE, PREPARE_SECONDS) as name:
             try:
-                self._ask(writer.path, name, PREPARE_SECONDS)
+                self._requester.ask(writer.path, name, PREPARE_SECONDS)
             except CommitUnknownError:
                 if not self._is_prepared(path, decision.nonce):
                     raise
@@ -204,165 +160,21 @@ class SubmitSide:
         fields = {"verb": verb, "id": transaction_id, "force": force}
         if nonce is not None:
             fields["nonce"] = nonce.hex()
-        while True:
-            self._check()
-            with self._request(VERB, None) as name:
-                staged = name.as_kind(STAGING).path(self._directory)
-                with storage_errors("asking", staged):
-                    write_verb(self._storage, staged, fields)
-                try:
-                    return self._ask(staged, name, None)
-                except _NoAnswerError:
-                    continue  # its owner died in between: doing it again changes nothing
-                finally:
-                    remove_quietly(self._storage, staged)
-
-    # -- Asking ------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _request(self, kind: str, timeout: float | None) -> Iterator[RequestName]:
-        """Hold a number for a request, and with it the slot of its answer."""
-        self._check()
-        if not self._slots.acquire(timeout=None if timeout is None else max(timeout, ANSWER_SECONDS_MIN)):
-            raise RetryableError(f"{ANSWER_SLOTS} requests of this handle wait already; nothing was put")
-        slot = self._free.popleft()
-        try:
-            self._rounds[slot] += 1
-            yield RequestName(self._mailbox.name, self._rounds[slot] * ANSWER_SLOTS + slot, kind)
-        finally:
-            self._free.append(slot)
-            self._slots.release()
-
-    def _ask(self, staged: Path, name: RequestName, timeout: float | None) -> range:
-        """Let the owner see a request, and return what it answers."""
-        path = name.path(self._directory)
-        self._check()
-        with storage_errors("asking", path):
-            self._storage.rename(staged, path)
-        try:
-            return self._await(name, path, staged, timeout)
-        except _NoAnswerError:
-            raise
-        except BaseException:  # interrupted: nobody commits it from here on, unless it is under way
-            remove_quietly(self._storage, path)
-            raise
-
-    def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> range:
-        """Poll for the answer; see to it that somebody serves; take the request back once ``timeout`` is over."""
-        started = now = self._clock.monotonic()
-        look_at = started if self._was_alone else started + OWNER_SECONDS
-        pause, look_pause = _POLL_SECONDS_MIN, _LOOK_SECONDS_MIN
-        late_since: float | None = None
-        gone_since: float | None = None
-        if self._helper.is_there:
-            self._helper.call()
-        while True:
-            answer = self._read_answer(name)
-            if answer is not None and answer.verdict != ANSWER_NO_ROOM:
-                return self._result(answer)
-            now = self._clock.monotonic()
-            patience = timeout if timeout is None or answer is not None else max(timeout, ANSWER_SECONDS_MIN)
-            if self._refusal is not None or (patience is not None and now >= started + patience):
-                self._take_back(path, staged, answer)
-                late_since = now if late_since is None else late_since
-                if now - late_since >= (_CLOSING_SECONDS if self._refusal is not None else CLAIMED_SECONDS_MAX):
-                    raise CommitUnknownError(
-                        f"the owner of {self._directory.root} has taken request {name}, and does not say what became "
-                        "of it: nobody knows; look whether it is there",
-                        path=str(path),
-                    )
-            if now >= look_at:
-                look_at, look_pause = now + look_pause, min(2 * look_pause, _LOOK_SECONDS_MAX)
-                self._see_to_it(path, staged)
-                gone_since = None if self._is_there(name) else now if gone_since is None else gone_since
-                if gone_since is not None and now - gone_since > _GONE_SECONDS[name.kind]:
-                    raise _NoAnswerError(f"request {name} is gone, and nobody has answered it", path=str(path))
-            self._clock.wait(self._nothing, pause)
-            pause = min(pause * 1.5, _POLL_SECONDS_MAX)
-
-    def _read_answer(self, name: RequestName) -> Answer | None:
-        with storage_errors("reading an answer", self._directory.requests):
-            return self._mailbox.read(name.number)
-
-    def _result(self, answer: Answer) -> range:
-        self._was_alone = self._helper.is_there
-        if answer.verdict == ANSWER_ERROR:
-            raise from_text(answer.text)
-        return answer.offsets
-
-    def _take_back(self, path: Path, staged: Path, answer: Answer | None) -> None:
-        """Raise what an unanswered put raises, once its request is taken back; where it cannot be, do nothing."""
-        if not self._withdraw(path, staged):
-            return
-        if self._refusal is not None:
-            raise self._refusal()
-        if answer is not None:
-            raise Full
-        owner = locks.read_owner(self._storage, self._directory.write_lock)
-        raise RetryableError(
-            f"the owner of {self._directory.root} (process {owner.pid} on {owner.host}) does not answer; nothing was "
-            "put. Try again, with a larger timeout",
-            path=str(self._directory.root),
-            pid=owner.pid,
-            host=owner.host,
-        )
-
-    def _withdraw(self, path: Path, staged: Path) -> bool:
-        """Take a request back; False where the owner was faster."""
-        with storage_errors("taking a request back", path):
-            return move(self._storage, path, staged)
-
-    def _see_to_it(self, path: Path, staged: Path) -> None:
-        """Have the request served if nobody owns the queue; raises why that cannot be, where nothing was put."""
-        failure, self._helper.failure = self._helper.failure, None
-        if failure is not None and self._withdraw(path, staged):
-            raise failure
-        self._helper.call()
-
-    def _is_there(self, name: RequestName) -> bool:
-        """Whether a request waits, or was taken and is under way. An owner may give it back between two looks."""
-        kinds = (BATCH, CLAIMED, BATCH) if name.kind == BATCH else (name.kind,)
-        return any(self._exists(name.as_kind(kind).path(self._directory)) for kind in kinds)
-
-    def _exists(self, path: Path) -> bool:
-        with storage_errors("looking for a request", path):
-            try:
-                self._storage.open(path, writable=False).close()
-            except OSError as error:
-                if not is_missing(error):
-                    raise
-                return False
-        return True
+        return self._requester.ask_verb(VERB, fields, None).offsets
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal()
-
     def shut_down(self) -> None:
         """Refuse further puts with queue.ShutDown."""
-        self._refusal = self._refusal or ShutDown
+        self._requester.refuse(ShutDown)
 
     def flush(self) -> None:
         """Do nothing: what was answered is as durable as it will be."""
 
     def close(self) -> None:
         """Take back what nobody has taken, stop serving, and let go of the mailbox."""
-        self._refusal = lambda: ClosedError("the queue is closed; open it again")
-        for _ in range(ANSWER_SLOTS):  # every put that is under way ends with an error, or its answer
-            self._slots.acquire()
-        for _ in range(ANSWER_SLOTS):
-            self._slots.release()
-        self._helper.stop()
-        self._mailbox.close()
+        self._requester.close()
 
     def forget(self) -> None:
         """In a forked child: close the copies of the handles."""
-        self._refusal = forked_error
-        self._helper.forget()
-        self._mailbox.forget()
-
-
-class _NoAnswerError(CommitUnknownError):
-    """Neither the request nor an answer is there any more."""
+        self._requester.forget()

@@ -19,6 +19,7 @@ from holdfast.errors import CommitUnknownError, Empty, PoisonedError, ShutDown, 
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch
 from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import GIVEN_BACK, failure_of
 from holdfast.queue.fork import forked_error
 from holdfast.queue.transaction_state import State, next_state
 
@@ -45,6 +46,7 @@ class TransactionBase(ABC):
         self.id = self._nonce.hex()
         self.state = State.OPEN
         self._reason = ""
+        self._failure = GIVEN_BACK
         self._monotonic = clock.monotonic
         self._deadline = clock.monotonic() + timeout
         self._timeout = timeout
@@ -70,10 +72,15 @@ class TransactionBase(ABC):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Forget puts that are not in the log, and give back what was received."""
+        """Forget puts that are not in the log, and give back what was received.
+
+        What a transaction leaves over that commits has not failed. After an exception it waits as the back-off says.
+        """
+        failure = None if self.state is State.COMMITTED else self._failure
+        delay = None if self._failure is not GIVEN_BACK else 0.0
         for branch in self._branches:
             branch.discard()
-            branch.release(self.expire)
+            branch.release(self.expire, failure, delay)
 
     def expire(self) -> bool:
         """Abort if the time is over; False where a verb is under way just now, which will see to it."""
@@ -195,6 +202,7 @@ class TransactionBase(ABC):
             if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
                 self.commit()
         elif self.state in (State.OPEN, State.PREPARED):
+            self._failure = failure_of(error)
             self.abort()
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
+from holdfast.queue.group_asker import GroupAsker
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.prepared_transactions import PreparedTransaction
 from holdfast.queue.request_server import RequestServer
@@ -29,6 +30,7 @@ class Transactional(ABC):
         sides = self.sides
         self._transactions = OpenTransactions()
         self._server: RequestServer | None = None
+        self._group_asker = GroupAsker(sides)
         ask = asking(sides.storage, sides.clock, sides.path)
         try:
             if sides.options.mode == "submit":
@@ -38,7 +40,7 @@ class Transactional(ABC):
                 self._in_doubt = InDoubt(sides, ask)
             if sides.look_side is None:
                 self._in_doubt.resolve()
-            if sides.write_side is not None:
+            if sides.write_side is not None or sides.read_side is not None:
                 self._server = RequestServer(sides, self._in_doubt)
         except BaseException:
             sides.close()
@@ -47,6 +49,7 @@ class Transactional(ABC):
     def _close_sides(self) -> None:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
         try:
+            self._group_asker.close()
             if self._server is not None:
                 self._server.stop()  # first: a closed write side refuses what another owner would take
             self._transactions.close(wait=False)
@@ -57,6 +60,7 @@ class Transactional(ABC):
 
     def _forget_transactions(self) -> None:
         self._transactions.forget()
+        self._group_asker.forget()
         if self._server is not None:
             self._server.forget()
         self._in_doubt.forget()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence import locks
@@ -34,7 +35,24 @@ _AWAITED_SECONDS = 0.02
 
 def open_submit_side(sides: Sides) -> SubmitSide:
     """Return what submits for a handle, with a visitor for when nobody owns the write side."""
-    return SubmitSide(sides.storage, sides.clock, sides.directory, sides.queue_id, Visitor(sides), sides.next_offset)
+    return SubmitSide(
+        sides.storage,
+        sides.clock,
+        sides.directory,
+        sides.queue_id,
+        Visitor(sides),
+        sides.next_offset,
+        sides.priorities,
+    )
+
+
+def may_visit(asking: Sides, lock_path: Path) -> bool:
+    """Whether nobody owns the side with that lock, and nobody waits for it who comes to stay."""
+    with storage_errors("looking for an owner", lock_path):
+        if locks.is_awaited(asking.storage, lock_path, asking.clock):
+            return False
+        with groups_locked(asking.storage, asking.directory, asking.clock):
+            return locks.is_free(asking.storage, lock_path)
 
 
 class Visitor:
@@ -49,7 +67,14 @@ class Visitor:
     def __init__(self, sides: Sides) -> None:
         self._asking = sides
         self._options = Options(
-            "produce", sides.group.name, FlushPolicy.every_commit(), sides.options.data_file_bytes, 0, is_visitor=True
+            "produce",
+            sides.group.name,
+            FlushPolicy.every_commit(),
+            sides.options.data_file_bytes,
+            0,
+            is_visitor=True,
+            dedup_window_ns=sides.options.dedup_window_ns,
+            dedup_max=sides.options.dedup_max,
         )
         self._directory = QueueDirectory(sides.path)
         self._lock = threading.Lock()
@@ -93,7 +118,7 @@ class Visitor:
 
     def _run(self) -> None:
         try:
-            if not self._may_visit():
+            if not may_visit(self._asking, self._directory.write_lock):
                 return
             sides = Sides(self._asking.storage, self._asking.clock, self._asking.path, self._options)
         except QueueLockedError:
@@ -113,14 +138,6 @@ class Visitor:
                 sides.close()
             except HoldfastError as error:
                 logger.error("a visitor could not leave %s in order: %s", sides.path, error)
-
-    def _may_visit(self) -> bool:
-        asking = self._asking
-        with storage_errors("looking for an owner", self._directory.write_lock):
-            if locks.is_awaited(asking.storage, self._directory.write_lock, asking.clock):
-                return False
-            with groups_locked(asking.storage, self._directory, asking.clock):
-                return locks.is_free(asking.storage, self._directory.write_lock)
 
     def _visit(self, sides: Sides) -> None:
         sides.bound(*self._asking.bounds_wanted)

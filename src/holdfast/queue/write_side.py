@@ -19,6 +19,7 @@ from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.open_decisions import OpenDecisions
 from holdfast.persistence.storage import File, storage_errors
 from holdfast.queue.bounds import Bounds
+from holdfast.queue.deduplication import Deduplication
 from holdfast.queue.doorbell import Doorbell
 from holdfast.queue.flusher import Flusher
 from holdfast.queue.fork import forked_error
@@ -51,10 +52,15 @@ class WriteSide:
         When a commit is synced.
     clock : Clock
         For the background thread.
+    deduplication : Deduplication
+        Which ids were put.
     """
 
-    def __init__(self, writer: QueueFileWriter, lock: SideLock, policy: FlushPolicy, clock: Clock) -> None:
+    def __init__(
+        self, writer: QueueFileWriter, lock: SideLock, policy: FlushPolicy, clock: Clock, deduplication: Deduplication
+    ) -> None:
         self._writer = writer
+        self.deduplication = deduplication
         self._lock = lock
         self._policy = policy
         self._append_lock = threading.Lock()
@@ -62,6 +68,7 @@ class WriteSide:
         self._synced_only = policy.syncs_every_commit
         self._policy_commits = policy.commits
         self._unsynced_commits = 0
+        self._due = 0
         self._unsynced_since: float | None = None
         self._marked_end = writer.end
         self._seen_end = writer.end
@@ -83,6 +90,11 @@ class WriteSide:
     def next_offset(self) -> int:
         """Offset of the message that comes next."""
         return self._writer.end[2]
+
+    @property
+    def prioritized_end(self) -> int:
+        """Offset behind the last message that may have a priority; 0: none ever had. To be read behind :attr:`end`."""
+        return self._writer.prioritized_end
 
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
@@ -108,6 +120,12 @@ class WriteSide:
         if self._flusher.idle or self.arrivals.waiting:
             self._announce()
         return offset
+
+    def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
+        """As :meth:`put`; of a message whose id is remembered return the offset, once that is as durable."""
+        ids, size = self.deduplication, FRAME_HEADER_BYTES + len(headers) + len(payload)
+        append = lambda: ids.append(dedup_id, lambda: self._writer.append(payload, headers))  # noqa: E731
+        return self._put_bounded(1, size, timeout, append, lambda: ids.find(dedup_id))
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
@@ -174,21 +192,26 @@ class WriteSide:
             return True
 
     def append_requested(
-        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision
-    ) -> range | None:
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: Decision, dedup_id: str
+    ) -> tuple[range, bool] | None:
         """Append what another process asked for, and return its offsets; None where a bounded queue has no room now.
 
-        It counts as committed once :meth:`settle` has returned, which several share.
+        It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, where the
+        second value is false: its id is remembered, and it was not appended.
         """
         with self._append_lock:
             if self._refusal is not None:
                 raise self._refusal()
+            known = self.deduplication.find(dedup_id)
+            if known is not None:
+                return range(known, known + 1), False
             if self.bounds is not None:
                 size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
                 self.bounds.check_fits(len(payloads))
                 if not self.bounds.has_room(len(payloads), size):
                     return None
-            return self._writer.append_batch(payloads, headers, decision)
+            append = lambda: self._writer.append_batch(payloads, headers, decision)  # noqa: E731
+            return self.deduplication.append(dedup_id, append), True
 
     def has_room_for_one(self) -> bool:
         """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
@@ -207,6 +230,13 @@ class WriteSide:
         elif self._policy_commits is not None:
             self._count_commit(ticket, self._policy_commits, commit_count)
         self._announce()
+
+    def confirm(self, ticket: int) -> None:
+        """Return once a commit below offset ``ticket`` is as durable as its own return says. Raises as above."""
+        if self._synced_only or ticket <= self._due:
+            self._commits.wait(ticket)
+        elif self._policy_commits is not None:  # its own thread may not have counted it yet
+            self._count_commit(self._writer.end[2], self._policy_commits)
 
     def end_decisions_if_many(self) -> None:
         """Keep the number of open decisions bounded."""
@@ -231,20 +261,34 @@ class WriteSide:
         """End those decisions that can end: what follows from them is made durable elsewhere."""
         self._writer.open_decisions.end()
 
-    def _put_bounded(self, count: int, size: int, timeout: float | None, append: Callable[[], int]) -> int:
-        assert self.bounds is not None
-        self.bounds.check_fits(count)
+    def _put_bounded(
+        self,
+        count: int,
+        size: int,
+        timeout: float | None,
+        append: Callable[[], int],
+        find: Callable[[], int | None] = lambda: None,
+    ) -> int:
+        """Append once there is room; what was found needs none, and is not put again."""
+        bounds = self.bounds
+        if bounds is not None:
+            bounds.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
                 if self._refusal is not None:
                     raise self._refusal()
-                if self.bounds.has_room(count, size):
+                known = find()
+                if known is None and (bounds is None or bounds.has_room(count, size)):
                     offset = append()
                     break
+            if known is not None:
+                self.confirm(known + count)
+                return known
             if timeout is not None and timeout <= 0:
                 raise Full
-            self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+            assert bounds is not None
+            bounds.wait(count, size, deadline, lambda: self._refusal is None)
         self._commit(offset + count)
         self._announce()
         return offset
@@ -268,7 +312,7 @@ class WriteSide:
             self._unsynced_commits += commit_count
             due = self._unsynced_commits >= commits_max
             if due:
-                self._unsynced_commits = 0
+                self._unsynced_commits, self._due = 0, max(self._due, ticket)
         if due:
             self._commits.wait(ticket)
 

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import (
     ClosedError,
+    CommitUnknownError,
     ConfigError,
     DiskFullError,
     FlushPolicy,
@@ -30,7 +31,7 @@ from holdfast import (
     transaction,
 )
 from holdfast.persistence.storage import OsFile, OsStorage
-from holdfast.queue import submit_side
+from holdfast.queue import requester
 from support.processes import Child, Signal, run_script
 from support.threads import Threads
 
@@ -157,7 +158,9 @@ def test_without_an_owner_the_submitter_commits_by_itself(path: Path) -> None:
     """It makes the queue where there is none, and lets go soon."""
     with PersistentQueue(path, mode="submit") as submitter:
         assert [submitter.put(b"%d" % number) for number in range(20)] == list(range(20))
-        until(lambda: submitter.sides.submit_side is not None and not submitter.sides.submit_side._helper.is_there)
+        side = submitter.sides.submit_side
+        assert side is not None
+        until(lambda: not side._requester._helper.is_there)
         with PersistentQueue(path) as owner:
             assert owner.recovery.clean
             assert submitter.put(b"20") == 20
@@ -281,7 +284,7 @@ def test_a_failed_sync_of_the_owner_is_unknown_until_the_queue_is_reopened(path:
     with PersistentQueue(path, mode="submit") as submitter:
         submitter.put(b"a")
         disk.is_broken = True
-        with pytest.raises(submit_side.CommitUnknownError):
+        with pytest.raises(CommitUnknownError):
             submitter.put(b"unknown")
         with pytest.raises(PoisonedError):
             submitter.put(b"x")
@@ -303,10 +306,10 @@ def test_a_torn_request_is_refused(owner: PersistentQueue, submitter: Persistent
             os.truncate(source, 4700)
             rename(source, target)
 
-    side._storage = Damaging()
+    side._requester._storage = Damaging()
     with pytest.raises(Exception, match="whole batch"):
         submitter.put_many([b"x" * 100] * 3)
-    side._storage = OsStorage()
+    side._requester._storage = OsStorage()
     assert submitter.put(b"good") == 0
 
 
@@ -314,7 +317,7 @@ def test_an_owner_that_does_not_answer_costs_the_timeout_and_nothing_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process: the request is taken back, so that it does not commit when the process goes on."""
-    monkeypatch.setattr(submit_side, "ANSWER_SECONDS_MIN", 0.2)
+    monkeypatch.setattr(requester, "ANSWER_SECONDS_MIN", 0.2)
     opened = Signal()
 
     def own() -> None:
@@ -466,7 +469,7 @@ def test_what_a_dead_process_left_is_removed_and_never_what_a_living_one_has(pat
         side = queue.sides.submit_side
         assert side is not None
         side.stage(bytes(16)).add(b"half", b"", 1)
-        ready.send(side._mailbox.name)
+        ready.send(side._requester.mailbox_name)
         time.sleep(60)
 
     process = Child(leave)
@@ -484,7 +487,7 @@ def test_what_a_dead_process_left_is_removed_and_never_what_a_living_one_has(pat
         with PersistentQueue(path) as owner:
             assert alive.put(b"x") == 0
             assert owner.qsize() == 1
-            kept = {f"{side._mailbox.name}.answers", writer.path.name, "not ours"}
+            kept = {f"{side._requester.mailbox_name}.answers", writer.path.name, "not ours"}
             until(lambda: set(os.listdir(requests)) == kept)
         writer.discard()
 
@@ -504,7 +507,7 @@ path = Path(sys.argv[1]) / "orders"
 owner = PersistentQueue(path)
 submitter = PersistentQueue(path, mode="submit")
 submitter.put(b"parent")
-mailbox = submitter.sides.submit_side._mailbox.name
+mailbox = submitter.sides.submit_side._requester.mailbox_name
 reader, writer = os.pipe()
 if (pid := os.fork()) == 0:
     status = 1

@@ -8,8 +8,11 @@ from holdfast.errors import CorruptionError
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.mailbox import Mailbox
 from holdfast.persistence.requests import (
+    ASK,
     BATCH,
     CLAIMED,
+    STAGING,
+    TAKEN,
     RequestName,
     clear_abandoned,
     list_requests,
@@ -47,6 +50,18 @@ def test_names_say_whose_request_it_is_and_sort_by_number() -> None:
         "0123456789ABCDEF-0000000064.batch",
     ):
         assert RequestName.parse(other) is None
+
+
+def test_names_of_what_is_asked_of_a_group_say_which_one() -> None:
+    """Whatever its name: dots and hyphens too. Staged it says nothing of it, and nobody looks."""
+    for group in ("default", "a.batch", "-", "_x.ask.y", "g" * 100):
+        name = RequestName(NAME.mailbox, 64, ASK, group)
+        assert str(name) == f"0123456789abcdef-0000000064.ask.{group}"
+        assert RequestName.parse(str(name)) == name
+        assert str(name.as_kind(TAKEN)) == f"0123456789abcdef-0000000064.taken.{group}"
+        assert str(name.as_kind(STAGING)) == "0123456789abcdef-0000000064.staging"
+    for other in ("ask", "ask.", "ask..x", "taken.a/b", "batch.default", "ask." + "g" * 101):
+        assert RequestName.parse(f"0123456789abcdef-0000000064.{other}") is None
 
 
 def test_a_queue_that_nobody_ever_asked_has_no_requests(storage: SimulatedStorage) -> None:

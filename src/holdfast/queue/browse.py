@@ -1,0 +1,177 @@
+"""Looking through a queue by state, page by page; nothing is taken, nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.errors import UsageError
+from holdfast.persistence.data_file_reader import QueueFileReader, Record
+from holdfast.persistence.log_tail import LogEnd
+from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_options import decode_options
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.message_state import MessageState, state_of
+from holdfast.queue.sides import Sides
+
+_READ_COUNT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """A message as :meth:`PersistentQueue.browse` shows it.
+
+    Attributes
+    ----------
+    payload, offset, timestamp_ns, headers, delivery_count
+        As in :class:`Message`.
+    state : str
+        "ready", "leased", "delayed" or "dead".
+    until_ns : int or None
+        Of a delayed one: when it is ready, in nanoseconds since the epoch.
+    priority : int
+        0 to 9.
+    order_key : str or None
+        Whose messages come one at a time.
+    """
+
+    payload: bytes
+    offset: int
+    timestamp_ns: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delivery_count: int = 0
+    state: str = "ready"
+    until_ns: int | None = None
+    priority: int = 0
+    order_key: str | None = None
+
+
+class View(Protocol):
+    """What is known of a group just now."""
+
+    @property
+    def progress(self) -> GroupProgress:
+        """What the group has done."""
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where the log ends for consumers."""
+
+    @property
+    def leased(self) -> Mapping[int, object]:
+        """The messages that are handed out, by offset."""
+
+
+class Browser:
+    """Walks the log of one queue with a reader of its own.
+
+    Parameters
+    ----------
+    sides : Sides
+        The queue, with a read side or a look side.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._view: View = sides.look_side or sides.require_read_side()
+        self._losses: list[Damage] = []  # reported when their turn comes to be taken
+
+    def _end(self) -> LogEnd:
+        return self._view.log_end
+
+    def browse(self, state: str, limit: int, after: int | None) -> list[BrowsedMessage]:
+        """Return up to ``limit`` messages of a state behind offset ``after``, in offset order."""
+        try:
+            wanted = MessageState(state)
+        except ValueError:
+            wanted = MessageState.DONE
+        if wanted is MessageState.DONE:
+            raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
+        progress, leased = self.progress(), self._view.leased
+        if wanted is MessageState.LEASED:
+            candidates = self.records(sorted(offset for offset in leased if after is None or offset > after))
+        elif wanted is MessageState.DEAD:
+            candidates = self.records(sorted(offset for offset in progress.dead if after is None or offset > after))
+        else:
+            candidates = self._walk(progress, after)
+        found: list[BrowsedMessage] = []
+        for record in candidates:
+            message = self._message(record, progress, leased)
+            if message is not None and message.state == wanted.value:
+                found.append(message)
+                if len(found) == limit:
+                    break
+        return found
+
+    def progress(self) -> GroupProgress:
+        """Return what the group has done; of one that this process owns, it goes on changing."""
+        return self._view.progress
+
+    def records(self, offsets: list[int]) -> Iterator[Record]:
+        """Yield the records of ascending offsets, as far as they can be read."""
+        with self._reader() as reader:
+            is_placed = False
+            for offset in offsets:
+                if not is_placed or offset - reader.next_offset > _READ_COUNT:
+                    reader.seek(offset)
+                    is_placed = True
+                while reader.next_offset <= offset and (records := reader.read(1, self._end())):
+                    if records[0][0] >= offset:
+                        if records[0][0] == offset:
+                            yield records[0]
+                        break
+
+    def _walk(self, progress: GroupProgress, after: int | None) -> Iterator[Record]:
+        with self._reader() as reader:
+            if after is None or after < progress.floor:
+                reader.seek(progress.floor, progress.hint)
+            else:
+                reader.seek(after + 1)
+            while records := reader.read(_READ_COUNT, self._end()):
+                for record in records:
+                    if after is None or record[0] > after:
+                        yield record
+                run = progress.run_at(reader.next_offset)
+                if run is not None and run[0] - reader.next_offset > _READ_COUNT * 4:
+                    reader.seek(*run)
+
+    @contextmanager
+    def _reader(self) -> Iterator[QueueFileReader]:
+        sides = self._sides
+        with storage_errors("browsing", sides.files.directory):
+            reader = QueueFileReader(sides.storage, sides.files, sides.queue_id, self._losses.append, recheck=True)
+            try:
+                yield reader
+            finally:
+                reader.close()
+
+    def _message(self, record: Record, progress: GroupProgress, leased: Mapping[int, object]) -> BrowsedMessage | None:
+        offset, timestamp, headers, payload, _, _ = record
+        options = decode_options(headers)
+        now = self._sides.clock.time_ns()
+        until = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
+        state = state_of(
+            is_finished=progress.is_finished(offset)
+            or (0 < options.expires_ns <= now and offset not in progress.dead and offset not in leased),
+            is_dead=offset in progress.dead,
+            is_leased=offset in leased or progress.is_held(offset),
+            until_ns=until,
+            now_ns=now,
+        )
+        if state is MessageState.DONE:
+            return None
+        return BrowsedMessage(
+            payload,
+            offset,
+            timestamp,
+            decode_headers(headers),
+            progress.deliveries.get(offset, 0),
+            state.value,
+            until if state is MessageState.DELAYED else None,
+            options.priority,
+            options.order_key or None,
+        )

@@ -1,0 +1,53 @@
+"""Why a delivery did not end in an acknowledgement. Pure."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+TRACEBACK_CHARACTERS_MAX = 4000
+"""Of a long traceback the end is kept: it says where it happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is kept of a failed delivery if it was the last one.
+
+    Attributes
+    ----------
+    reason : str
+        Why the message becomes a dead letter, if it does: one of ``DEAD_REASONS``.
+    detail : str
+        What whoever rejected it said, or what the exception said.
+    exception : str
+        Its type, with its module; empty where there was none.
+    trace : str
+        Its traceback, cut.
+    """
+
+    reason: str
+    detail: str = ""
+    exception: str = ""
+    trace: str = ""
+
+
+GIVEN_BACK = Failure("max_deliveries")
+"""By hand, with nack()."""
+
+RAN_OUT = Failure("lease_expired")
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what is kept of an exception."""
+    kind = type(error)
+    lines = "".join(traceback.format_exception(error))
+    if len(lines) > TRACEBACK_CHARACTERS_MAX:
+        lines = "... " + lines[-TRACEBACK_CHARACTERS_MAX:]
+    return Failure("exception", _text_of(error), f"{kind.__module__}.{kind.__qualname__}", lines)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:TRACEBACK_CHARACTERS_MAX]
+    except Exception:  # somebody else's __str__ must not hide that its message failed
+        return "(its text cannot be had)"

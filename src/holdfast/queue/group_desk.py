@@ -1,0 +1,113 @@
+"""Serves what other processes ask of the owner of a group's read side, one round at a time. docs/format.md, "Requests".
+
+A request is taken by a rename, so that it cannot be taken back any more. Then it is done, answered and removed. Whoever
+takes over after a crash in between finds it taken: where it was answered it is removed, else it is done, perhaps again.
+One whose asker has died is removed, and not done.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR
+from holdfast.persistence.mailbox import ANSWERS, TEXT_BYTES_MAX, Answer, Answers
+from holdfast.persistence.requests import ASK, TAKEN, RequestName, is_alive, list_requests, move, read_verb
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.error_text import as_text
+from holdfast.queue.group_verbs import perform
+from holdfast.queue.request_desk import REFUSALS
+from holdfast.queue.sides import Sides
+
+logger = logging.getLogger("holdfast")
+
+
+class GroupDesk:
+    """Serves requests for whoever has the read side of a group; for one thread at a time.
+
+    Parameters
+    ----------
+    sides : Sides
+        The queue, with its read side.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._storage = sides.storage
+        self._directory = sides.directory
+        self._path = sides.path
+        self._group = sides.options.group
+        self._read_side = sides.require_read_side()
+        self._answers = Answers(sides.storage, sides.directory.requests)
+        self._stuck: set[RequestName] = set()
+
+    def serve(self, names: Sequence[str] | None = None) -> bool:
+        """Serve what waits now; return whether there was anything. Raises StorageError where it cannot be looked for.
+
+        ``names`` are those in ``requests/``, where somebody has just listed them.
+        """
+        if names is None:
+            with storage_errors("serving requests", self._directory.requests):
+                names = list_requests(self._storage, self._directory)
+        requests = [name for each in names if (name := RequestName.parse(each)) is not None]
+        found = [name for name in requests if name.kind in (ASK, TAKEN) and name.group == self._group]
+        self._stuck.intersection_update(found)
+        found = [name for name in found if name not in self._stuck]
+        failed_count = 0
+        for name in found:
+            try:
+                self._handle(name)
+            except OSError as error:  # the others are not held up
+                failed_count += 1
+                logger.error("request %s of %s waits: %s", name, self._path, error)
+        self._answers.keep({each.removesuffix(ANSWERS) for each in names if each.endswith(ANSWERS)})
+        return len(found) > failed_count
+
+    def _handle(self, name: RequestName) -> None:
+        asked, taken = name.as_kind(ASK).path(self._directory), name.as_kind(TAKEN).path(self._directory)
+        if name.kind == ASK and not move(self._storage, asked, taken):
+            return  # withdrawn
+        try:
+            if not self._is_over(name):
+                self._answers.write(name.mailbox, self._do(name.as_kind(TAKEN)))
+        except BaseException:  # interrupted: given back, for whoever has asked to remove it, or to be done anew
+            move(self._storage, taken, asked)
+            raise
+        self._remove(name.as_kind(TAKEN))
+
+    def _is_over(self, name: RequestName) -> bool:
+        """Whether nobody waits for it any more: who asked has died, or has got the answer of an earlier owner."""
+        if not is_alive(self._storage, self._directory.requests, name.mailbox):
+            return True
+        return self._answers.is_answered(name.mailbox, name.number)
+
+    def _do(self, name: RequestName) -> Answer:
+        path = name.path(self._directory)
+        try:
+            with storage_errors("reading a request", path):
+                fields = read_verb(self._storage, path)
+            text = json.dumps(perform(self._read_side, fields), ensure_ascii=False)
+            if len(text.encode()) <= TEXT_BYTES_MAX:
+                return Answer(name.number, ANSWER_DONE, text=text)
+            error: Exception = HoldfastError(f"{fields['verb']} is done, but what it returns does not fit an answer")
+        except REFUSALS as refusal:
+            error = refusal
+        except Exception as fault:  # of ours: whoever asked shall not wait for it in vain
+            logger.exception("request %s of %s fails", name, self._path)
+            error = HoldfastError(f"the owner of the group failed, and logged why: {fault!r}")
+        return Answer(name.number, ANSWER_ERROR, text=as_text(error))
+
+    def _remove(self, name: RequestName) -> None:
+        path = name.path(self._directory)
+        try:
+            self._storage.remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # it is answered: the next owner only has to remove it
+            self._stuck.add(name)
+            logger.warning("%s cannot be removed: %s", path, error)
+
+    def close(self) -> None:
+        """Let go of the mailboxes; what waits goes on waiting for the next owner."""
+        self._answers.close()

@@ -1,0 +1,66 @@
+"""Whether a consumer group is paused: remembered, and in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.persistence.pause_file import Pause, read_pause, remove_pause, write_pause
+from holdfast.persistence.storage import Storage, storage_errors
+
+
+class Pausing:
+    """The pause of one group, for its owner.
+
+    Parameters
+    ----------
+    storage, directory
+        The group's directory.
+    time_ns : callable
+        The wall clock.
+
+    Raises
+    ------
+    OSError
+        The disk refuses.
+    """
+
+    def __init__(self, storage: Storage, directory: Path, time_ns: Callable[[], int]) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._time_ns = time_ns
+        self._pause = read_pause(storage, directory)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nobody is given a message now."""
+        pause = self._pause
+        if pause is None:
+            return False
+        if pause.is_over(self._time_ns()):
+            self._pause = None
+            return False
+        return True
+
+    @property
+    def until_ns(self) -> int | None:
+        """When the pause ends by itself, in nanoseconds since the epoch; None where it does not, or there is none."""
+        pause = self._pause
+        return pause.until_ns if pause is not None else None
+
+    @property
+    def current(self) -> Pause | None:
+        """The pause, if there is one."""
+        return self._pause if self.is_paused else None
+
+    def pause(self, pause: Pause) -> None:
+        """Pause, durably."""
+        with storage_errors("pausing", self._directory):
+            write_pause(self._storage, self._directory, pause)
+        self._pause = pause
+
+    def resume(self) -> None:
+        """End the pause, durably."""
+        with storage_errors("resuming", self._directory):
+            remove_pause(self._storage, self._directory)
+        self._pause = None

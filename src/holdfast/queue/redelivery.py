@@ -1,0 +1,142 @@
+"""What becomes of messages that were not acknowledged: handed out again, after a while, or dead letters.
+
+The caller holds the take lock. Whatever changes together is one atomic run of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.dead_letter import DeadMark
+from holdfast.persistence.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.position_entry import Change, dead_change, returned_change
+from holdfast.persistence.progress import GroupProgress
+from holdfast.queue.backlog import EXHAUSTED, EXPIRED, Backlog
+from holdfast.queue.books import GroupBooks
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import Failure
+from holdfast.queue.retry_policy import RetryPolicy
+
+_SECOND_NS = 10**9
+
+
+class Redelivery:
+    """Decides for one consumer group.
+
+    Parameters
+    ----------
+    policy : RetryPolicy
+        How often and how soon a message is handed out again.
+    time_ns : callable
+        The wall clock.
+    notes : DeadLetterNotes
+        Where it stands what an exception said.
+
+    Attributes
+    ----------
+    dropped_count : int
+        Messages dropped so far because their time to live was over.
+    """
+
+    def __init__(self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes) -> None:
+        self._policy = policy
+        self._time_ns = time_ns
+        self._notes = notes
+        self._sweep_due_ns = 0
+        self.dropped_count = 0
+
+    # -- Deliveries --------------------------------------------------------------------------------------------------
+
+    def fail(
+        self, books: GroupBooks, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
+    ) -> list[Delivery]:
+        """Note that deliveries have failed; return those that were the last of their message.
+
+        ``delay`` is how long the others wait, in seconds; None: as the back-off says.
+        """
+        now = self._time_ns()
+        changes, last = [], []
+        for delivery in deliveries:
+            if self._policy.is_last(delivery.delivery_count):
+                last.append(delivery)
+                continue
+            wait = self._policy.wait_seconds(delivery.delivery_count) if delay is None else delay
+            first_failure_s = books.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
+            until_ns = now + round(wait * _SECOND_NS) if wait else 0
+            changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
+        self._bury(books, [(each.offset, each.delivery_count) for each in last], failure, changes)
+        return last
+
+    def release(self, books: GroupBooks, deliveries: Sequence[Delivery]) -> None:
+        """Note that deliveries never took place."""
+        returned = books.progress.returned
+        books.note(
+            [
+                returned_change(each.offset, each.delivery_count - 1, 0, returned.get(each.offset, (0, 0))[1])
+                for each in deliveries
+            ]
+        )
+
+    def reject(self, books: GroupBooks, deliveries: Sequence[Delivery], failure: Failure) -> None:
+        """Make messages dead letters at once."""
+        self._bury(books, [(each.offset, each.delivery_count) for each in deliveries], failure)
+
+    # -- Messages that are not handed out any more -------------------------------------------------------------------
+
+    def end(self, books: GroupBooks, ended: Sequence[tuple[Record, str]]) -> None:
+        """Note what becomes of messages whose time to live is over, or whose last receiver died."""
+        dropped = [record for record, why in ended if why == EXPIRED and not self._policy.keeps_expired]
+        deliveries = books.progress.deliveries
+        for reason in (EXPIRED, EXHAUSTED):
+            dead = [record for record, why in ended if why == reason and (why != EXPIRED or self._policy.keeps_expired)]
+            self._bury(books, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
+        if dropped:
+            books.finish(sorted(dropped))
+            self.dropped_count += len(dropped)
+
+    def _bury(
+        self, books: GroupBooks, messages: Iterable[tuple[int, int]], failure: Failure, more: Sequence[Change] = ()
+    ) -> None:
+        now, progress, changes = self._time_ns(), books.progress, list(more)
+        notes = {"detail": failure.detail, "exception": failure.exception, "traceback": failure.trace}
+        for offset, delivery_count in messages:
+            first_s = progress.returned.get(offset, (0, 0))[1]
+            mark = DeadMark(failure.reason, delivery_count, first_s * _SECOND_NS or now, now)
+            if any(notes.values()):
+                self._notes.write(offset, notes)
+            changes.append(dead_change(offset, mark))
+        if changes:
+            books.note(changes)
+
+    # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def retry(self, books: GroupBooks, offsets: Collection[int], backlog: Backlog) -> int:
+        """Hand dead letters out again, as if they never had been; return how many there were."""
+        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
+        if dead:
+            now = self._time_ns()  # says that they are wanted though their time to live may be over
+            books.note([returned_change(offset, 0, now, 0) for offset in dead])
+            for offset in dead:
+                backlog.revive(offset)
+                self._notes.remove(offset)
+        return len(dead)
+
+    def discard(self, books: GroupBooks, offsets: Collection[int]) -> int:
+        """Finish dead letters; return how many there were."""
+        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
+        books.finish_offsets(dead)
+        for offset in dead:
+            self._notes.remove(offset)
+        return len(dead)
+
+    def sweep(self, books: GroupBooks, progress: GroupProgress) -> None:
+        """Finish dead letters that were kept long enough; looks now and then only."""
+        now = self._time_ns()
+        if not progress.dead or now < self._sweep_due_ns:
+            return
+        kept_ns = round(self._policy.dead_letter_seconds * _SECOND_NS)
+        self._sweep_due_ns = now + min(kept_ns, 60 * _SECOND_NS)
+        old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns + kept_ns <= now]
+        if old:
+            self.discard(books, old)

@@ -1,0 +1,96 @@
+"""How often a message is handed out, how long it waits in between, and what becomes of it then. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a message waits before it is handed out again: twice as long after each failure.
+
+    Attributes
+    ----------
+    base, cap : float, seconds
+        The wait after the first failure, and the longest one.
+    jitter : bool
+        Whether each wait is a random part of that, from half of it to all: so messages that failed together do not
+        come again together.
+    """
+
+    base: float = 1
+    cap: float = 3600
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.cap:
+            raise ConfigError(f"Backoff takes 0 <= base <= cap, in seconds; not base={self.base!r}, cap={self.cap!r}")
+
+    def seconds(self, failure_count: int) -> float:
+        """Return the wait after so many failures, of which there is at least one."""
+        doublings = min(failure_count - 1, 64)  # beyond that any cap is reached, and floats end
+        wait = min(self.cap, self.base * 2.0**doublings)
+        return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311  # nobody has to guess it
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What a consumer group does with messages that fail.
+
+    Attributes
+    ----------
+    max_deliveries : int or None
+        How often a message is handed out; then it becomes a dead letter. None: for ever.
+    backoff : Backoff or sequence of float, seconds
+        The waits between deliveries; the last one of a list goes on. An empty list: none.
+    lease_seconds : float
+        How long a delivery is its receiver's, unless ``receive`` says otherwise.
+    dead_letter_seconds : float
+        How long dead letters are kept.
+    expired : "drop" or "dead"
+        What becomes of a message whose time to live is over: dropped, or a dead letter.
+    """
+
+    max_deliveries: int | None = 5
+    backoff: Backoff | Sequence[float] = Backoff()  # immutable
+    lease_seconds: float = 30
+    dead_letter_seconds: float = 14 * 86400
+    expired: str = "drop"
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Whether a message whose time to live is over becomes a dead letter."""
+        return self.expired == "dead"
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often is not handed out again."""
+        return self.max_deliveries is not None and delivery_count >= self.max_deliveries
+
+    def wait_seconds(self, failure_count: int) -> float:
+        """Return how long a message waits after so many failures."""
+        if isinstance(self.backoff, Backoff):
+            return self.backoff.seconds(failure_count)
+        return self.backoff[min(failure_count, len(self.backoff)) - 1] if self.backoff else 0.0
+
+
+def check_retry_policy(policy: RetryPolicy) -> RetryPolicy:
+    """Return the policy; raises ConfigError where it cannot work."""
+    maximum = policy.max_deliveries
+    if maximum is not None and (type(maximum) is not int or maximum < 1):
+        raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {maximum!r}")
+    if not isinstance(policy.backoff, Backoff):
+        if isinstance(policy.backoff, str) or not isinstance(policy.backoff, Sequence):
+            raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {policy.backoff!r}")
+        if not all(isinstance(wait, int | float) and wait >= 0 for wait in policy.backoff):
+            raise ConfigError(f"backoff takes seconds from 0 on, not {list(policy.backoff)!r}")
+    if policy.expired not in ("drop", "dead"):
+        raise ConfigError(f'expired is "drop" or "dead", not {policy.expired!r}')
+    for name in ("lease_seconds", "dead_letter_seconds"):
+        value = getattr(policy, name)
+        if not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
+    return policy

@@ -1,0 +1,239 @@
+"""What becomes of deliveries: acknowledged, given back, made dead letters, held by a transaction.
+
+A stale delivery changes nothing. Entries are written before memory changes; where a call is cut short behind that, the
+next take reads what is unfinished from the log again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import ShutDown
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.vote import Vote
+from holdfast.queue.backlog import Backlog
+from holdfast.queue.books import GroupBooks
+from holdfast.queue.deadlines import Deadlines
+from holdfast.queue.delivery import Delivery, Holder
+from holdfast.queue.doorbell import Doorbell
+from holdfast.queue.failure import GIVEN_BACK, RAN_OUT, Failure
+from holdfast.queue.leases import Leases
+from holdfast.queue.redelivery import Redelivery
+from holdfast.queue.sources import Source
+
+
+class Settling:
+    """The half of :class:`ReadSide` that its deliveries and its transactions see; it fills in the attributes.
+
+    Attributes
+    ----------
+    deadlines : Deadlines
+        When messages have to be given back that nobody gives back by himself.
+    room : Doorbell
+        Rung when messages are finished.
+    """
+
+    _take_lock: threading.Lock
+    _source: Source
+    _leases: Leases
+    _backlog: Backlog
+    _redelivery: Redelivery
+    _progress: GroupProgress
+    _books: GroupBooks | None
+    _refusal: Callable[[], Exception] | None
+    deadlines: Deadlines
+    room: Doorbell
+
+    # -- Acknowledging -----------------------------------------------------------------------------------------------
+
+    def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None, *, is_decided: bool = False) -> None:
+        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale.
+
+        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a decision in the log, which is
+        durable, says it already, so nothing waits for a sync.
+        """
+        if not deliveries:
+            return
+        if len(deliveries) > 1:
+            deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
+        if holder is None:
+            self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            records = self._leases.check(deliveries, holder)
+            ticket = self._require_books().finish(records)
+            self._leases.end(deliveries)
+            has_moved = self._leave(records)
+        if has_moved:
+            self._source.wake()
+        if not is_decided:
+            self._settle(ticket)
+        elif self.room.waiting:
+            self.room.ring()
+
+    def _settle(self, ticket: int) -> None:
+        """Make finished messages as durable as the policy says, and tell producers that there is room."""
+        self._require_books().commit(ticket)
+        if self.room.waiting:
+            self.room.ring()
+
+    # -- Giving back -------------------------------------------------------------------------------------------------
+
+    def nack(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: float | None = None,
+        failure: Failure = GIVEN_BACK,
+        holder: Holder | None = None,
+    ) -> None:
+        """Note that deliveries have failed; after so many, or so many seconds, as the policy says."""
+        with self._settling(deliveries, holder) as live:
+            self._fail(live, delay, failure)
+
+    def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Make messages dead letters now."""
+        if not isinstance(reason, str):
+            raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        with self._settling(deliveries, None) as live:
+            self._redelivery.reject(self._require_books(), live, Failure("rejected", reason))
+            with self._in_step():
+                self._leases.end(live)
+                self._backlog.leave([each.record for each in live])
+
+    def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
+        """Give messages back as if they never had been handed out."""
+        with self._settling(deliveries, holder) as live:
+            self._redelivery.release(self._require_books(), live)
+            with self._in_step():
+                self._leases.end(live)
+                self._backlog.give_back([each.record for each in live])
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
+        """Lease messages for so long from now; None: each for as long as before."""
+        self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, None)
+            for each in deliveries:
+                self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
+
+    @contextmanager
+    def _settling(self, deliveries: Sequence[Delivery], holder: Holder | None) -> Iterator[list[Delivery]]:
+        """Hold the lock around settling deliveries, all of which are live; then make it durable, and wake takers."""
+        if holder is None:
+            self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            live = list(dict.fromkeys(deliveries))
+            self._leases.check(live, holder)
+            if live:
+                yield live
+            else:
+                yield []
+                return
+            ticket = self._require_books().end
+        self._source.wake()
+        if any(each.offset in self._progress.dead for each in live):
+            self._settle(ticket)
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Do in memory what has been written; where that is cut short, the log is read again."""
+        try:
+            yield
+        except BaseException:
+            self._backlog.must_read_anew = True
+            raise
+
+    def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
+        if not deliveries:
+            return
+        last = self._redelivery.fail(self._require_books(), deliveries, delay, failure)
+        with self._in_step():
+            self._leases.end([each for each in deliveries if not each.is_settled])
+            self._backlog.give_back([each.record for each in deliveries if each not in last])
+            self._backlog.leave([each.record for each in last])
+
+    def _leave(self, records: Sequence[Record]) -> bool:
+        """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
+        try:
+            return self._backlog.leave(records)
+        except Exception:  # said again by the next take, which meets the same
+            self._backlog.must_read_anew = True
+            return True
+
+    def give_back_due(self) -> None:
+        """Give back what transactions and leases hold whose time is over."""
+        self.deadlines.expire_due()
+        if self._leases.is_due:
+            with self._take_lock:
+                if self._books is None or self._refusal is not None:
+                    return
+                due = self._leases.run_out()
+                if due:
+                    with self._in_step():
+                        self._fail(due, 0, RAN_OUT)
+            self._source.wake()
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
+        self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, None)
+            for delivery in deliveries:
+                delivery.holder = holder
+
+    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
+        """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
+        with self._take_lock:
+            self._check_alive()
+            return self._leases.check(deliveries, holder)
+
+    def vote(self, vote: Vote, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Hold deliveries durably, restarts included, until :meth:`resolve`."""
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, holder)
+            ticket = self._require_books().vote(vote)
+            self._leases.end(deliveries)
+        self._require_books().sync(ticket)
+
+    def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
+        """Finish what a vote holds, or let go of it; False where there is no such vote.
+
+        ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
+        """
+        with self._take_lock:
+            self._check_alive()
+            self._start()
+            vote = self._progress.votes.get(nonce)
+            if vote is None:
+                return False
+            ticket = self._require_books().resolve(vote, is_committed=is_committed)
+            self._backlog.must_read_anew |= not is_committed or self._backlog.has_order_keys
+        if is_durable:
+            self._require_books().sync(ticket)
+        self._source.wake()
+        self.room.ring()
+        return True
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Open the books at the first take, and go to where they say; again after a take was cut short."""
+        raise NotImplementedError
+
+    def _require_books(self) -> GroupBooks:
+        assert self._books is not None, "whoever has a delivery has begun"
+        return self._books
+
+    def _check_alive(self) -> None:
+        """Raise where the read side is closed; what was handed out before a shutdown can still be settled."""
+        if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
+            raise self._refusal()

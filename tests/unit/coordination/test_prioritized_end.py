@@ -1,0 +1,362 @@
+"""Up to which offset a consumer has to look ahead for prioritized messages: whoever put them, and however."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import FlushPolicy, PersistentQueue, StorageError
+from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.write_mark import read_write_mark
+from holdfast.queue.put_options import Put
+from holdfast.queue.sources import Source
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+from support.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue
+
+Putting = Callable[[PersistentQueue], int]
+"""Puts messages, some of them with a priority; returns the offset behind the last one."""
+
+FILE = ORDERS / "priorities"
+URGENT = Put(b"urgent", priority=9)
+LARGE = [*[bytes(1000)] * 40, Put(bytes(1000), priority=1)]  # more than a quarter of a data file: adopted
+
+
+def source_of(queue: PersistentQueue) -> Source:
+    """Return a source as the read side of a handle has one."""
+    return queue.sides._source()
+
+
+def prioritized_end(queue: PersistentQueue) -> int:
+    """Return it as a consumer of this handle reads it: behind the end."""
+    source = source_of(queue)
+    try:
+        end = source.end[2]
+        assert source.prioritized_end <= end
+        return source.prioritized_end
+    finally:
+        source.close()
+
+
+def has_file(storage: SimulatedStorage) -> bool:
+    """Tell whether it would be there after a loss of power."""
+    return FILE in storage.crash_dropping_unsynced().tree()
+
+
+# -- Ways to put -------------------------------------------------------------------------------------------------------
+
+
+def by_put(queue: PersistentQueue) -> int:
+    """One message."""
+    return queue.put(b"urgent", priority=1) + 1
+
+
+def by_put_with_headers(queue: PersistentQueue) -> int:
+    """One message that asks for more."""
+    dedup_id = str(queue.stats().next_offset)  # no two are alike
+    return queue.put(b"urgent", headers={"a": "b"}, delay=1, priority=9, ttl=60, dedup_id=dedup_id) + 1
+
+
+def by_batch(queue: PersistentQueue) -> int:
+    """A batch in which one message has a priority."""
+    return queue.put_many([b"plain", URGENT, Put(b"later", delay=5)]).stop
+
+
+def by_transaction(queue: PersistentQueue) -> int:
+    """A transaction that only puts."""
+    with queue.transaction() as tx:
+        tx.put(b"plain", headers={"a": "b"})
+        tx.put(URGENT)
+    return tx.commit().stop
+
+
+def by_transaction_that_acknowledges(queue: PersistentQueue) -> int:
+    """One that ends with a decision."""
+    with queue.transaction() as tx:
+        tx.ack(tx.receive(timeout=0))
+        tx.put_many([b"plain", URGENT])
+    return tx.commit().stop
+
+
+def by_large_transaction(queue: PersistentQueue) -> int:
+    """One that outgrows memory, and whose file is adopted."""
+    with queue.transaction() as tx:
+        tx.put_many(LARGE)
+    return tx.commit().stop
+
+
+def by_prepared(queue: PersistentQueue) -> int:
+    """One that is prepared, and copied."""
+    tx = queue.begin()
+    tx.put_many([b"plain", URGENT])
+    tx.prepare("small")
+    return tx.commit().stop
+
+
+def by_large_prepared(queue: PersistentQueue) -> int:
+    """One that is prepared, and adopted."""
+    tx = queue.begin()
+    tx.put_many(LARGE)
+    tx.prepare("large")
+    return tx.commit().stop
+
+
+WAYS = (
+    by_put,
+    by_put_with_headers,
+    by_batch,
+    by_transaction,
+    by_transaction_that_acknowledges,
+    by_large_transaction,
+    by_prepared,
+    by_large_prepared,
+)
+ONLY_PUTTING = tuple(way for way in WAYS if way is not by_transaction_that_acknowledges)
+
+
+def named(ways: tuple[Putting, ...]) -> pytest.MarkDecorator:
+    """Run a test once for each of these ways."""
+    return pytest.mark.parametrize("way", ways, ids=lambda way: way.__name__)
+
+
+# -- Without priorities ------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_never_had_priorities_says_so_and_pays_one_look_at_opening(storage: SimulatedStorage) -> None:
+    """Whatever else its messages ask for; a file that is adopted is one look more."""
+    looks = []
+    storage.before_verb = lambda verb, path: looks.append(verb) if path.name.startswith("priorities") else None
+    for _ in range(2):
+        with open_queue(storage) as queue:
+            queue.put(b"plain")
+            queue.put(b"later", delay=1, ttl=5, dedup_id="a", headers={"a": "b"})
+            queue.put_many([b"plain", Put(b"in order", order_key="k")])
+            with queue.transaction() as tx:
+                tx.put(Put(b"later", delay=1))
+            assert prioritized_end(queue) == 0
+    assert looks == ["open"] * 2
+    assert not has_file(storage)
+    with open_queue(storage) as queue, queue.transaction() as tx:
+        tx.put_many([bytes(1000)] * 40)
+    assert looks == ["open"] * 4
+    with open_queue(storage) as queue:
+        assert prioritized_end(queue) == 0
+
+
+# -- With priorities ---------------------------------------------------------------------------------------------------
+
+
+@named(WAYS)
+def test_every_way_to_put_leads_to_the_end_of_its_batch(storage: SimulatedStorage, way: Putting) -> None:
+    """Plain messages behind it do not move it."""
+    with open_queue(storage) as queue:
+        queue.put_many([b"one", b"two"])
+        end = way(queue)
+        assert prioritized_end(queue) == end == queue.stats().next_offset
+        assert has_file(storage)
+        queue.put(b"plain", headers={"a": "b"})
+        assert prioritized_end(queue) == end
+        assert way(queue) == prioritized_end(queue) > end
+
+
+@named(WAYS)
+def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, way: Putting) -> None:
+    """A consumer that reads the end first, and this behind it, misses none; nor does one in another process."""
+    looks = []
+
+    def look(verb: str, path: Path) -> None:
+        if verb not in ("write_at", "rename", "sync"):
+            return
+        side = queue.sides.require_write_side()
+        if side.next_offset > 2 or (verb, path.parent) == ("write_at", ORDERS / "data"):
+            looks.append(verb)
+            assert side.prioritized_end >= max(3, side.next_offset)
+        mark = read_write_mark(marks, queue.sides.queue_id)
+        assert mark is not None
+        assert mark.has_priorities or mark.first_offset + mark.visible[1] == 2
+
+    with open_queue(storage) as queue:
+        queue.put_many([b"one", b"two"])
+        marks = storage.open(ORDERS / "write.mark", writable=False)
+        storage.before_verb = look
+        way(queue)
+        storage.before_verb = None
+    assert "write_at" in looks
+
+
+@named(ONLY_PUTTING)
+@pytest.mark.parametrize("policy", [FlushPolicy.every_commit(), FlushPolicy.never()], ids=str)
+def test_a_consumer_in_another_process_finds_it_in_the_mark(
+    storage: SimulatedStorage, way: Putting, policy: FlushPolicy
+) -> None:
+    """It looks ahead up to the end of the log from then on."""
+    with open_queue(storage, mode="produce", flush=policy) as producer, open_queue(storage, mode="consume") as consumer:
+        source = source_of(consumer)
+        producer.put_many([b"one", b"two"])
+        producer.flush()
+        assert (source.end[2], source.prioritized_end) == (2, 0)
+        end = way(producer)
+        producer.flush()
+        assert source.end[2] == source.prioritized_end == end
+        producer.put(b"plain")
+        producer.flush()
+        assert source.end[2] == source.prioritized_end == end + 1
+        source.close()
+
+
+@named(WAYS)
+@pytest.mark.parametrize("mode", ["both", "consume", "look"])
+@pytest.mark.parametrize("leave", [None, kill, cut_power], ids=["closed", "killed", "power cut"])
+def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
+    storage: SimulatedStorage,
+    way: Putting,
+    mode: str,
+    leave: Callable[[SimulatedStorage, PersistentQueue], SimulatedStorage] | None,
+) -> None:
+    """A consumer that finds no writer recovers the log, and says it in the mark."""
+    queue = open_queue(storage)
+    queue.put_many([b"one", b"two"])
+    way(queue)
+    end = queue.put(b"plain") + 1
+    if leave is None:
+        queue.close()
+    else:
+        storage = leave(storage, queue)
+    with open_queue(storage, mode=mode) as reopened:
+        assert prioritized_end(reopened) == reopened.stats().next_offset
+        if mode != "look" or leave is not cut_power:  # write.mark is not synced, and whoever looks writes none
+            assert prioritized_end(reopened) == end
+    with open_queue(storage) as reopened:
+        reopened.put(b"plain")
+        assert prioritized_end(reopened) == end
+        assert by_put(reopened) == prioritized_end(reopened) == end + 2
+
+
+@pytest.mark.parametrize("puts", [[b"plain", URGENT], LARGE], ids=["small", "large"])
+def test_what_was_prepared_before_a_restart_counts_once_it_is_committed(
+    storage: SimulatedStorage, puts: list[bytes | Put]
+) -> None:
+    """It is in the log then, and not before."""
+    queue = open_queue(storage)
+    tx = queue.begin()
+    tx.put_many(puts)
+    tx.prepare("late")
+    assert prioritized_end(queue) == 0
+    assert has_file(storage)
+    storage = cut_power(storage, queue)
+    with open_queue(storage) as queue:
+        assert prioritized_end(queue) == 0
+        queue.put_many([b"one", b"two"])
+        assert prioritized_end(queue) == 0
+        assert queue.commit_prepared("late").stop == prioritized_end(queue) == 2 + len(puts)
+
+
+def test_what_cannot_be_noted_is_not_put(storage: SimulatedStorage) -> None:
+    """The queue goes on, and so does the next one that has a priority."""
+    with open_queue(storage) as queue:
+        for put in (by_put, by_batch, by_prepared):
+            storage.faults = FaultPlan(1, verbs=frozenset({"sync_directory"}))
+            if put is by_prepared:  # whose staging directory is synced first
+                storage.make_directory(ORDERS / "prepared")
+                storage.faults = FaultPlan(2, verbs=frozenset({"sync_directory"}))
+            with pytest.raises(StorageError):
+                put(queue)
+            assert storage.faults.fired_count == 1
+            assert (queue.stats().next_offset, prioritized_end(queue)) == (0, 0)
+        storage.faults = None
+        assert queue.prepared() == []
+        assert queue.put(b"plain") == 0
+        assert by_put(queue) == prioritized_end(queue) == 2
+        assert has_file(storage)
+
+
+def test_a_put_that_fails_may_leave_it_too_high_and_never_too_low(storage: SimulatedStorage) -> None:
+    """It says where prioritized messages may stand, not that there are any."""
+    with open_queue(storage) as queue:
+        by_put(queue)
+        storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
+        with pytest.raises(StorageError):
+            queue.put_many([b"plain", URGENT])
+        assert queue.sides.write_side is not None
+        assert queue.sides.write_side.prioritized_end == 3
+        assert by_put(queue) == 2
+        assert queue.sides.write_side.prioritized_end == 3
+
+
+# -- From other processes ----------------------------------------------------------------------------------------------
+
+
+@named(ONLY_PUTTING)
+def test_submitted_messages_count_like_the_owners(tmp_path: Path, way: Putting) -> None:
+    """Small ones, which the owner copies; large ones, which it adopts and does not read."""
+    path = tmp_path / "orders"
+    with (
+        PersistentQueue(path, data_file_bytes=FILE_BYTES) as owner,
+        PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as submitter,
+    ):
+        submitter.put_many([b"one", b"two"])
+        assert prioritized_end(owner) == 0
+        assert not (path / "priorities").exists()
+        end = way(submitter)
+        assert (path / "priorities").exists()
+        assert prioritized_end(owner) == prioritized_end(submitter) == end
+        submitter.put(b"plain")
+        assert prioritized_end(owner) == end
+    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as reopened:
+        assert prioritized_end(reopened) == end + 1
+
+
+@named(ONLY_PUTTING)
+def test_what_is_submitted_while_nobody_owns_the_queue_is_found_by_the_next_owner(tmp_path: Path, way: Putting) -> None:
+    """The submitter owns it for a moment."""
+    path = tmp_path / "orders"
+    PersistentQueue(path).close()
+    with PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as submitter:
+        submitter.put(b"one")
+        end = way(submitter)
+    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as reopened:
+        assert prioritized_end(reopened) == end
+
+
+# -- Where the mark cannot be read -------------------------------------------------------------------------------------
+
+
+def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: SimulatedStorage) -> None:
+    """Up to the last end that was known."""
+    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
+        producer.put_many([b"one", b"two"])
+        source = source_of(consumer)
+        assert (source.end[2], source.prioritized_end) == (2, 0)
+        mark = storage.open(ORDERS / "write.mark")
+        good = mark.read_at(200, 0)
+        mark.write_at((b"\0" * len(good),), 0)
+        assert (source.end[2], source.prioritized_end) == (2, 0)
+        producer.sides.priorities.note()
+        assert (source.end[2], source.prioritized_end) == (2, 2)
+        mark.write_at((good,), 0)  # an older one, without the flag
+        assert (source.end[2], source.prioritized_end) == (2, 2)
+        source.close()
+
+
+def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: SimulatedStorage) -> None:
+    """Not even where the file is there: its process died before it put."""
+    queue = open_queue(storage)
+    queue.sides.priorities.note()
+    storage = kill(storage, queue)
+    for mode in ("look", "consume", "both"):
+        with open_queue(storage, mode=mode) as reopened:
+            assert prioritized_end(reopened) == 0
+    storage.remove(ORDERS / "write.mark")
+    with open_queue(storage, mode="look") as looker:
+        assert prioritized_end(looker) == 0
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    """Opening says what is wrong, and nothing is made where the link points."""
+    PersistentQueue(tmp_path / "orders").close()
+    (tmp_path / "orders" / "priorities").symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError):
+        PersistentQueue(tmp_path / "orders", storage=OsStorage())
+    assert not (tmp_path / "target").exists()
