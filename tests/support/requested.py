@@ -41,12 +41,12 @@ class Asker:
         storage.make_directory(DIRECTORY.requests)
         self.mailbox = Mailbox(storage, DIRECTORY.requests)
 
-    def ask(self, number: int, *payloads: bytes) -> Asked:
-        """Write a request and give it its name."""
+    def ask(self, number: int, *payloads: bytes, headers: bytes = b"") -> Asked:
+        """Write a request and give it its name; ``headers`` are those of its first message."""
         name = RequestName(self.mailbox.name, number, BATCH)
         staged = name.as_kind(STAGING).path(DIRECTORY)
         writer = BatchFileWriter(self._storage, staged, self._queue_id)
-        writer.add_many(payloads, {}, 1)
+        writer.add_many(payloads, {0: headers} if headers else {}, 1)
         nonce = number.to_bytes(16, "little")
         writer.finish(Decision(str(name), nonce, len(payloads), 1, waiting_file=name.waiting_file))
         writer.sync()  # a real one does not: this is the worst case, a request that a loss of power leaves whole

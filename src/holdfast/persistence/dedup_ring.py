@@ -10,7 +10,7 @@ What is *not* promised: whatever stands here of the last data file counts only w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -107,7 +107,7 @@ class DedupRing:
             self.renew()
             self._set_size(slot_count)
 
-    def reserve(self, everything: Iterable[Remembered]) -> None:
+    def reserve(self, everything: Callable[[], list[Remembered]]) -> None:
         """Make the file, with all its room, where there is none: from here on an unclean end makes us look for ids.
 
         One that nothing was ever kept in is made anew: who made it may have been killed before its name was durable.
@@ -127,8 +127,8 @@ class DedupRing:
             number = DEDUP_SLOT.unpack(self._notes[-1])[2] + 1 if self._notes else self._next
             self._notes.append(self._encode(number, remembered))
 
-    def keep(self, everything: Iterable[Remembered]) -> None:
-        """Put on the disk what is remembered: what was noted, or ``everything``, the oldest first, where that is due.
+    def keep(self, everything: Callable[[], list[Remembered]]) -> None:
+        """Put on the disk what is remembered: what was noted, or where that is due ``everything``, the oldest first.
 
         Raises
         ------
@@ -160,9 +160,9 @@ class DedupRing:
         self._next = first + len(notes)
         self._is_whole = True
 
-    def _write_anew(self, everything: Iterable[Remembered]) -> None:
+    def _write_anew(self, everything: Callable[[], list[Remembered]]) -> None:
         """Write all of it beside, with room for all slots, and then name it. What failed is tried with a new file."""
-        slots = list(everything)[-self.slot_count :]
+        slots = everything()[-self.slot_count :]
         new = self._path.with_name(self._path.name + ".new")
         file = self.storage.open(new, create=True)
         try:

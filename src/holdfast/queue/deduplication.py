@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.clock import Clock
@@ -94,7 +94,7 @@ class Deduplication:
         if not dedup_id:
             return append()
         self._settle()
-        self._ring.reserve(self._kept())
+        self._ring.reserve(self._kept)
         self._begun = Remembered(digest_of(dedup_id), self._next_offset(), self._now_ns())
         try:
             return append()
@@ -106,7 +106,7 @@ class Deduplication:
         begun = self._begun
         if begun is not None and begun.offset < self._next_offset():  # else it will be the first of the next file
             self._settle()
-        self._ring.keep(self._kept())
+        self._ring.keep(self._kept)
 
     def _settle(self) -> None:
         """Remember what has been appended, also where that was interrupted behind its last step."""
@@ -162,8 +162,8 @@ class Deduplication:
         """Return it with the time that the next opening can compare."""
         return remembered._replace(timestamp_ns=max(0, remembered.timestamp_ns - self._ahead_ns))
 
-    def _kept(self) -> Iterator[Remembered]:
-        return (self._by_wall_clock(each) for each in self._order if self._ids.get(each.digest) is each)
+    def _kept(self) -> list[Remembered]:
+        return [self._by_wall_clock(each) for each in self._order if self._ids.get(each.digest) is each]
 
 
 def open_deduplication(

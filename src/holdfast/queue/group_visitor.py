@@ -13,8 +13,12 @@ from dataclasses import replace
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.queue.group_desk import GroupDesk
+from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.queue.sides import Sides
 from holdfast.queue.visitor import may_visit
+
+KEEP = RetryPolicy(max_deliveries=None, dead_letter_seconds=100 * 365 * 86400)
+"""A visitor does what it was asked for; how long dead letters are kept, say, is the owner's business."""
 
 logger = logging.getLogger("holdfast")
 
@@ -47,6 +51,7 @@ class GroupVisitor:
             flush=FlushPolicy.every_commit(),
             lock_timeout=0,
             is_visitor=True,
+            retry=KEEP,
         )
         self._turn = threading.Lock()
         self._sides: Sides | None = None

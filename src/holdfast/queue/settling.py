@@ -89,7 +89,9 @@ class Settling:
         failure: Failure = GIVEN_BACK,
         holder: Holder | None = None,
     ) -> None:
-        """Note that deliveries have failed; after so many, or so many seconds, as the policy says."""
+        """Note that deliveries have failed; they wait for ``delay`` seconds, or as the policy says, or it was the last."""
+        if not deliveries:
+            return
         with self._settling(deliveries, holder) as live:
             self._fail(live, delay, failure)
 
@@ -97,6 +99,8 @@ class Settling:
         """Make messages dead letters now."""
         if not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        if not deliveries:
+            return
         with self._settling(deliveries, None) as live:
             self._redelivery.reject(self._require_books(), live, Failure("rejected", reason))
             with self._in_step():
@@ -105,6 +109,8 @@ class Settling:
 
     def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Give messages back as if they never had been handed out."""
+        if not deliveries:
+            return
         with self._settling(deliveries, holder) as live:
             self._redelivery.release(self._require_books(), live)
             with self._in_step():
@@ -129,11 +135,7 @@ class Settling:
             self._check_alive()
             live = list(dict.fromkeys(deliveries))
             self._leases.check(live, holder)
-            if live:
-                yield live
-            else:
-                yield []
-                return
+            yield live
             ticket = self._require_books().end
         self._source.wake()
         if any(each.offset in self._progress.dead for each in live):
@@ -149,8 +151,6 @@ class Settling:
             raise
 
     def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
-        if not deliveries:
-            return
         last = self._redelivery.fail(self._require_books(), deliveries, delay, failure)
         with self._in_step():
             self._leases.end([each for each in deliveries if not each.is_settled])

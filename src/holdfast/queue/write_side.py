@@ -123,9 +123,8 @@ class WriteSide:
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
         """As :meth:`put`; of a message whose id is remembered return the offset, once that is as durable."""
-        ids, size = self.deduplication, FRAME_HEADER_BYTES + len(headers) + len(payload)
-        append = lambda: ids.append(dedup_id, lambda: self._writer.append(payload, headers))  # noqa: E731
-        return self._put_bounded(1, size, timeout, append, lambda: ids.find(dedup_id))
+        size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+        return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers), dedup_id)
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
@@ -262,15 +261,10 @@ class WriteSide:
         self._writer.open_decisions.end()
 
     def _put_bounded(
-        self,
-        count: int,
-        size: int,
-        timeout: float | None,
-        append: Callable[[], int],
-        find: Callable[[], int | None] = lambda: None,
+        self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
     ) -> int:
-        """Append once there is room; what was found needs none, and is not put again."""
-        bounds = self.bounds
+        """Append once there is room; what was put before needs none."""
+        ids, bounds = self.deduplication, self.bounds
         if bounds is not None:
             bounds.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -278,9 +272,9 @@ class WriteSide:
             with self._append_lock:
                 if self._refusal is not None:
                     raise self._refusal()
-                known = find()
+                known = ids.find(dedup_id)
                 if known is None and (bounds is None or bounds.has_room(count, size)):
-                    offset = append()
+                    offset = ids.append(dedup_id, append)
                     break
             if known is not None:
                 self.confirm(known + count)

@@ -34,6 +34,7 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
             next_offset=0,
             recovered=0,
             lost=0,
+            dedup_forgotten=0,
         )
 
 

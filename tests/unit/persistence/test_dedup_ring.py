@@ -40,10 +40,10 @@ def remembered(number: int) -> Remembered:
 
 def fill(ring: DedupRing, numbers: range) -> None:
     """Note so many, and keep them."""
-    ring.reserve(())
+    ring.reserve(list)
     for number in numbers:
         ring.note(remembered(number))
-    ring.keep(())
+    ring.keep(list)
 
 
 def read(storage: SimulatedStorage, slot_count: int = SLOTS) -> list[Remembered]:
@@ -61,11 +61,11 @@ def test_what_was_kept_is_read_in_order() -> None:
     storage = storage_with_queue()
     ring = ring_in(storage)
     assert (ring.read(), ring.exists) == ([], False)
-    ring.reserve(())
+    ring.reserve(list)
     for number in range(5):
         ring.note(remembered(number))
     assert read(storage) == []
-    ring.keep(())
+    ring.keep(list)
     assert read(storage.crash_dropping_unsynced()) == expected(range(5))
 
 
@@ -75,7 +75,7 @@ def test_looking_makes_nothing_and_neither_does_keeping_nothing() -> None:
     before = storage.mutation_count
     ring = ring_in(storage)
     ring.read()
-    ring.keep([remembered(0)])
+    ring.keep(lambda: [remembered(0)])
     assert storage.mutation_count == before
 
 
@@ -114,7 +114,7 @@ def test_everything_is_written_anew_where_that_is_asked_for() -> None:
     ring.read()
     ring.renew()
     ring.note(remembered(50))
-    ring.keep(expected(range(8, 10)))
+    ring.keep(lambda: expected(range(8, 10)))
     assert read(storage.crash_dropping_unsynced()) == expected(range(8, 10))
     fill(ring, range(10, 12))
     assert read(storage) == expected(range(8, 12))
@@ -128,10 +128,10 @@ def test_another_size_is_taken_with_the_next_note(slot_count: int) -> None:
     ring = ring_in(storage, slot_count)
     everything = ring.read()
     assert (everything, ring.slot_count) == (expected(range(30, 70)), SLOTS)
-    ring.keep(everything)
+    ring.keep(lambda: everything)
     ring.resize(slot_count)
     everything.append(remembered(70))
-    ring.keep(everything)
+    ring.keep(lambda: everything)
     content = storage.tree()[PATH]
     assert content is not None
     assert len(content) == slot_count * DEDUP_SLOT.size
@@ -141,7 +141,7 @@ def test_another_size_is_taken_with_the_next_note(slot_count: int) -> None:
     assert read(storage) == (kept + expected(range(71, 73)))[-slot_count:]
 
 
-@pytest.mark.parametrize("at", [each for each in range(DEDUP_SLOT.size)])
+@pytest.mark.parametrize("at", range(DEDUP_SLOT.size))
 def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
     """The others are not."""
     storage = storage_with_queue()
@@ -173,7 +173,7 @@ def test_a_file_that_was_cut_is_made_whole_again(size: int) -> None:
     found = ring.read()
     assert found == expected(range(size // DEDUP_SLOT.size))
     ring.resize(SLOTS)
-    ring.keep([*found, remembered(7)])
+    ring.keep(lambda: [*found, remembered(7)])
     assert read(storage) == [*found, remembered(7)]
 
 
@@ -184,7 +184,7 @@ def test_room_that_cannot_be_made_is_asked_for_again(fail_at: int) -> None:
     ring = ring_in(storage)
     storage.faults = FaultPlan(fail_at, error=28)
     try:
-        ring.reserve(())
+        ring.reserve(list)
     except DiskFullError:
         assert storage.faults.fired_count == 1
         assert not ring.exists
@@ -204,10 +204,10 @@ def test_a_failure_to_keep_leaves_everything_to_the_next_attempt(verb: str) -> N
     ring.note(remembered(3))
     storage.faults = FaultPlan(1, verbs=frozenset({verb}))
     with pytest.raises(StorageError, match="keeping deduplication ids"):
-        ring.keep(expected(range(4)))
+        ring.keep(lambda: expected(range(4)))
     storage.faults = None
     ring.note(remembered(4))
-    ring.keep(expected(range(5)))
+    ring.keep(lambda: expected(range(5)))
     assert read(storage.crash_dropping_unsynced()) == expected(range(5))
     fill(ring, range(5, 6))
     assert read(storage.crash_dropping_unsynced()) == expected(range(6))
@@ -222,7 +222,7 @@ def test_what_was_kept_survives_every_crash_of_what_follows() -> None:
     for start in range(0, 100, 10):
         if start == 50:
             ring.renew()
-            ring.keep(expected(range(10, 50)))
+            ring.keep(lambda: expected(range(10, 50)))
         fill(ring, range(start, start + 10))
         moments.append((len(storage.log), start + 10))
     moments.reverse()

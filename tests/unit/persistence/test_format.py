@@ -30,6 +30,7 @@ from holdfast.persistence import format as layout
         ("VOTE_START", 24),
         ("VOTE_WORDS", 24),
         ("DECIDED_SLOT", 160),
+        ("DEDUP_SLOT", 48),
         ("WRITE_MARK", 88),
     ],
 )

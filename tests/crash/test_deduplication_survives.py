@@ -1,0 +1,275 @@
+"""An acknowledged put is remembered by its id through every crash: simulated at every storage call, and by SIGKILL."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import FlushPolicy, PersistentQueue
+from holdfast.persistence.format import ANSWER_DONE
+from holdfast.persistence.message_options import MessageOptions
+from support.clocks import FakeClock
+from support.kill_work import Journal
+from support.processes import Child
+from support.requested import Asked, Asker, answer_in, payloads_in, queue_in, serve_all
+from support.simulated_storage import SimulatedStorage
+
+ROOT = Path("/q")
+FILE_BYTES = 16 * 2**10
+LARGE = 5000  # three of them fill more than a data file
+IDS_MAX = 12
+POLICIES = {"every_commit": FlushPolicy.every_commit(), "never": FlushPolicy.never()}
+
+
+class Run:
+    """A queue on a simulated disk, and after which of its operations which put had been acknowledged."""
+
+    def __init__(self, storage: SimulatedStorage, policy: FlushPolicy) -> None:
+        self.storage = storage
+        self.policy = policy
+        self.queue = opened(storage, policy)
+        self.begun: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
+        self.offsets: dict[str, int] = {}
+
+    def put(self, dedup_id: str, size: int = 10) -> None:
+        """Put a message whose content says its id."""
+        self.begun.setdefault(dedup_id, len(self.storage.log))
+        offset = self.queue.put(dedup_id.encode().ljust(size, b"."), dedup_id=dedup_id)
+        assert self.offsets.setdefault(dedup_id, offset) == offset, "a duplicate has another offset"
+        self.acknowledged.setdefault(dedup_id, len(self.storage.log))
+
+    def plain(self, size: int = LARGE) -> None:
+        """Put a message that has no id."""
+        self.queue.put(b"plain".ljust(size, b"."))
+
+    def take_all(self) -> None:
+        """Consume everything, one by one; files that are finished are retired."""
+        while not self.queue.empty():
+            self.queue.get()
+
+    def reopen(self) -> None:
+        """Close in order, and open."""
+        self.queue.close()
+        self.queue = opened(self.storage, self.policy)
+
+
+def opened(storage: SimulatedStorage, policy: FlushPolicy) -> PersistentQueue:
+    """Open the queue; time stands still, so no id expires."""
+    return PersistentQueue(
+        ROOT, flush=policy, data_file_bytes=FILE_BYTES, dedup_max=IDS_MAX, storage=storage, clock=FakeClock()
+    )
+
+
+def rolls_and_retires(run: Run) -> None:
+    """Ids in files that are sealed, consumed, retired and reused."""
+    run.put("a")
+    run.put("a")
+    run.plain()
+    run.put("b", LARGE)
+    run.put("c", LARGE)
+    run.put("a")
+    run.put("b")
+    run.take_all()
+    run.put("d", LARGE)
+    run.put("e", LARGE)
+    run.put("a")
+
+
+def closes_in_order(run: Run) -> None:
+    """What is read at opening comes from the ring, and from the log."""
+    run.put("a")
+    run.reopen()
+    run.put("b")
+    run.put("a")
+    run.reopen()
+    run.plain()
+    run.put("c", LARGE)
+    run.take_all()
+    run.put("d", LARGE)
+    run.reopen()
+    run.put("a")
+    run.put("e")
+
+
+def goes_round(run: Run) -> None:
+    """More ids than are remembered: the ring is written over. Only the latest count."""
+    for number in range(IDS_MAX + 5):
+        run.put(f"n{number}", 1800)
+        if number == IDS_MAX:
+            run.reopen()
+    run.take_all()
+
+
+WORKLOADS: list[Callable[[Run], None]] = [rolls_and_retires, closes_in_order, goes_round]
+
+
+def judge(run: Run, crashed: SimulatedStorage, operation_count: int, *, may_lose_all: bool) -> None:
+    """Put every id again, in several lives: what was acknowledged is found, the rest is found or put, once."""
+    choice = random.Random(operation_count)
+    queue = opened(crashed, run.policy)
+    end = queue.stats().next_offset
+    known = [each for each, at in run.begun.items() if at < operation_count][-(IDS_MAX - 1) :]
+    offsets: dict[str, int] = {}
+    for dedup_id in known:
+        before = queue.stats().next_offset
+        offset = queue.put(dedup_id.encode(), dedup_id=dedup_id)
+        first = run.offsets[dedup_id]
+        is_acknowledged = run.acknowledged.get(dedup_id, operation_count + 1) <= operation_count
+        assert offset in ({first} if first < end else set()) | {before}, f"{dedup_id} does not stand at {offset}"
+        assert offset == first or may_lose_all or not is_acknowledged, f"{dedup_id} was acknowledged, and is lost"
+        offsets[dedup_id] = offset
+        if choice.random() < 0.3:
+            queue.put(bytes(choice.choice([10, LARGE])))
+    for life in range(2):
+        killed = crashed.crash_keeping_all() if choice.random() < 0.5 else None
+        queue.close()
+        crashed = killed or crashed
+        queue = opened(crashed, run.policy)
+        end = queue.stats().next_offset
+        assert {each: queue.put(b"", dedup_id=each) for each in known} == offsets, f"life {life}"
+        assert queue.stats().next_offset == end
+        queue.put(bytes(LARGE))
+    queue.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_an_acknowledged_id_is_remembered_whatever_a_crash_leaves(workload: Callable[[Run], None], policy: str) -> None:
+    """After a kill under every policy, after a power loss under every_commit; no id ever names another message."""
+    storage = SimulatedStorage()
+    run = Run(storage, POLICIES[policy])
+    workload(run)
+    run.queue.close()
+    choice = random.Random(20240611)
+    loses = not POLICIES[policy].syncs_every_commit
+    for operation_count, moment in enumerate(storage.replay()):
+        judge(run, moment.crash_keeping_all(), operation_count, may_lose_all=False)
+        for crashed in (moment.crash_dropping_unsynced(), moment.random_crash(choice)):
+            judge(run, crashed, operation_count, may_lose_all=loses)
+
+
+# -- Requests ----------------------------------------------------------------------------------------------------------
+
+
+def asked_on(storage: SimulatedStorage, policy: FlushPolicy) -> tuple[str, list[Asked], list[range]]:
+    """Make a queue with one id, and leave requests: a duplicate, a new id, that again, a large one twice."""
+    with queue_in(storage, policy) as queue:
+        queue.put(b"first", dedup_id="first")
+        asker = Asker(storage, queue.sides.queue_id)
+    first, new, large = (MessageOptions(dedup_id=each).encode() for each in ("first", "new", "large"))
+    asked = [
+        asker.ask(64, b"first", headers=first),
+        asker.ask(65, b"new", headers=new),
+        asker.ask(66, b"new", headers=new),
+        asker.ask(67, b"large " * 2000, headers=large),
+        asker.ask(68, b"large " * 2000, headers=large),
+        asker.ask(69, b"first", headers=first),
+    ]
+    for directory in (ROOT, ROOT / "requests"):
+        storage.sync_directory(directory)
+    return asker.mailbox.name, asked, [range(0, 1), range(1, 2), range(1, 2), range(2, 3), range(2, 3), range(0, 1)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_owner_killed_at_any_call_answers_submitted_duplicates_with_the_first_offset(policy: str) -> None:
+    """The next owner goes on; every id is in the log once, and nothing waits any more."""
+    storage = SimulatedStorage()
+    mailbox, asked, expected = asked_on(storage, POLICIES[policy])
+    begun = len(storage.log)
+    serve_all(storage, POLICIES[policy])
+    for operation_count, is_kept, crashed in storage.prefix_crashes():
+        if operation_count < begun or not is_kept:
+            continue
+        answer_in(crashed, mailbox, 64)  # holds the lock: it is alive
+        serve_all(crashed, POLICIES[policy])
+        assert payloads_in(crashed) == [b"first", b"new", b"large " * 2000]
+        answers = [answer_in(crashed, mailbox, each.number) for each in asked]
+        assert [answer.offsets for answer in answers if answer and answer.verdict == ANSWER_DONE] == expected
+        assert [name for name in crashed.list(ROOT / "requests") if not name.endswith(".answers")] == []
+
+
+def test_a_duplicate_that_was_answered_is_not_put_by_a_later_owner() -> None:
+    """Its owner was killed before it removed the request, and its id has expired since."""
+    storage = SimulatedStorage()
+    mailbox, asked, expected = asked_on(storage, POLICIES["every_commit"])
+    begun = len(storage.log)
+    serve_all(storage, POLICIES["every_commit"])
+    done = 0
+    for operation_count, is_kept, crashed in storage.prefix_crashes():
+        answers = [answer_in(crashed, mailbox, each.number) for each in asked] if operation_count > begun else []
+        if not is_kept or not any(answers):
+            continue
+        clock = FakeClock()
+        clock.advance(400)
+        with PersistentQueue(ROOT, storage=crashed, clock=clock, data_file_bytes=FILE_BYTES):
+            serve_until_nothing_waits(crashed, clock)
+        for answer, offsets in zip(answers, expected, strict=True):
+            if answer is not None:
+                again = answer_in(crashed, mailbox, answer.number)
+                assert again is not None
+                assert again.offsets == answer.offsets == offsets
+                done += 1
+        firsts = [payload for payload in payloads_in(crashed) if payload == b"first"]
+        assert len(firsts) == 1 + (None in (answers[0], answers[5])), "who was not answered yet puts one"
+    assert done > 20
+
+
+def serve_until_nothing_waits(storage: SimulatedStorage, clock: FakeClock) -> None:
+    """Let the owner's thread serve."""
+    deadline = time.monotonic() + 20
+    while any(not name.endswith(".answers") for name in storage.list(ROOT / "requests")):
+        assert time.monotonic() < deadline
+        clock.wait_for_waiters()
+        clock.advance(0.2)
+
+
+# -- Real processes are killed -----------------------------------------------------------------------------------------
+
+SECONDS = 2.0
+
+
+def put_until_killed(path: Path, journal: Journal, seed: int, policy: FlushPolicy) -> None:
+    """Put ids, new ones and old ones again, and consume; note each before it is put and once it is."""
+    choice = random.Random(seed)
+    with PersistentQueue(path, flush=policy, data_file_bytes=FILE_BYTES) as queue:
+        known = [line[1] for line in journal.lines() if line[0] == "p"]
+        for number in range(10**6):
+            dedup_id = choice.choice(known) if known and choice.random() < 0.5 else f"{seed}:{number}"
+            known.append(dedup_id)
+            journal.note("p", dedup_id)
+            offset = queue.put(dedup_id.encode().ljust(choice.randrange(20, 900), b"."), dedup_id=dedup_id)
+            journal.note("P", dedup_id, offset)
+            if choice.random() < 0.5 and not queue.empty():
+                payload = queue.get()
+                journal.note("G", payload.rstrip(b".").decode())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_killed_processes_forget_no_id(tmp_path: Path, policy: str) -> None:
+    """One offset for each id, through a dozen kills; and no id is ever given out twice."""
+    path = tmp_path / "orders"
+    journal = Journal(tmp_path / "journal")
+    choice, deadline, kills = random.Random(5), time.monotonic() + SECONDS, 0
+    while time.monotonic() < deadline or kills < 4:
+        seed = kills
+        worker = Child(lambda seed=seed: put_until_killed(path, journal, seed, POLICIES[policy]))
+        time.sleep(choice.uniform(0.05, 0.3))
+        assert worker.is_alive()
+        worker.kill()
+        worker.wait()
+        kills += 1
+    offsets: dict[str, int] = {}
+    taken = [line[1] for line in journal.lines() if line[0] == "G"]
+    for line in journal.lines():
+        if line[0] == "P":
+            assert offsets.setdefault(line[1], int(line[2])) == int(line[2]), f"{line[1]} has two offsets"
+    assert len(set(offsets.values())) == len(offsets) > 50
+    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+        assert {each: queue.put(b"", dedup_id=each) for each in offsets} == offsets
+        left = [message.payload.rstrip(b".").decode() for message in queue.peek(10**6)]
+    assert len(set(taken)) == len(taken), "an id was given out twice"
+    assert len(set(left)) == len(left), "an id stands in the log twice"
+    journal.close()
