@@ -57,7 +57,7 @@ def left(queue: PersistentQueue) -> list[bytes]:
     """Return all payloads that are not finished, those in flight included."""
     side = queue._read_side
     assert side is not None
-    in_flight = [item for item in side._in_flight.values() if not side.progress.is_finished(item.offset)]
+    in_flight = [item for item in side._leases.by_offset.values() if not side.progress.is_finished(item.offset)]
     shown = {entry.offset: entry.payload for entry in queue.peek(100)}
     return [payload for _, payload in sorted(shown.items() | {(item.offset, item.payload) for item in in_flight})]
 

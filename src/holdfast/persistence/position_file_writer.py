@@ -29,6 +29,7 @@ from holdfast.persistence.storage import DISK_FULL_ERRNOS, File, Storage, storag
 logger = logging.getLogger("holdfast")
 
 _NEXT = "next.position"
+_SINGLE = run_flags(0, 1)
 
 
 class PositionFileWriter:
@@ -126,17 +127,11 @@ class PositionFileWriter:
         self.end = end + len(changes)
 
     def _encode(self, changes: Sequence[Change], slot: int) -> list[bytes]:
-        timestamp = self._time_ns()
+        timestamp, mark, generation, count = self._time_ns(), self._synced_slot, self._generation, len(changes)
+        if count == 1:  # nearly always, and then there is no loop to be paid for
+            return [encode_entry(self._salt, changes[0], slot, _SINGLE, timestamp, mark, generation)]
         return [
-            encode_entry(
-                self._salt,
-                change,
-                number=slot + number,
-                flags=run_flags(number, len(changes)),
-                timestamp_ns=timestamp,
-                synced_mark=self._synced_slot,
-                generation=self._generation,
-            )
+            encode_entry(self._salt, change, slot + number, run_flags(number, count), timestamp, mark, generation)
             for number, change in enumerate(changes)
         ]
 
@@ -207,9 +202,9 @@ class PositionFileWriter:
             encode_entry(
                 header.salt,
                 change,
-                number=number,
-                flags=run_flags(number, len(changes), is_checkpoint=True),
-                timestamp_ns=timestamp,
+                number,
+                run_flags(number, len(changes), is_checkpoint=True),
+                timestamp,
                 synced_mark=0,
                 generation=generation,
             )

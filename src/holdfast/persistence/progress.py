@@ -109,6 +109,12 @@ class GroupProgress:
         at = bisect_right(self._starts, offset) - 1
         return at >= 0 and offset < self._ends[at]
 
+    def is_over(self, offset: int, expires_ns: int, now_ns: int) -> bool:
+        """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
+        if not 0 < expires_ns <= now_ns:
+            return False
+        return self.deliveries.get(offset, 0) > 0 or self.returned.get(offset, (0, 0))[0] < expires_ns
+
     def unfinished_in(self, first: int, end: int) -> int:
         """Return how many messages of ``first`` to ``end`` are not finished."""
         first = max(first, self.floor)
@@ -218,6 +224,11 @@ class GroupProgress:
     def is_held(self, offset: int) -> bool:
         """Whether a vote holds a message that is not finished."""
         return offset in self._held
+
+    @property
+    def held_offsets(self) -> list[int]:
+        """Messages held and not finished."""
+        return list(self._held)
 
     @property
     def held_count(self) -> int:

@@ -236,7 +236,7 @@ def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:
     """Write all of ``buffers`` at ``position``, going on after short writes; raises the ``OSError`` that stops it."""
     if len(buffers) > BUFFERS_MAX:
         buffers = (b"".join(buffers),)
-    size = sum(map(len, buffers))
+    size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
     done = file.write_at(buffers, position)
     if done == size:
         return

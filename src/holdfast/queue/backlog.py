@@ -1,6 +1,6 @@
 """What a consumer group takes next. docs/work-queue.md, "What comes next".
 
-Messages come in the order of the log. Aside of it wait, as references: those of a priority, which were looked for ahead;
+Messages come in the order of the log. Aside of it wait, as references: those of a priority, looked for ahead;
 those that were handed out before; those whose time has not come; and those whose order key another one has.
 
 The caller holds the take lock around everything here.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 from holdfast.persistence.data_file_reader import Record
@@ -22,7 +21,8 @@ from holdfast.queue.books import GroupBooks
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.log_cursor import LogCursor, MakeReader
 from holdfast.queue.order_keys import OrderKeys
-from holdfast.queue.references import RankedReferences, reference_to, unpack
+from holdfast.queue.peeking import Peeking
+from holdfast.queue.references import RANK_SHIFT, RankedReferences, reference_to, unpack
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.queue.sources import Source
 
@@ -36,7 +36,7 @@ EXPIRED = "expired"
 EXHAUSTED = "max_deliveries"
 
 
-class Backlog:
+class Backlog(Peeking):
     """The messages that a group can take, now or later.
 
     Parameters
@@ -114,11 +114,17 @@ class Backlog:
                 self._read_on(max(count_max, PREFETCH_COUNT))
                 if self._ended:
                     self._tell_ended()
+                if self._aside.heap and (records := self._take_aside(count_max, alone=alone)):
+                    return records  # handed out before, so found aside and not in their order
                 if not ready:
-                    return self._take_aside(count_max, alone=alone) if self._aside.heap else []
+                    return []
             if count_max == 1 and not self._has_ends:
                 return [ready.popleft()]
-            records = [ready.popleft() for _ in range(min(count_max, len(ready)))]
+            if count_max < len(ready):
+                records = [ready.popleft() for _ in range(count_max)]
+            else:
+                records = list(ready)
+                ready.clear()
             if self._has_ends:
                 records = self._without_expired(records)
                 self._tell_ended()
@@ -128,13 +134,21 @@ class Backlog:
     def _take_aside(self, count_max: int, *, alone: bool) -> list[Record]:
         """Return messages that wait aside, if any of them may be handed out now."""
         self._look_ahead()
-        self._bring_due()
+        self.bring_due()
+        while True:
+            records = self._pop_aside(count_max, alone=alone)
+            self._tell_ended()
+            if records or not self._aside.heap:  # else those wait there now that waited for what has ended
+                return records
+
+    def _pop_aside(self, count_max: int, *, alone: bool) -> list[Record]:
         aside, known = self._aside, self._progress.deliveries
         records: list[Record] = []
         while aside.heap and len(records) < count_max:
             _, packed = aside.pop()
             record = self._cursor.look_up(unpack(packed))
             if record is None:
+                self._give_up_turn(unpack(packed).offset)
                 continue
             if alone and records and record[0] in known:
                 aside.push(self._rank(record), packed)
@@ -142,10 +156,9 @@ class Backlog:
             records += self._without_expired([record])
             if alone and records and records[0][0] in known:
                 break
-        self._tell_ended()
         return records
 
-    def _bring_due(self) -> None:
+    def bring_due(self) -> None:
         """Make those ready whose time has come."""
         schedule = self._schedule
         if not schedule.heap:
@@ -215,9 +228,7 @@ class Backlog:
         if delivery_count and self._policy.is_last(delivery_count):
             self._ended.append((record, EXHAUSTED))
             return False
-        due_ns = options.not_before_ns
-        if progress.returned:
-            due_ns = max(due_ns, progress.returned.get(offset, (0, 0))[0])
+        due_ns = self._due_ns(offset, options)
         rank = PRIORITY_MAX - options.priority
         if due_ns and due_ns > self._time_ns():
             when = min(due_ns, options.expires_ns or due_ns)
@@ -260,16 +271,27 @@ class Backlog:
         has_moved = False
         for record in records:
             key = decode_options(record[2]).order_key if record[2] else ""
-            packed = self._keys.leave(key, record[0]) if key else None
-            while packed is not None:
+            if key and self._pass_turn(key, record[0]):
                 has_moved = True
-                reference = unpack(packed)
-                following = self._cursor.look_up(reference)
-                if following is not None:
-                    self._admit(following, decode_options(following[2]), in_order=False)
-                    break
-                packed = self._keys.leave(key, reference.offset)
         return has_moved
+
+    def _give_up_turn(self, offset: int) -> None:
+        """Let those go on that waited for a message which cannot be read, whose key is known from its turn only."""
+        key = self._keys.key_of(offset)
+        if key is not None:
+            self._pass_turn(key, offset)
+
+    def _pass_turn(self, key: str, offset: int) -> bool:
+        """End the turn of a message; return whether another one has it now."""
+        packed = self._keys.leave(key, offset)
+        while packed is not None:
+            reference = unpack(packed)
+            following = self._cursor.look_up(reference)
+            if following is not None:
+                self._admit(following, decode_options(following[2]), in_order=False)
+                return True
+            packed = self._keys.leave(key, reference.offset)
+        return False
 
     def revive(self, offset: int) -> None:
         """Have a dead letter taken again, which is none any more."""
@@ -300,7 +322,13 @@ class Backlog:
     @property
     def may_have_more(self) -> bool:
         """Whether looking again may find something."""
-        if self._ready or self._aside.heap or self.must_read_anew or self._source.end[2] > self._cursor.next_offset:
+        if (
+            self._ready
+            or self._aside.heap
+            or self._ended
+            or self.must_read_anew
+            or self._source.end[2] > self._cursor.next_offset
+        ):
             return True
         next_due = self.next_due_ns
         return next_due is not None and next_due <= self._time_ns()
@@ -308,35 +336,14 @@ class Backlog:
     @property
     def next_due_ns(self) -> int | None:
         """When the next message is ready that waits for its time; None where there is none."""
-        return self._schedule.first_rank >> _RANK_BITS if self._schedule.heap else None
+        first = self._schedule.heap[:1]  # in one step: waiting threads ask this without the lock
+        return first[0] >> RANK_SHIFT + _RANK_BITS if first else None
 
     @property
     def waiting_count(self) -> int:
         """Messages that wait for their time or their turn, as far as reading has come."""
+        self.bring_due()
         return len(self._schedule) + self._keys.waiting_count
-
-    def peek(self, count_max: int) -> list[Record]:
-        """Return the messages that would be taken next, and take nothing."""
-        if self.must_read_anew:
-            self.read_anew()
-        self._look_ahead()
-        self._bring_due()
-        found = [self._cursor.look_up(each) for each in self._aside.first(count_max)]
-        records = self._still_good([each for each in found if each is not None])
-        while len(records) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
-            self._ready.extend(self._admitted(more))
-        return records + self._still_good(islice(self._ready, count_max - len(records)))
-
-    def _still_good(self, records: Iterable[Record]) -> list[Record]:
-        now = self._time_ns()
-        return [record for record in records if not record[2] or not self._is_over(record, now)]
-
-    def _is_over(self, record: Record, now: int) -> bool:
-        """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
-        offset, expires_ns, progress = record[0], decode_options(record[2]).expires_ns, self._progress
-        if not 0 < expires_ns <= now:
-            return False
-        return progress.deliveries.get(offset, 0) > 0 or progress.returned.get(offset, (0, 0))[0] < expires_ns
 
     def oldest_timestamps(self) -> list[int]:
         """Return when the oldest messages were put, of all that wait here or in the log."""

@@ -93,7 +93,8 @@ class Browser:
             raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
         progress, leased = self.progress(), self._view.leased
         if wanted is MessageState.LEASED:
-            candidates = self.records(sorted(offset for offset in leased if after is None or offset > after))
+            out = {*leased, *progress.held_offsets}
+            candidates = self.records(sorted(offset for offset in out if after is None or offset > after))
         elif wanted is MessageState.DEAD:
             candidates = self.records(sorted(offset for offset in progress.dead if after is None or offset > after))
         else:
@@ -154,11 +155,12 @@ class Browser:
         options = decode_options(headers)
         now = self._sides.clock.time_ns()
         until = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
+        is_leased = offset in leased or progress.is_held(offset)
+        is_over = progress.is_over(offset, options.expires_ns, now) and offset not in progress.dead and not is_leased
         state = state_of(
-            is_finished=progress.is_finished(offset)
-            or (0 < options.expires_ns <= now and offset not in progress.dead and offset not in leased),
+            is_finished=progress.is_finished(offset) or is_over,
             is_dead=offset in progress.dead,
-            is_leased=offset in leased or progress.is_held(offset),
+            is_leased=is_leased,
             until_ns=until,
             now_ns=now,
         )

@@ -154,7 +154,7 @@ class DeadLetters:
         if (which is None) == (reason is None):
             raise UsageError("say which dead letters: some of queue.dead.list(), or a reason")
         if which is None:
-            dead = self._make_browser().progress().dead
+            dead = dict(self._make_browser().progress().dead)
             offsets = [offset for offset, mark in dead.items() if mark.reason == _check_reason(reason)]
         else:
             several: Iterable[int | DeadLetter] = (which,) if isinstance(which, int | DeadLetter) else which
@@ -163,7 +163,7 @@ class DeadLetters:
 
     def _letters(self, reason: str | None) -> Iterator[DeadLetter]:
         browser = self._make_browser()
-        dead = browser.progress().dead
+        dead = dict(browser.progress().dead)  # that of an owner goes on changing
         notes = DeadLetterNotes(self._sides.storage, self._sides.directory.group(self._sides.options.group))
         for record in browser.records(sorted(each for each in dead if reason in (None, dead[each].reason))):
             offset, timestamp, headers, payload, _, _ = record

@@ -63,11 +63,12 @@ class Delivery:
         Whether its lease has run out.
     holder : Holder or None
         The transaction that settles it, with ``tx.ack``; None: whoever received it.
+    record : Record
+        The stored record, for the read side.
     """
 
     __slots__ = (
         "_deliverer",
-        "_record",
         "delivery_count",
         "expires_at",
         "has_expired",
@@ -77,12 +78,13 @@ class Delivery:
         "lease_seconds",
         "offset",
         "payload",
+        "record",
         "timestamp_ns",
     )
 
     def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None) -> None:
         self._deliverer = deliverer
-        self._record = record
+        self.record = record
         self.holder = holder
         self.is_settled = self.has_expired = self.is_open = False
         self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
@@ -92,12 +94,7 @@ class Delivery:
     @property
     def headers(self) -> Mapping[str, str]:
         """What was put beside the payload."""
-        return decode_headers(self._record[2])
-
-    @property
-    def record(self) -> Record:
-        """The stored record, for the read side."""
-        return self._record
+        return decode_headers(self.record[2])
 
     def ack(self) -> None:
         """Finish the message; when this returns it is never delivered again, as far as the flush policy reaches.
@@ -146,15 +143,17 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.is_open = False
-        if self.is_settled and not self.has_expired:
-            return
-        if self.holder is not None:
-            self.holder.leave(self, is_clean=error is None)
-        elif error is None:
-            self.ack()
-        elif not self.has_expired:
-            self._deliverer.nack((self,), None, failure_of(error))
+        try:
+            if self.is_settled and not self.has_expired:
+                return
+            if self.holder is not None:
+                self.holder.leave(self, is_clean=error is None)
+            elif error is None:
+                self.ack()
+            elif not self.has_expired:
+                self._deliverer.nack((self,), None, failure_of(error))
+        finally:
+            self.is_open = False  # not before: it does not run out in its last moment
 
     def __repr__(self) -> str:
         return f"<Delivery of offset {self.offset}, {len(self.payload)} bytes, number {self.delivery_count}>"
@@ -219,10 +218,12 @@ class DeliveryBatch(Sequence[Delivery]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for delivery in self._deliveries:
-            delivery.is_open = False
-        if error is None:
-            self.ack()
-        else:
-            left = [each for each in self._unsettled() if not each.has_expired]
-            self._deliverer.nack(left, None, failure_of(error))
+        try:
+            if error is None:
+                self.ack()
+            else:
+                left = [each for each in self._unsettled() if not each.has_expired]
+                self._deliverer.nack(left, None, failure_of(error))
+        finally:
+            for delivery in self._deliveries:
+                delivery.is_open = False

@@ -52,17 +52,19 @@ class Leases:
 
     def grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
         """Lease messages for so long; again for one that has a lease."""
-        expires_at = self._monotonic() + seconds
+        expires_at, by_offset = self._monotonic() + seconds, self.by_offset
         for delivery in deliveries:
             delivery.lease_seconds = seconds
             delivery.expires_at = expires_at
-            self.by_offset[delivery.offset] = delivery
-        self.next_due = min(self.next_due, expires_at)
+            by_offset[delivery.offset] = delivery
+        if expires_at < self.next_due:
+            self.next_due = expires_at
 
     def end(self, deliveries: Sequence[Delivery]) -> None:
         """End leases whose deliveries are settled."""
+        by_offset = self.by_offset
         for delivery in deliveries:
-            del self.by_offset[delivery.offset]
+            del by_offset[delivery.offset]
             delivery.is_settled = True
 
     def run_out(self) -> list[Delivery]:
@@ -80,10 +82,10 @@ class Leases:
                     due.append(delivery)
                     continue
             next_due = min(next_due, delivery.expires_at)
-        self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)
         for delivery in due:
             delivery.has_expired = True
         self.end(due)
+        self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)  # last: whoever is interrupted before looks again
         return due
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
@@ -96,12 +98,15 @@ class Leases:
         StaleReceiptError
             One was settled before.
         """
+        find, records = self.by_offset.get, []
         for delivery in deliveries:
-            if self.by_offset.get(delivery.offset) is not delivery:
+            if find(delivery.offset) is not delivery:
                 raise _stale(delivery)
             if delivery.holder is not holder:
                 raise delivery.holder.refusal() if delivery.holder is not None else _not_held(delivery)
-        return sorted(delivery.record for delivery in deliveries)
+            records.append(delivery.record)
+        records.sort()
+        return records
 
 
 def _stale(delivery: Delivery) -> StaleReceiptError:

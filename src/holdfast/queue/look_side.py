@@ -86,7 +86,8 @@ class LookSide:
         """Whether a message is not held, and not one to be handed out later or not any more."""
         options, now = decode_options(headers), self._time_ns()
         until_ns = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
-        return not progress.is_held(offset) and until_ns <= now and not 0 < options.expires_ns <= now
+        is_over = progress.is_over(offset, options.expires_ns, now)
+        return not progress.is_held(offset) and until_ns <= now and not is_over
 
     def _refresh(self) -> GroupProgress:
         """Return the progress as it is now; of a group that has begun meanwhile, too."""

@@ -41,6 +41,15 @@ class OrderKeys:
         self._turns[key] = (unpack(packed).offset, waiting)
         return packed
 
+    def key_of(self, offset: int) -> str | None:
+        """Return the key whose turn a message has; looks at all of them."""
+        return next((key for key, turn in self._turns.items() if turn[0] == offset), None)
+
+    def waiting_for(self, key: str) -> list[int]:
+        """Return who waits for a key, as packed references, in their order."""
+        turn = self._turns.get(key)
+        return [] if turn is None else list(turn[1])
+
     def clear(self) -> None:
         """Forget them all."""
         self._turns.clear()
@@ -48,7 +57,7 @@ class OrderKeys:
     @property
     def waiting_count(self) -> int:
         """Messages that wait for their turn."""
-        return sum(len(waiting) for _, waiting in self._turns.values())
+        return sum(len(waiting) for _, waiting in list(self._turns.values()))  # anybody may ask
 
     def __len__(self) -> int:
         return len(self._turns)

@@ -34,24 +34,19 @@ class Pausing:
     @property
     def is_paused(self) -> bool:
         """Whether nobody is given a message now."""
-        pause = self._pause
-        if pause is None:
-            return False
-        if pause.is_over(self._time_ns()):
-            self._pause = None
-            return False
-        return True
+        return self.current is not None
 
     @property
     def until_ns(self) -> int | None:
         """When the pause ends by itself, in nanoseconds since the epoch; None where it does not, or there is none."""
-        pause = self._pause
+        pause = self.current
         return pause.until_ns if pause is not None else None
 
     @property
     def current(self) -> Pause | None:
         """The pause, if there is one."""
-        return self._pause if self.is_paused else None
+        pause = self._pause
+        return None if pause is None or pause.is_over(self._time_ns()) else pause
 
     def pause(self, pause: Pause) -> None:
         """Pause, durably."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast.clock import Clock
 from holdfast.errors import UsageError
@@ -19,6 +19,10 @@ Seconds = float | timedelta
 
 _TEXT_BYTES_MAX = 255
 _NS_MAX = 2**63 - 1
+_SECONDS_MAX = 2**32
+"""The longest duration, 136 years: whatever is longer is taken for that, so that no point in time leaves 64 bits."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +130,8 @@ def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes]
 def as_seconds(value: Seconds, what: str) -> float:
     """Return a duration in seconds; raises UsageError where it is negative or no number, TypeError as usual."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{what} takes seconds or a timedelta, not {type(value).__name__}")
-    if not seconds >= 0 or math.isinf(seconds):
-        raise UsageError(f"{what} takes seconds from 0 on, not {value!r}")
-    return float(seconds)
+    _check_seconds(seconds, value, what)
+    return float(min(seconds, _SECONDS_MAX))
 
 
 def lease_of(value: Seconds) -> float:
@@ -151,8 +152,21 @@ def instant_ns(instant: datetime | float, what: str) -> int:
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
             raise UsageError(f"{what} takes a datetime with a time zone: datetime.now(timezone.utc) has one")
-        instant = instant.timestamp()
-    return as_ns(instant, what)
+        ns = (instant - _EPOCH) // timedelta(microseconds=1) * 1000  # a float would be off by some 100 ns
+        if ns < 0:
+            raise UsageError(f"{what} takes a time from 1970 on, not {instant}")
+        return ns
+    if not isinstance(instant, int | float):
+        raise TypeError(f"{what} takes a datetime, or seconds since the epoch, not {type(instant).__name__}")
+    _check_seconds(instant, instant, what)
+    return round(instant * 1e9) if instant < _NS_MAX / 1e9 else _NS_MAX
+
+
+def _check_seconds(seconds: float, value: object, what: str) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{what} takes seconds or a timedelta, not {type(value).__name__}")
+    if not seconds >= 0 or seconds == math.inf:
+        raise UsageError(f"{what} takes seconds from 0 on, not {value!r}")
 
 
 def _text(text: str | None, what: str) -> str:
@@ -160,6 +174,10 @@ def _text(text: str | None, what: str) -> str:
         return ""
     if not isinstance(text, str):
         raise TypeError(f"{what} takes a str, not {type(text).__name__}")
-    if not 1 <= len(text.encode()) <= _TEXT_BYTES_MAX:
-        raise UsageError(f"{what} has 1 to {_TEXT_BYTES_MAX} bytes of UTF-8, not {len(text.encode())}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} takes a text that can be encoded as UTF-8, not {text!a}") from None
+    if not 1 <= size <= _TEXT_BYTES_MAX:
+        raise UsageError(f"{what} has 1 to {_TEXT_BYTES_MAX} bytes of UTF-8, not {size}")
     return text

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import repeat
 from typing import TypeVar
 
 from holdfast.clock import Clock
@@ -38,6 +40,11 @@ from holdfast.queue.settling import Settling
 from holdfast.queue.sources import Source
 
 Handed = TypeVar("Handed")
+
+_SLEEP_SECONDS_MAX = 3600.0
+"""Far below what the operating system takes: a message may be delayed for centuries."""
+
+_SOONER_SECONDS = 0.001
 
 
 class ReadSide(Settling):
@@ -161,14 +168,20 @@ class ReadSide(Settling):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise Empty
-            self._source.wait(self._may_have_more, self._wait_seconds(left))
+            seconds = self._wait_seconds(left)
+            self._source.wait(partial(self._may_go_on, seconds), seconds)
 
-    def _wait_seconds(self, left: float | None) -> float | None:
+    def _wait_seconds(self, left: float | None) -> float:
         """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
-        waits = [left, self.deadlines.seconds_left(), self._leases.seconds_left()]
+        waits = [left, _SLEEP_SECONDS_MAX, self.deadlines.seconds_left(), self._leases.seconds_left()]
         now = self._time_ns()
-        waits += [max(0, at - now) / 1e9 for at in (self._backlog.next_due_ns, self.pausing.until_ns) if at is not None]
-        return min((wait for wait in waits if wait is not None), default=None)
+        due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.next_due_ns
+        waits.append(None if due_ns is None else max(0, due_ns - now) / 1e9)
+        return min(wait for wait in waits if wait is not None)
+
+    def _may_go_on(self, seconds: float) -> bool:
+        """Whether so long is too long to sleep: somebody has put, taken, or given back a message meanwhile."""
+        return self._may_have_more() or self._wait_seconds(None) < seconds - _SOONER_SECONDS
 
     def _may_have_more(self) -> bool:
         if self._refusal is not None or self._draining:
@@ -201,8 +214,8 @@ class ReadSide(Settling):
 
     def _lease(self, records: list[Record], holder: Holder | None, seconds: float) -> list[Delivery]:
         counts = self._require_books().deliver(records)
-        deliveries = [Delivery(self, record, count, holder) for record, count in zip(records, counts, strict=True)]
-        self._leases.grant(deliveries, seconds)
+        deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder)))
+        self._grant(deliveries, seconds)
         return deliveries
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
@@ -257,9 +270,11 @@ class ReadSide(Settling):
             if self._refusal is not None:
                 raise self._refusal()
             deliveries = self._progress.deliveries
+            with self._in_step():
+                records = self._backlog.peek(count_max)
             return [
                 Message(payload, offset, timestamp, decode_headers(headers), deliveries.get(offset, 0))
-                for offset, timestamp, headers, payload, _, _ in self._backlog.peek(count_max)
+                for offset, timestamp, headers, payload, _, _ in records
             ]
 
     @property
@@ -281,7 +296,8 @@ class ReadSide(Settling):
     @property
     def waiting_count(self) -> int:
         """Messages that wait for their time or for their order key, as far as the log has been read."""
-        return self._backlog.waiting_count
+        with self._take_lock:
+            return self._backlog.waiting_count
 
     @property
     def dropped_count(self) -> int:
@@ -327,7 +343,8 @@ class ReadSide(Settling):
             candidates = [delivery.timestamp_ns for delivery in list(self._leases.by_offset.values())[:1]]
             if self._progress.floor in self._leases.by_offset:
                 return self._leases.by_offset[self._progress.floor].timestamp_ns
-            return min([*candidates, *self._backlog.oldest_timestamps()], default=None)
+            with self._in_step():
+                return min([*candidates, *self._backlog.oldest_timestamps()], default=None)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from holdfast.queue.failure import Failure
 from holdfast.queue.retry_policy import RetryPolicy
 
 _SECOND_NS = 10**9
+_NS_MAX = 2**63 - 1
 
 
 class Redelivery:
@@ -63,7 +64,7 @@ class Redelivery:
                 continue
             wait = self._policy.wait_seconds(delivery.delivery_count) if delay is None else delay
             first_failure_s = books.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
-            until_ns = now + round(wait * _SECOND_NS) if wait else 0
+            until_ns = min(now + round(wait * _SECOND_NS), _NS_MAX) if wait else 0
             changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
         self._bury(books, [(each.offset, each.delivery_count) for each in last], failure, changes)
         return last
@@ -73,7 +74,7 @@ class Redelivery:
         returned = books.progress.returned
         books.note(
             [
-                returned_change(each.offset, each.delivery_count - 1, 0, returned.get(each.offset, (0, 0))[1])
+                returned_change(each.offset, each.delivery_count - 1, *returned.get(each.offset, (0, 0)))
                 for each in deliveries
             ]
         )

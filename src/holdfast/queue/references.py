@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.format import FRAME_HEADER_BYTES
 
-_OFFSET_SHIFT, _SEQUENCE_SHIFT, _RANK_SHIFT = 80, 32, 144
+_OFFSET_SHIFT, _SEQUENCE_SHIFT, RANK_SHIFT = 80, 32, 144
 _POSITION_MASK = 2**32 - 1
 _SEQUENCE_MASK = 2**48 - 1
 _OFFSET_MASK = 2**64 - 1
@@ -56,18 +56,18 @@ class RankedReferences:
 
     def push(self, rank: int, packed: int) -> None:
         """Add a reference."""
-        heappush(self.heap, rank << _RANK_SHIFT | packed)
+        heappush(self.heap, rank << RANK_SHIFT | packed)
 
     def pop(self) -> tuple[int, int]:
         """Remove the first one; return its rank and the reference, packed."""
         ranked = heappop(self.heap)
-        rank = ranked >> _RANK_SHIFT
-        return rank, ranked ^ rank << _RANK_SHIFT
+        rank = ranked >> RANK_SHIFT
+        return rank, ranked ^ rank << RANK_SHIFT
 
     @property
     def first_rank(self) -> int:
         """Rank of the first one; there is one."""
-        return self.heap[0] >> _RANK_SHIFT
+        return self.heap[0] >> RANK_SHIFT
 
     def first(self, count_max: int) -> list[Reference]:
         """Return the first ones, which stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Backoff:
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.base <= self.cap:
+        if not 0 <= self.base <= self.cap < math.inf:
             raise ConfigError(f"Backoff takes 0 <= base <= cap, in seconds; not base={self.base!r}, cap={self.cap!r}")
 
     def seconds(self, failure_count: int) -> float:
@@ -85,7 +86,7 @@ def check_retry_policy(policy: RetryPolicy) -> RetryPolicy:
     if not isinstance(policy.backoff, Backoff):
         if isinstance(policy.backoff, str) or not isinstance(policy.backoff, Sequence):
             raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {policy.backoff!r}")
-        if not all(isinstance(wait, int | float) and wait >= 0 for wait in policy.backoff):
+        if not all(isinstance(wait, int | float) and 0 <= wait < math.inf for wait in policy.backoff):
             raise ConfigError(f"backoff takes seconds from 0 on, not {list(policy.backoff)!r}")
     if policy.expired not in ("drop", "dead"):
         raise ConfigError(f'expired is "drop" or "dead", not {policy.expired!r}')

@@ -65,8 +65,12 @@ class Settling:
             self._check_alive()
             records = self._leases.check(deliveries, holder)
             ticket = self._require_books().finish(records)
-            self._leases.end(deliveries)
-            has_moved = self._leave(records)
+            try:  # as _in_step, by hand: this is the hot path
+                self._leases.end(deliveries)
+                has_moved = self._leave(records)
+            except BaseException:
+                self._backlog.must_read_anew = True
+                raise
         if has_moved:
             self._source.wake()
         if not is_decided:
@@ -124,7 +128,14 @@ class Settling:
             self._check_alive()
             self._leases.check(deliveries, None)
             for each in deliveries:
-                self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
+                self._grant((each,), each.lease_seconds if seconds is None else seconds)
+
+    def _grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
+        """Lease messages; whoever sleeps until a later lease runs out has to look again."""
+        before = self._leases.next_due
+        self._leases.grant(deliveries, seconds)
+        if self._leases.next_due < before:
+            self._source.wake()
 
     @contextmanager
     def _settling(self, deliveries: Sequence[Delivery], holder: Holder | None) -> Iterator[list[Delivery]]:
@@ -172,9 +183,9 @@ class Settling:
             with self._take_lock:
                 if self._books is None or self._refusal is not None:
                     return
-                due = self._leases.run_out()
-                if due:
-                    with self._in_step():
+                with self._in_step():
+                    due = self._leases.run_out()
+                    if due:
                         self._fail(due, 0, RAN_OUT)
             self._source.wake()
 
