@@ -61,3 +61,10 @@ def fail(delivery: Delivery, error: Exception | None = None) -> None:
     """Work on a message until an exception ends it."""
     with suppress(type(error) if error is not None else RuntimeError), delivery:
         raise error if error is not None else RuntimeError("it cannot be done")
+
+
+def bury_some(queue: PersistentQueue) -> None:
+    """Make dead letters: a rejected, b given back, c failed; it takes a queue with ``max_deliveries=1``."""
+    queue.receive().reject("not wanted")
+    queue.receive().nack()
+    fail(queue.receive(), KeyError("key"))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, StorageError, UsageError
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.decision import Acknowledged, Decision, Participant, Run
@@ -196,15 +196,16 @@ class Branch:
             return
         side.deadlines.discard(expire)
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
-        for each in left:
-            if each.offset in self._taken_over:
-                each.holder = None
+        side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
+        own = [each for each in left if each.holder is self._holder]
         with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
-            own = [each for each in left if each.holder is self._holder]
-            if failure is None:
-                side.release(own, self._holder)
-            else:
-                side.nack(own, delay, failure, self._holder)
+            try:
+                if failure is None:
+                    side.release(own, self._holder)
+                else:
+                    side.nack(own, delay, failure, self._holder)
+            except StorageError:  # nobody else would ever give them back
+                side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
 
     def discard(self) -> None:

@@ -78,6 +78,8 @@ class Browser:
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
         self._view: View = sides.look_side or sides.require_read_side()
+        if sides.read_side is not None:
+            sides.read_side.give_back_due()  # what it shows is true now, though nobody has taken anything since
         self._losses: list[Damage] = []  # reported when their turn comes to be taken
 
     def _end(self) -> LogEnd:

@@ -120,12 +120,13 @@ class Delivery:
 
         Notes
         -----
-        After ``max_deliveries`` it becomes a dead letter instead.
+        After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; where a loss of power
+        takes it, the message comes again without the wait.
         """
         self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"))
 
     def reject(self, reason: str) -> None:
-        """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`."""
+        """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`, and is as durable."""
         self._deliverer.reject((self,), reason)
 
     def release(self) -> None:

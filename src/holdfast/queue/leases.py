@@ -34,31 +34,27 @@ class Leases:
         In the order in which they were handed out.
     next_due : float
         When to look again whether a lease has run out: not before the first one does.
+    monotonic : callable
+        As above.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self.by_offset: dict[int, Delivery] = {}
         self.next_due = math.inf
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a lease may have run out."""
-        return self.next_due <= self._monotonic()
-
     def seconds_left(self) -> float | None:
         """Return how long until one may have run out; None where there is none."""
-        return None if math.isinf(self.next_due) else max(0.0, self.next_due - self._monotonic())
+        return None if math.isinf(self.next_due) else max(0.0, self.next_due - self.monotonic())
 
     def grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
         """Lease messages for so long; again for one that has a lease."""
-        expires_at, by_offset = self._monotonic() + seconds, self.by_offset
+        expires_at, by_offset = self.monotonic() + seconds, self.by_offset
         for delivery in deliveries:
             delivery.lease_seconds = seconds
             delivery.expires_at = expires_at
             by_offset[delivery.offset] = delivery
-        if expires_at < self.next_due:
-            self.next_due = expires_at
+        self.next_due = min(self.next_due, expires_at)
 
     def end(self, deliveries: Sequence[Delivery]) -> None:
         """End leases whose deliveries are settled."""
@@ -69,7 +65,7 @@ class Leases:
 
     def run_out(self) -> list[Delivery]:
         """End the leases whose time is over, and return them; find when the next one may be."""
-        now = self._monotonic()
+        now = self.monotonic()
         if now < self.next_due:
             return []
         due = []

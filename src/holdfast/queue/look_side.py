@@ -121,7 +121,7 @@ class LookSide:
 
     @property
     def leased(self) -> dict[int, int]:
-        """The messages that were handed out and have not failed since, as far as can be seen from here."""
+        """The messages that were handed out and never failed, as far as can be seen from here."""
         progress = self.progress
         return {offset: count for offset, count in progress.deliveries.items() if self._is_out(offset, progress)}
 

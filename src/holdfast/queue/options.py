@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.queue.retry_policy import RetryPolicy, check_retry_policy
+from holdfast.queue.retry_policy import RetryPolicy
 
 MODES = ("both", "produce", "consume", "look", "submit")
 
@@ -52,4 +52,3 @@ def check_options(options: Options) -> None:
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
     if not 1 <= options.dedup_max <= DEDUP_MAX_LIMIT:
         raise ConfigError(f"dedup_max is from 1 to {DEDUP_MAX_LIMIT}, not {options.dedup_max!r}")
-    check_retry_policy(options.retry)

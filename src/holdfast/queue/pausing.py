@@ -34,7 +34,8 @@ class Pausing:
     @property
     def is_paused(self) -> bool:
         """Whether nobody is given a message now."""
-        return self.current is not None
+        pause = self._pause
+        return pause is not None and not pause.is_over(self._time_ns())
 
     @property
     def until_ns(self) -> int | None:

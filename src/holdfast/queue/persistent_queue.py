@@ -19,10 +19,10 @@ from holdfast.queue.arguments import check_count, check_sizes, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
 from holdfast.queue.options import Options, check_options
-from holdfast.queue.put_options import Seconds, as_ns, as_seconds, lease_of
+from holdfast.queue.put_options import Seconds, as_ns, lease_of
 from holdfast.queue.putting import Putting
 from holdfast.queue.read_side import ReadSide
-from holdfast.queue.retry_policy import Backoff, RetryPolicy
+from holdfast.queue.retry_policy import Backoff, retry_policy
 from holdfast.queue.sides import Sides
 from holdfast.queue.stats import QueueStats, gather_stats
 from holdfast.queue.submit_side import SubmitSide
@@ -65,12 +65,12 @@ class PersistentQueue(Putting, Working, Transactional):
     max_deliveries : int or None
         How often a message is handed out before it becomes a dead letter; None: without end.
     backoff : Backoff or list of float, seconds
-        How long a message that failed waits before it is handed out again; the last of a list goes on, an empty one
-        means at once.
+        How long a message that failed waits before it is handed out again, after ``nack()`` too; the last of a list
+        goes on, an empty one means at once.
     lease_seconds : float or timedelta, seconds
         How long a delivery is its receiver's, unless ``receive`` says otherwise.
     dead_letter_seconds : float or timedelta, seconds
-        How long dead letters are kept.
+        How long dead letters are kept; looked at when messages are taken.
     expired : "drop" or "dead"
         What becomes of messages whose ``ttl`` is over.
     lock_timeout : float, seconds
@@ -91,7 +91,8 @@ class PersistentQueue(Putting, Working, Transactional):
 
     Notes
     -----
-    Promises: docs/durability.md. Transactions: docs/transactions.md. Format: docs/format.md.
+    Promises: docs/durability.md. Leases, retries, dead letters and what a put may ask for: docs/work-queue.md.
+    Transactions: docs/transactions.md. Format: docs/format.md.
     """
 
     def __init__(
@@ -127,13 +128,7 @@ class PersistentQueue(Putting, Working, Transactional):
             lock_timeout,
             dedup_window_ns=as_ns(dedup_window, "dedup_window"),
             dedup_max=dedup_max,
-            retry=RetryPolicy(
-                max_deliveries,
-                backoff,
-                as_seconds(lease_seconds, "lease_seconds"),
-                as_seconds(dead_letter_seconds, "dead_letter_seconds"),
-                expired,
-            ),
+            retry=retry_policy(max_deliveries, backoff, lease_seconds, dead_letter_seconds, expired),
         )
         check_options(options)
         check_sizes(
@@ -220,7 +215,7 @@ class PersistentQueue(Putting, Working, Transactional):
     def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
     ) -> DeliveryBatch:
-        """Take from 1 to ``max_messages`` messages as soon as there is one; those that failed before come alone.
+        """Take from 1 to ``max_messages`` messages as soon as there is one; one that was handed out before comes alone.
 
         Takes and raises what :meth:`receive` does.
         """
@@ -278,7 +273,8 @@ class PersistentQueue(Putting, Working, Transactional):
     def shutdown(self, immediate: bool = False) -> None:
         """Refuse puts, and takes once the queue is empty, with queue.ShutDown.
 
-        With ``immediate``, takes are refused at once and deliveries in hand are given back. Messages always stay.
+        With ``immediate``, takes are refused at once and deliveries in hand are given back uncounted. Messages always
+        stay.
         """
         self._check_forked()
         if self._write_side is not None:
@@ -309,7 +305,7 @@ class PersistentQueue(Putting, Working, Transactional):
         return self.sides.recovery()
 
     def close(self) -> None:
-        """Give deliveries back, sync, leave the files clean, and let the next owner in. Closing twice does nothing."""
+        """Give deliveries back uncounted, sync, leave the files clean, let the next owner in; again does nothing."""
         if self._state != "open":
             return
         self._state = "closed"

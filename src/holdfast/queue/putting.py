@@ -60,13 +60,13 @@ class Putting(ABC):
         not_before : datetime with a time zone, or float, seconds since the epoch
             When it can be given to somebody, instead of ``delay``.
         priority : int, 0 to 9
-            Larger ones are given out first, in order among themselves.
+            Larger ones are given out first, in order among themselves; not together with ``order_key``.
         ttl : float or timedelta, seconds
             From then on nobody is given the message; what becomes of it the queue's ``expired`` says.
         dedup_id : str, 1 to 255 bytes
             A second put of the same id within ``dedup_window`` writes nothing and returns the first one's offset.
         order_key : str, 1 to 255 bytes
-            Messages of one key are given out in order, one at a time.
+            Messages of one key are given out in order, one at a time: the next when this one is done, or a dead letter.
 
         Returns
         -------

@@ -106,6 +106,8 @@ class Redelivery:
             mark = DeadMark(failure.reason, delivery_count, first_s * _SECOND_NS or now, now)
             if any(notes.values()):
                 self._notes.write(offset, notes)
+            else:
+                self._notes.remove(offset)  # one of an earlier death would tell a wrong story
             changes.append(dead_change(offset, mark))
         if changes:
             books.note(changes)

@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, UsageError
+from holdfast.queue.put_options import Seconds, as_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +79,33 @@ class RetryPolicy:
         return self.backoff[min(failure_count, len(self.backoff)) - 1] if self.backoff else 0.0
 
 
-def check_retry_policy(policy: RetryPolicy) -> RetryPolicy:
-    """Return the policy; raises ConfigError where it cannot work."""
-    maximum = policy.max_deliveries
-    if maximum is not None and (type(maximum) is not int or maximum < 1):
-        raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {maximum!r}")
-    if not isinstance(policy.backoff, Backoff):
-        if isinstance(policy.backoff, str) or not isinstance(policy.backoff, Sequence):
-            raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {policy.backoff!r}")
-        if not all(isinstance(wait, int | float) and 0 <= wait < math.inf for wait in policy.backoff):
-            raise ConfigError(f"backoff takes seconds from 0 on, not {list(policy.backoff)!r}")
-    if policy.expired not in ("drop", "dead"):
-        raise ConfigError(f'expired is "drop" or "dead", not {policy.expired!r}')
-    for name in ("lease_seconds", "dead_letter_seconds"):
-        value = getattr(policy, name)
-        if not isinstance(value, int | float) or not value > 0:
-            raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
-    return policy
+def retry_policy(
+    max_deliveries: int | None,
+    backoff: Backoff | Sequence[float],
+    lease_seconds: Seconds,
+    dead_letter_seconds: Seconds,
+    expired: str,
+) -> RetryPolicy:
+    """Return the policy that these options of a queue make; raises ConfigError where it cannot work."""
+    if max_deliveries is not None and (type(max_deliveries) is not int or max_deliveries < 1):
+        raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {max_deliveries!r}")
+    if not isinstance(backoff, Backoff):
+        if isinstance(backoff, str) or not isinstance(backoff, Sequence):
+            raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {backoff!r}")
+        if not all(isinstance(wait, int | float) and 0 <= wait < math.inf for wait in backoff):
+            raise ConfigError(f"backoff takes seconds from 0 on, not {list(backoff)!r}")
+    if expired not in ("drop", "dead"):
+        raise ConfigError(f'expired is "drop" or "dead", not {expired!r}')
+    times = {"lease_seconds": lease_seconds, "dead_letter_seconds": dead_letter_seconds}
+    lease, dead_letter = (_above_zero(value, name) for name, value in times.items())
+    return RetryPolicy(max_deliveries, backoff, lease, dead_letter, expired)
+
+
+def _above_zero(value: Seconds, name: str) -> float:
+    try:
+        seconds = as_seconds(value, name)
+    except (TypeError, UsageError) as error:
+        raise ConfigError(str(error)) from None
+    if not seconds:
+        raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
+    return seconds

@@ -179,7 +179,7 @@ class Settling:
     def give_back_due(self) -> None:
         """Give back what transactions and leases hold whose time is over."""
         self.deadlines.expire_due()
-        if self._leases.is_due:
+        if self._leases.next_due <= self._leases.monotonic():
             with self._take_lock:
                 if self._books is None or self._refusal is not None:
                     return
@@ -199,6 +199,23 @@ class Settling:
             self._leases.check(deliveries, None)
             for delivery in deliveries:
                 delivery.holder = holder
+
+    def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a transaction had taken over back to their receiver, leased for as long as before."""
+        with self._take_lock:
+            for delivery in deliveries:
+                if delivery.holder is holder and not delivery.is_settled:
+                    delivery.holder = None
+                    self._leases.grant((delivery,), delivery.lease_seconds)
+
+    def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give back what a transaction has and the disk refuses to note: it counts as handed out once more."""
+        with self._take_lock:
+            live = [each for each in deliveries if each.holder is holder and not each.is_settled]
+            with self._in_step():
+                self._leases.end(live)
+                self._backlog.give_back([each.record for each in live])
+        self._source.wake()
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
         """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""

@@ -36,7 +36,7 @@ class Transaction(TransactionBase):
     # -- Work --------------------------------------------------------------------------------------------------------
 
     def put(self, payload: bytes | Put, *, headers: Mapping[str, str] | None = None) -> None:
-        """Add one message; it has no offset before :meth:`commit`, which returns them.
+        """Add one message; it has no offset before :meth:`commit`, which returns them. Times of a ``Put`` begin now.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class Working(ABC):
         ----------
         state : "ready", "leased", "delayed" or "dead"
             A message that waits for its order key is ready. Another process sees those as leased that were handed out
-            and have not failed since, though their owner may have died.
+            and never failed, though their owner may have died.
         limit : int
             How many at most.
         after : int

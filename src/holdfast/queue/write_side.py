@@ -227,7 +227,7 @@ class WriteSide:
         if self._synced_only:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:
-            self._count_commit(ticket, self._policy_commits, commit_count)
+            self._count_commit(self._policy_commits, commit_count)
         self._announce()
 
     def confirm(self, ticket: int) -> None:
@@ -235,7 +235,7 @@ class WriteSide:
         if self._synced_only or ticket <= self._due:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:  # its own thread may not have counted it yet
-            self._count_commit(self._writer.end[2], self._policy_commits)
+            self._count_commit(self._policy_commits)
 
     def end_decisions_if_many(self) -> None:
         """Keep the number of open decisions bounded."""
@@ -292,7 +292,7 @@ class WriteSide:
         if self._synced_only:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:
-            self._count_commit(ticket, self._policy_commits)
+            self._count_commit(self._policy_commits)
 
     def _announce(self) -> None:
         """Let consumers see what was put, and the background thread do its part."""
@@ -301,8 +301,10 @@ class WriteSide:
         if self.arrivals.waiting:
             self.arrivals.ring()
 
-    def _count_commit(self, ticket: int, commits_max: int, commit_count: int = 1) -> None:
+    def _count_commit(self, commits_max: int, commit_count: int = 1) -> None:
+        """Count commits, and sync all that was appended once there are so many: others may have counted before."""
         with self._append_lock:
+            ticket = self._writer.end[2]
             self._unsynced_commits += commit_count
             due = self._unsynced_commits >= commits_max
             if due:

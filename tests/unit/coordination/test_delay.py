@@ -108,8 +108,7 @@ def test_delayed_messages_come_by_time_and_those_of_one_time_in_order(storage: S
         for _ in range(4):
             clock.advance(10)
             found.append(taken(queue))
-        assert found == [[], [], [], []] or found == [[b"a1", b"a2"], [b"b"], [b"c"], []]
-        assert found[0] == [b"a1", b"a2"]
+        assert found == [[b"a1", b"a2"], [b"b"], [b"c"], []]
 
 
 def test_a_clock_that_is_turned_back_makes_nothing_early(storage: SimulatedStorage) -> None:
@@ -192,9 +191,8 @@ def test_a_kill_neither_loses_nor_hastens_what_is_delayed(tmp_path: Path, policy
 
     assert Child(work).wait() == -9
     with PersistentQueue(path, flush=policy) as queue:
-        due_ns = int(queue.browse("delayed")[0].payload) if queue.browse("delayed") else 0
+        assert queue.stats().depth == 1
         assert int(queue.get(timeout=10)) <= time.time_ns()
-        assert due_ns <= time.time_ns()
 
 
 # -- Figures ---------------------------------------------------------------------------------------------------------
@@ -235,9 +233,9 @@ def test_each_group_waits_for_itself(storage: SimulatedStorage) -> None:
     """What one group nacked, rejected or took is another group's business no more than its delays are."""
     clock = FakeClock()
     with open_queue(storage, clock=clock, group="one") as one:
-        one.groups.create("two", start="oldest") if False else one.groups.create("two")
+        one.groups.create("two")
         one.put_many([b"nacked", b"dead", b"kept", Put(b"late", delay=50)])
-        batch = one.receive_many(3, timeout=0)
+        batch = one.receive_many(3, timeout=0, lease_seconds=1000)
         batch[0].nack(delay=20)
         batch[1].reject("no good")
         with open_queue(storage, clock=clock, mode="consume", group="two") as two:

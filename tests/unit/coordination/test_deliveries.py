@@ -60,7 +60,7 @@ def test_a_delivery_says_what_was_put_when_and_where(path: Path) -> None:
 
 def test_a_clean_exit_acknowledges_and_an_exception_gives_back(path: Path) -> None:
     """The context manager does what the work's end says."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, backoff=[]) as queue:
         with queue.receive() as delivery:
             assert delivery.payload == b"a"
         with pytest.raises(ZeroDivisionError), queue.receive() as delivery:
@@ -75,7 +75,7 @@ def test_a_delivery_that_was_settled_inside_the_block_is_left_alone_at_its_end(p
     """Whoever decides early has decided."""
     with PersistentQueue(path) as queue:
         with queue.receive() as delivery:
-            delivery.nack()
+            delivery.nack(delay=0)
         with queue.receive() as delivery:
             delivery.ack()
         assert delivery.payload == b"a"
@@ -89,8 +89,8 @@ def test_what_is_given_back_comes_next_and_in_order(path: Path) -> None:
     """Before what nobody has had yet."""
     with PersistentQueue(path) as queue:
         batch = queue.receive_many(3)
-        batch[2].nack()
-        batch[0].nack()
+        batch[2].nack(delay=0)
+        batch[0].nack(delay=0)
         assert [queue.get(), queue.get(), queue.get()] == [b"a", b"c", b"d"]
         batch[1].ack()
     assert payloads_left(path) == [b"e"]
@@ -114,7 +114,7 @@ def test_a_receipt_counts_once(path: Path, first: str, second: str) -> None:
     """Settled is settled: StaleReceiptError, and nothing has changed."""
     with PersistentQueue(path) as queue:
         delivery = queue.receive()
-        getattr(delivery, first)()
+        delivery.ack() if first == "ack" else delivery.nack(delay=0)
         with pytest.raises(StaleReceiptError) as stale:
             getattr(delivery, second)()
         assert stale.value.offset == 0
@@ -126,7 +126,7 @@ def test_a_stale_receipt_cannot_acknowledge_somebody_elses_delivery(path: Path) 
     """The message is in other hands by now."""
     with PersistentQueue(path) as queue:
         old = queue.receive()
-        old.nack()
+        old.nack(delay=0)
         new = queue.receive()
         assert new.offset == old.offset
         with pytest.raises(StaleReceiptError):
@@ -164,7 +164,7 @@ def test_a_batch_is_acknowledged_as_one(path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_part_of_a_batch_can_be_acknowledged(path: Path, policy: FlushPolicy) -> None:
     """The block's end settles the rest, and holes among what is finished survive a restart."""
-    with PersistentQueue(path, flush=policy) as queue:
+    with PersistentQueue(path, flush=policy, backoff=[]) as queue:
         with suppress(ZeroDivisionError), queue.receive_many(5) as batch:
             batch.ack([batch[3], batch[1]])
             raise ZeroDivisionError
@@ -181,7 +181,7 @@ def test_a_batch_settles_all_or_nothing(path: Path) -> None:
             with pytest.raises(StaleReceiptError):
                 settle(list(batch))
         assert [delivery.is_settled for delivery in batch] == [False, True, False]
-        batch.nack()
+        batch.nack(delay=0)
         assert [message.payload for message in queue.peek(10)] == [b"a", b"c", b"d", b"e"]
     assert payloads_left(path) == [b"a", b"c", b"d", b"e"]
 
@@ -189,7 +189,7 @@ def test_a_batch_settles_all_or_nothing(path: Path) -> None:
 @pytest.mark.parametrize("settle", ["ack", "nack"])
 def test_a_delivery_that_is_named_twice_in_one_call_counts_once(path: Path, settle: str) -> None:
     """A list with a repetition is no reason to lose anything."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, backoff=[]) as queue:
         batch = queue.receive_many(2)
         getattr(batch, settle)([batch[0], batch[0]])
         assert batch[0].is_settled
@@ -212,16 +212,30 @@ def test_an_empty_list_of_deliveries_settles_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_deliveries_are_counted_across_reopening(path: Path, policy: FlushPolicy) -> None:
-    """A message that was handed out comes again, and says how often it did."""
+def test_failed_deliveries_are_counted_across_reopening(path: Path, policy: FlushPolicy) -> None:
+    """A message that was given back comes again, and says how often it did; alone, as it may be to blame."""
     for count in (1, 2, 3):
         with PersistentQueue(path, flush=policy) as queue:
-            batch = queue.receive_many(2)
-            assert [delivery.delivery_count for delivery in batch] == [count, count]
+            first, second = queue.receive(), queue.receive()
+            assert (first.delivery_count, second.delivery_count) == (count, count)
+            first.nack(delay=0)
+            second.nack(delay=0)
     with PersistentQueue(path, flush=policy) as queue:
-        batch = queue.receive_many(5)
-        assert [delivery.delivery_count for delivery in batch] == [4, 4, 1, 1, 1]
-        assert [message.delivery_count for message in queue.peek(5)] == []
+        assert [message.delivery_count for message in queue.peek(5)] == [3, 3, 0, 0, 0]
+        batches = [queue.receive_many(5) for _ in range(3)]
+        assert [[delivery.delivery_count for delivery in batch] for batch in batches] == [[4], [4], [1, 1, 1]]
+        assert queue.peek(5) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_what_is_in_hand_at_a_clean_close_was_not_delivered(path: Path, policy: FlushPolicy) -> None:
+    """Nobody has failed: it comes again in its order and in company, as if for the first time."""
+    for _ in range(7):  # more often than ``max_deliveries``
+        with PersistentQueue(path, flush=policy) as queue:
+            assert [delivery.delivery_count for delivery in queue.receive_many(2)] == [1, 1]
+    with PersistentQueue(path, flush=policy) as queue:
+        assert [(each.payload, each.delivery_count) for each in queue.peek(5)][:2] == [(b"a", 0), (b"b", 0)]
+        assert [each.delivery_count for each in queue.receive_many(5)] == [1] * 5
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -236,9 +250,9 @@ def test_a_message_that_kills_its_consumer_is_counted(path: Path, policy: FlushP
 
     assert Child(work).wait() == -9
     with PersistentQueue(path, flush=policy) as queue:
-        batch = queue.receive_many(5)
-        assert [delivery.payload for delivery in batch] == [b"a", b"b", b"d", b"e"]
-        assert [delivery.delivery_count for delivery in batch] == [2, 2, 1, 1]
+        batches = [queue.receive_many(5) for _ in range(3)]
+        assert [[delivery.payload for delivery in batch] for batch in batches] == [[b"a"], [b"b"], [b"d", b"e"]]
+        assert [[delivery.delivery_count for delivery in batch] for batch in batches] == [[2], [2], [1, 1]]
 
 
 # -- Looking ---------------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def discarded(queue: PersistentQueue, delivery: Delivery, _: Jobs) -> None:
     queue.dead.discard(delivery.offset)
 
 
-def aborted(queue: PersistentQueue, delivery: Delivery, _: Jobs) -> None:
+def committed(queue: PersistentQueue, delivery: Delivery, _: Jobs) -> None:
     """A transaction committed it."""
     with queue.transaction() as tx:
         tx.ack(delivery)
@@ -205,7 +205,7 @@ STALE: dict[str, Callable[[PersistentQueue, Delivery, Jobs], object]] = {
     "ran out": lease_over,
     "ran out, unnoticed": lease_over_unnoticed,
     "failed in its block": lambda queue, delivery, jobs: fail(delivery),
-    "committed": aborted,
+    "committed": committed,
     "shut down": lambda queue, delivery, jobs: queue.shutdown(immediate=True),
 }
 
@@ -273,12 +273,10 @@ def test_a_verb_of_a_batch_takes_some_or_all_that_are_left(jobs: Jobs, verb: str
         BATCH_VERBS[verb](batch)  # none is left
 
 
-@pytest.mark.parametrize("how", STALE)
+@pytest.mark.parametrize("how", [how for how in STALE if how != "shut down"])  # which makes all of them stale
 @pytest.mark.parametrize("verb", BATCH_VERBS)
 def test_a_verb_of_a_batch_settles_all_or_nothing(jobs: Jobs, verb: str, how: str) -> None:
     """Where one of those named is stale none has changed, wherever it stands."""
-    if how == "shut down":
-        pytest.skip("makes all of them stale")
     for place in range(3):
         fresh = Jobs(jobs.storage.crash_keeping_all(), jobs.clock)
         with fresh.open(max_deliveries=10) as queue:

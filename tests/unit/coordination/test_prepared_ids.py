@@ -65,7 +65,7 @@ def test_ids_are_made_where_none_is_chosen(queue: PersistentQueue) -> None:
 def test_the_memory_of_decided_ids_is_bounded(storage: SimulatedStorage, kind: str) -> None:
     """The oldest is forgotten first; a restart forgets nothing more."""
     assert DECIDED_MAX == 1024
-    with open_queue(storage) as queue:
+    with open_queue(storage, max_deliveries=None) as queue:
         queue.put(b"one")
         for number in range(DECIDED_MAX + 2):
             tx = prepare(queue, kind, f"t{number}")

@@ -34,6 +34,10 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
             next_offset=0,
             recovered=0,
             lost=0,
+            delayed=0,
+            dead=0,
+            dropped=0,
+            paused=None,
             dedup_forgotten=0,
         )
 
@@ -58,9 +62,15 @@ def test_depth_counts_what_is_in_flight_and_qsize_what_can_be_taken(tmp_path: Pa
         stats = queue.stats()
         assert (stats.depth, stats.in_flight, queue.qsize()) == (8, 3, 5)
         batch.ack([batch[1]])
-        batch.nack([batch[0]])
+        batch.nack([batch[0]], delay=0)
         stats = queue.stats()
         assert (stats.depth, stats.in_flight, queue.qsize()) == (7, 1, 6)
+        batch.nack(delay=60)
+        stats = queue.stats()
+        assert (stats.depth, stats.in_flight, stats.delayed, queue.qsize()) == (7, 0, 1, 6)
+        queue.receive().reject("no use")
+        stats = queue.stats()
+        assert (stats.depth, stats.in_flight, stats.dead, queue.qsize()) == (6, 0, 1, 5)
         assert (stats.first_offset, stats.next_offset) == (0, 10)
 
 

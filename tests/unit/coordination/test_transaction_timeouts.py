@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast import PersistentQueue, TransactionStateError
+from holdfast import LeaseExpiredError, PersistentQueue, TransactionStateError
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS
 from holdfast.queue.transaction_state import State
 from support.clocks import FakeClock
@@ -24,7 +24,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def queue(storage: SimulatedStorage, clock: FakeClock) -> Iterator[PersistentQueue]:
     """Open a queue of two messages."""
-    with open_queue(storage, clock=clock) as opened:
+    with open_queue(storage, clock=clock, max_deliveries=None) as opened:
         opened.put_many([b"one", b"two"])
         yield opened
 
@@ -154,9 +154,13 @@ def test_what_was_taken_over_goes_back_to_its_receiver(queue: PersistentQueue, c
         first.ack()
     clock.advance(60)
     first.ack()
-    second.nack()
     assert tx.state is State.ABORTED
+    clock.advance(29)
+    assert waiting(queue) == [], "leased anew, though nobody looked while its first lease ran out"
+    clock.advance(1)
     assert waiting(queue) == [b"two"]
+    with pytest.raises(LeaseExpiredError):
+        second.nack()
 
 
 def test_a_prepared_transaction_has_no_timeout(queue: PersistentQueue, clock: FakeClock) -> None:

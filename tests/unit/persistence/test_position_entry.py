@@ -63,7 +63,7 @@ def test_an_entry_of_another_place_file_or_kind_is_refused() -> None:
     assert decode_entry(encoded(change), 0, SALT + 1, 5) is None
     assert decode_entry(encoded(change), 0, SALT, 6) is None
     assert decode_entry(encoded(change)[:-1], 0, SALT, 5) is None
-    assert decode_entry(encoded(Change(9, 7, 3, (1, 5000))), 0, SALT, 5) is None
+    assert decode_entry(encoded(Change(max(ENTRY_KINDS) + 1, 7, 3, (1, 5000))), 0, SALT, 5) is None
 
 
 def test_flags_of_a_run_say_first_last_and_checkpoint() -> None:

@@ -1,0 +1,16 @@
+"""``FlushPolicy.every(commits=n)``: the n-th commit syncs those before it too, in whichever order they were counted."""
+
+from pathlib import Path
+
+from holdfast import FlushPolicy, PersistentQueue
+
+
+def test_the_commit_that_syncs_covers_those_that_were_counted_before(tmp_path: Path) -> None:
+    """Two threads append; the second one is counted first, so the first one's turn comes to sync for both."""
+    with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(commits=2)) as queue:
+        side = queue.sides.require_write_side()
+        writer = side._writer  # the race itself cannot be had at will
+        offsets = [writer.append(b"first"), writer.append(b"second")]
+        for offset in reversed(offsets):
+            side._commit(offset + 1)
+        assert writer.synced[2] == 2
