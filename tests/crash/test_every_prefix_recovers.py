@@ -49,6 +49,26 @@ def takes_of_every_kind(run: RecordedRun) -> None:
     run.close()
 
 
+def failures_of_every_kind(run: RecordedRun) -> None:
+    """Given back at once and later, released, rejected, wanted again, and in hand at the end."""
+    run.open()
+    run.put(40, 50, 60, 70, 80)
+    run.receive(5)
+    run.nack(3, delay=50)
+    run.release(1)
+    run.reject(0)
+    run.nack(2)
+    run.ack(4)
+    run.receive()
+    run.receive()
+    run.retry(0)
+    run.reject(2)
+    run.close()
+    run.open()
+    run.get(5)
+    run.close()
+
+
 def rolling_and_reclaiming(run: RecordedRun) -> None:
     """Data files fill up, are finished, become spares, and are used again."""
     run.open()
@@ -155,6 +175,7 @@ def a_second_generation_of_progress(run: RecordedRun) -> None:
 WORKLOADS = (
     puts_and_batches,
     takes_of_every_kind,
+    failures_of_every_kind,
     rolling_and_reclaiming,
     closing_and_opening,
     killed_and_opened_again,
@@ -178,9 +199,9 @@ def record(workload: Workload, policy: FlushPolicy) -> RecordedRun:
 def crash_points(run: RecordedRun) -> Iterator[tuple[SimulatedStorage, Moment, Moment, str]]:
     """Yield the disk after each single operation, with the moments around it and a name for the trace of a failure."""
     for life, segment in enumerate(run.segments):
-        begin = segment.moments[0].operation_count
+        counts = segment.operation_counts()
         for count, storage in enumerate(segment.storage.replay()):
-            if count >= begin:
+            if count in counts:
                 before, under_way = segment.around(count)
                 last = segment.storage.log[count - 1] if count else None
                 yield storage, before, under_way, f"after {before.call}, life {life}, operation {count} ({last!r:.120})"
@@ -188,7 +209,7 @@ def crash_points(run: RecordedRun) -> Iterator[tuple[SimulatedStorage, Moment, M
 
 def run_length(run: RecordedRun) -> range:
     """Return the numbers of the crash points."""
-    return range(sum(len(s.storage.log) + 1 - s.moments[0].operation_count for s in run.segments))
+    return range(sum(len(segment.operation_counts()) for segment in run.segments))
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,16 @@ FILES_LEFT_MAX = 2  # the one that is being written, and at the most the one bef
 
 sizes = st.one_of(st.integers(0, 60), st.integers(2000, 6000))
 counts = st.integers(1, 8)
+LEASE_SECONDS = 10_000  # longer than a run waits without meaning it
+BACKOFF_SECONDS = 20
 ways_to_open = st.fixed_dictionaries(
-    {"flush": st.sampled_from(POLICIES), "data_file_bytes": st.sampled_from(DATA_FILE_SIZES)}
+    {
+        "flush": st.sampled_from(POLICIES),
+        "data_file_bytes": st.sampled_from(DATA_FILE_SIZES),
+        "max_deliveries": st.sampled_from([None, 2, 5]),
+    }
 )
+delays = st.sampled_from([0, 0, 5, None])
 
 
 class QueueAgainstModel(RuleBasedStateMachine):
@@ -48,20 +55,42 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def open(self, name: str, options: dict[str, object]) -> None:
         """Open the queue for a group; what was in hand is ready again."""
         self.name = name
-        self.queue = PersistentQueue(ROOT, group=name, storage=self.storage, clock=self.clock, **options)
+        self.queue = PersistentQueue(
+            ROOT,
+            group=name,
+            storage=self.storage,
+            clock=self.clock,
+            lease_seconds=LEASE_SECONDS,
+            backoff=[BACKOFF_SECONDS],
+            **options,  # type: ignore[arg-type]
+        )
+        self.options = options
         self.model.reopen()
+        self.set_max_deliveries()
         self.in_hand.clear()
         self.settled.clear()
+
+    def set_max_deliveries(self) -> None:
+        """Tell the open group how often this handle hands messages out."""
+        if self.name in self.model.groups:
+            self.model.groups[self.name].max_deliveries = self.options["max_deliveries"]  # type: ignore[assignment]
 
     @property
     def group(self) -> ModelGroup:
         """The group that is open, in the model; the default group begins to exist at its first use."""
-        return self.model.groups.get(self.name) or self.model.create(self.name, self.queue.stats().first_offset)
+        if self.name not in self.model.groups:
+            self.model.create(self.name, self.queue.stats().first_offset)
+            self.set_max_deliveries()
+        return self.model.groups[self.name]
+
+    def ready(self) -> list[int]:
+        """Return what the open group would be given; does not make it begin."""
+        group = self.model.groups.get(self.name) or ModelGroup(self.queue.stats().first_offset)
+        return group.ready(self.model.end, self.clock.time_ns())
 
     def something_is_ready(self) -> bool:
-        """Whether the open group would be given something; does not make it begin."""
-        group = self.model.groups.get(self.name) or ModelGroup(self.queue.stats().first_offset)
-        return bool(group.ready(self.model.end))
+        """Whether that is anything."""
+        return bool(self.ready())
 
     def has_holes(self) -> bool:
         """Whether files were retired between others: a group that begins now would miss what was in them."""
@@ -74,10 +103,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def takes(self, payloads: list[bytes], count_max: int) -> list[int]:
         """Compare what came out with what should; return its offsets."""
-        expected = self.group.ready(self.model.end)
+        waiting = {self.model.payloads[offset]: offset for offset in reversed(self.ready())}
         assert 1 <= len(payloads) <= count_max
-        offsets = expected[: len(payloads)]
-        assert payloads == [self.model.payloads[offset] for offset in offsets]
+        assert set(payloads) <= waiting.keys()
+        offsets = [waiting[payload] for payload in payloads]
+        self.group.check_order(offsets, self.model.end, self.clock.time_ns())
         return offsets
 
     def finish(self, offsets: Iterable[int]) -> None:
@@ -99,10 +129,25 @@ class QueueAgainstModel(RuleBasedStateMachine):
         payloads = [message(self.model.end + number, size) for number, size in enumerate(batch)]
         assert self.queue.put_many(payloads) == self.model.put(payloads)
 
+    @precondition(lambda self: not any(group.until_ns for group in self.model.groups.values()))
     @rule(seconds=st.integers(-3600, 3600))
     def turn_the_clock(self, seconds: int) -> None:
         """An administrator sets the wall clock; nothing that waits for time wakes up."""
         self.clock.set_time_ns(START_NS + seconds * NS_PER_SECOND)
+
+    @rule(seconds=st.sampled_from([1, BACKOFF_SECONDS]))
+    def wait(self, seconds: int) -> None:
+        """Let time pass: what waits after a failure comes again."""
+        self.clock.advance(seconds)
+
+    @precondition(lambda self: self.in_hand)
+    @rule()
+    def let_leases_run_out(self) -> None:
+        """What is in hand has failed, and comes again at once; its receipts are stale."""
+        self.clock.advance(LEASE_SECONDS)
+        assert self.queue.stats().in_flight == 0
+        self.group.give_back([delivery.offset for delivery in self.in_hand])
+        self.put_down(list(self.in_hand))
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -113,7 +158,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         if not self.something_is_ready():
             with pytest.raises(Empty):
                 self.queue.get(block=False)
-            assert not self.group.ready(self.model.end)  # the group has begun, with nothing to give
+            assert not self.group.ready(self.model.end, self.clock.time_ns())  # the group has begun, with nothing to give
             return
         offsets = self.takes([self.queue.get(block=False)], 1)
         self.group.hand_out(offsets)
@@ -136,8 +181,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
             self.deliver([self.queue.receive(timeout=0)], 1)
 
     @precondition(may_begin)
-    @rule(count=counts, keep=st.integers(0, 8), data=st.data())
-    def receive_many(self, count: int, keep: int, data: st.DataObject) -> None:
+    @rule(count=counts, keep=st.integers(0, 8), delay=delays, data=st.data())
+    def receive_many(self, count: int, keep: int, delay: int | None, data: st.DataObject) -> None:
         """Take several messages; settle some through their batch, keep the others in hand."""
         if not self.something_is_ready():
             return
@@ -148,8 +193,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
             batch.ack(done)
             self.finish([delivery.offset for delivery in done])
         else:
-            batch.nack(done)
-            self.group.give_back([delivery.offset for delivery in done])
+            batch.nack(done, delay=delay)
+            self.group.give_back([delivery.offset for delivery in done], self.until(delay))
         self.put_down(done)
         if data.draw(st.booleans(), "the rest"):
             self.settle_the_rest(batch)
@@ -162,10 +207,16 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.finish([delivery.offset for delivery in rest])
         self.put_down(rest)
 
+    def until(self, delay: int | None) -> int:
+        """Return when a message comes again that fails now."""
+        seconds = BACKOFF_SECONDS if delay is None else delay
+        return self.clock.time_ns() + seconds * NS_PER_SECOND if seconds else 0
+
     def deliver(self, deliveries: list[Delivery], count_max: int) -> None:
         """Compare deliveries with what should come, and keep them."""
         offsets = self.takes([delivery.payload for delivery in deliveries], count_max)
         assert [delivery.offset for delivery in deliveries] == offsets
+        self.group.check_alone(offsets)
         assert [delivery.delivery_count for delivery in deliveries] == self.group.deliver(offsets)
         self.in_hand += deliveries
 
@@ -177,17 +228,36 @@ class QueueAgainstModel(RuleBasedStateMachine):
             assert delivery.is_settled
 
     @precondition(lambda self: self.in_hand)
-    @rule(data=st.data(), acknowledge=st.booleans())
-    def settle_one(self, data: st.DataObject, acknowledge: bool) -> None:
-        """Acknowledge a message in hand or give it back, by itself, out of order."""
+    @rule(data=st.data(), verb=st.sampled_from(["ack", "ack", "nack", "release", "reject"]), delay=delays)
+    def settle_one(self, data: st.DataObject, verb: str, delay: int | None) -> None:
+        """Acknowledge a message in hand, give it back or make it a dead letter, by itself, out of order."""
         delivery = data.draw(st.sampled_from(self.in_hand), "delivery")
-        if acknowledge:
+        if verb == "ack":
             delivery.ack()
             self.finish([delivery.offset])
+        elif verb == "nack":
+            delivery.nack(delay)
+            self.group.give_back([delivery.offset], self.until(delay))
+        elif verb == "release":
+            delivery.release()
+            self.group.release([delivery.offset])
         else:
-            delivery.nack()
-            self.group.give_back([delivery.offset])
+            delivery.reject("no use")
+            self.group.bury([delivery.offset])
         self.put_down([delivery])
+
+    @precondition(lambda self: self.name in self.model.groups and self.group.dead)
+    @rule(data=st.data(), again=st.booleans())
+    def decide_dead_letters(self, data: st.DataObject, again: bool) -> None:
+        """Have some of them come again, or finish them."""
+        self.queue.peek(1000)  # all is read now, so where they come is certain
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.group.dead)), min_size=1, unique=True), "dead letters")
+        if again:
+            assert self.queue.dead.retry(chosen) == len(chosen)
+            self.group.retry(chosen)
+        else:
+            assert self.queue.dead.discard(chosen) == len(chosen)
+            self.finish(chosen)
 
     @precondition(lambda self: self.settled)
     @rule(data=st.data())
@@ -204,9 +274,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """Look at what comes next, with its delivery counts; timestamps go up with offsets."""
         if self.name not in self.model.groups:
             return
-        expected = self.group.ready(self.model.end)[:count]
         seen = self.queue.peek(count)
-        assert [(entry.offset, entry.payload) for entry in seen] == [(o, self.model.payloads[o]) for o in expected]
+        expected = [entry.offset for entry in seen]
+        assert len(seen) == min(count, len(self.ready()))
+        self.group.check_order(expected, self.model.end, self.clock.time_ns(), mixes=True)
+        assert [entry.payload for entry in seen] == [self.model.payloads[offset] for offset in expected]
         assert [entry.delivery_count for entry in seen] == [self.group.deliveries.get(o, 0) for o in expected]
         stamps = [entry.timestamp_ns for entry in sorted(seen, key=lambda entry: entry.offset)]
         assert stamps == sorted(stamps)
@@ -246,8 +318,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), options=ways_to_open)
     def close_and_open(self, data: st.DataObject, options: dict[str, object]) -> None:
-        """Close in order, open for some group in another way."""
+        """Close in order, open for some group in another way: what was in hand was not tried."""
         self.queue.close()
+        if self.in_hand:
+            self.group.release([delivery.offset for delivery in self.in_hand])
         self.open(data.draw(st.sampled_from(sorted({"default", *self.model.groups})), "group"), options)
         self.files_are_retired = False
 
@@ -275,9 +349,23 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert (stats.lost, recovery.damage, recovery.progress_damage) == (0, (), ())
         assert self.queue.groups.list() == sorted(self.model.groups)
         if self.name in self.model.groups:
-            assert stats.depth == self.group.depth(self.model.end)
-            assert self.queue.qsize() == len(self.group.ready(self.model.end))
-            assert self.queue.empty() == (not self.group.ready(self.model.end))
+            self.find_dead_letters()
+            assert (stats.depth, stats.dead) == (self.group.depth(self.model.end), len(self.group.dead))
+            waiting = self.group.waiting(self.clock.time_ns())
+            found = len(self.ready()), stats.delayed
+            if waiting <= self.group.returned and not self.group.doomed:
+                assert (self.queue.qsize(), stats.delayed) == (len(self.ready()), len(waiting))
+                assert self.queue.empty() == (not self.ready())
+            else:  # some of them have not been read again
+                assert found[0] <= self.queue.qsize() <= found[0] + len(waiting | self.group.doomed)
+
+    def find_dead_letters(self) -> None:
+        """Compare the dead letters; those whose last receiver died come to be some when somebody comes by them."""
+        side = self.queue.sides.read_side
+        assert side is not None
+        found = set(side.progress.dead)
+        assert self.group.dead <= found <= self.group.dead | self.group.doomed
+        self.group.bury(found - self.group.dead)
 
     @invariant()
     def finished_files_go(self) -> None:

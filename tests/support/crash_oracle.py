@@ -38,6 +38,8 @@ class Seen:
         What each group would be given; the default group is there even where it has not begun.
     existing : frozenset of str
         The groups that exist.
+    dead : dict of str to frozenset of int
+        The dead letters of each group.
     damage : tuple of Damage
         What the report says is lost.
     """
@@ -47,6 +49,7 @@ class Seen:
     log_end: int
     groups: dict[str, Shown]
     existing: frozenset[str]
+    dead: dict[str, frozenset[int]]
     damage: tuple[Damage, ...]
 
     @property
@@ -56,7 +59,7 @@ class Seen:
 
     def without_report(self) -> tuple[object, ...]:
         """Return what has to be the same after every further recovery."""
-        return self.next_offset, self.log, self.log_end, self.groups, self.existing
+        return self.next_offset, self.log, self.log_end, self.groups, self.existing, self.dead
 
 
 def fingerprint(storage: SimulatedStorage) -> bytes:
@@ -82,9 +85,13 @@ def look(queue: PersistentQueue, storage: SimulatedStorage, policy: FlushPolicy)
     """Return what an open queue of the default group shows, to its own group and to the others."""
     existing = frozenset(queue.groups.list()) - {"audit"}
     groups = {"default": _shown(queue.peek(ALL))}
+    dead = {"default": frozenset(letter.offset for letter in queue.dead.list())}
+    in_turn = sorted(groups["default"], key=lambda entry: (entry[2] == 0, entry[0]))
+    assert list(groups["default"]) == in_turn, "what was handed out before comes first, by offset"
     for name in existing - {"default"}:
         with open_queue(storage, policy, mode="look", group=name) as other:
             groups[name] = _shown(other.peek(ALL))
+            dead[name] = frozenset(letter.offset for letter in other.dead.list())
     stats = queue.stats()
     report = queue.recovery
     if "default" in existing:  # before its first use it does not know yet what is lost
@@ -93,7 +100,7 @@ def look(queue: PersistentQueue, storage: SimulatedStorage, policy: FlushPolicy)
     first = queue.groups.create("audit")
     with open_queue(storage, policy, mode="look", group="audit") as auditor:
         log = tuple((entry.offset, entry.payload) for entry in auditor.peek(ALL))
-    return Seen(stats.next_offset, log, first + len(log), groups, existing, report.damage)
+    return Seen(stats.next_offset, log, first + len(log), groups, existing, dead, report.damage)
 
 
 def _shown(messages: list[Message]) -> Shown:
@@ -126,21 +133,22 @@ def judge(
         states = run.states.get(name, [None])
         low = (before.states if killed else before.durable_states).get(name, 0)
         candidates = states[low : under_way.states.get(name, 0) + 1]
-        exists = name in seen.existing
-        shown = seen.groups.get(name, ())
-        assert any(_agrees(run, seen, state, shown, exists) for state in candidates), (
-            f"group {name} shows {[(offset, count) for offset, _, count in shown] if exists else None}, "
+        shown = [(offset, count) for offset, _, count in seen.groups.get(name, ())]
+        assert any(_agrees(run, seen, state, name) for state in candidates), (
+            f"group {name} shows {shown if name in seen.existing else None} and the dead letters {seen.dead.get(name)}, "
             f"which is none of its states {candidates}"
         )
 
 
-def _agrees(run: RecordedRun, seen: Seen, state: GroupState | None, shown: Shown, exists: bool) -> bool:
-    """Whether a group that shows this can be in that state."""
+def _agrees(run: RecordedRun, seen: Seen, state: GroupState | None, name: str) -> bool:
+    """Whether a group can be in that state, from all that it shows."""
+    exists, shown, dead = name in seen.existing, seen.groups.get(name, ()), seen.dead.get(name, frozenset())
     if state is None or not exists:
         log = tuple((offset, payload, 0) for offset, payload in seen.log)
-        return state is None and not exists and (not shown or shown == log)
-    unfinished = state.unfinished(seen.log_end).items()
-    return shown == tuple((offset, run.model.payloads[offset], count) for offset, count in unfinished)
+        return state is None and not exists and not dead and (not shown or shown == log)
+    unfinished = state.unfinished(seen.log_end, run.clock.time_ns()).items()
+    expected = tuple((offset, run.model.payloads[offset], count) for offset, count in unfinished)
+    return tuple(sorted(shown)) == expected and dead == {offset for offset in state.dead if offset < seen.log_end}
 
 
 def work_on(queue: PersistentQueue, storage: SimulatedStorage, policy: FlushPolicy, seen: Seen) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue
-from support.clocks import FakeClock
+from support.clocks import NS_PER_SECOND, FakeClock
 from support.model import GroupState, ModelGroup, ModelQueue
 from support.simulated_storage import SimulatedStorage
 
@@ -45,10 +45,19 @@ class Moment:
 
 @dataclass
 class Segment:
-    """One life of a simulated disk: from its making, or from a kill, to the next kill."""
+    """One life of a simulated disk: from its making, or from a kill, to the next kill; ``end`` is its last operation.
+
+    The handles of a killed process are closed too, behind that.
+    """
 
     storage: SimulatedStorage
     moments: list[Moment]
+    end: int | None = None
+
+    def operation_counts(self) -> range:
+        """Return how many operations there may have been at a crash in this life."""
+        last = len(self.storage.log) if self.end is None else self.end
+        return range(self.moments[0].operation_count, last + 1)
 
     def around(self, operation_count: int) -> tuple[Moment, Moment]:
         """Return the last moment at or before a crash, and the one that was under way (or the same)."""
@@ -129,7 +138,8 @@ class RecordedRun:
         queue = self._open_queue()
         self._begin_group()
         payloads = [queue.get(block=False)] if count == 1 else queue.get_many(count, timeout=0)
-        offsets = self._check_order(payloads)
+        offsets = self._offsets_of(payloads)
+        self._model_group.check_order(offsets, self.model.end, self.clock.time_ns())
         self._model_group.hand_out(offsets)
         self._model_group.finish(offsets)
         self._return_finished(f"get({count})")
@@ -139,8 +149,10 @@ class RecordedRun:
         queue = self._open_queue()
         self._begin_group()
         self.batch = deliveries = queue.receive_many(count, timeout=0)
-        offsets = self._check_order([delivery.payload for delivery in deliveries])
-        assert [delivery.offset for delivery in deliveries] == offsets
+        offsets = [delivery.offset for delivery in deliveries]
+        assert [delivery.payload for delivery in deliveries] == [self.model.payloads[offset] for offset in offsets]
+        self._model_group.check_order(offsets, self.model.end, self.clock.time_ns())
+        self._model_group.check_alone(offsets)
         assert [delivery.delivery_count for delivery in deliveries] == self._model_group.deliver(offsets)
         self.in_hand.update({delivery.offset: delivery for delivery in deliveries})
         self._note_progress(self.group)
@@ -160,12 +172,35 @@ class RecordedRun:
         self._model_group.finish(offsets)
         self._return_finished(f"ack_together{offsets}")
 
-    def nack(self, *offsets: int) -> None:
-        """Give messages in hand back, one by one."""
+    def nack(self, *offsets: int, delay: float = 0) -> None:
+        """Give messages in hand back that have failed, one by one."""
+        until_ns = self.clock.time_ns() + round(delay * NS_PER_SECOND) if delay else 0
         for offset in offsets or tuple(self.in_hand):
-            self.in_hand.pop(offset).nack()
-            self._model_group.give_back([offset])
-            self._return(f"nack({offset})")
+            self.in_hand.pop(offset).nack(delay=delay)
+            self._model_group.give_back([offset], until_ns)
+            self._note_progress(self.group)
+            self._return(f"nack({offset}, {delay})")
+
+    def release(self, *offsets: int) -> None:
+        """Give messages in hand back that were not tried, one by one."""
+        for offset in offsets or tuple(self.in_hand):
+            self.in_hand.pop(offset).release()
+            self._model_group.release([offset])
+            self._note_progress(self.group)
+            self._return(f"release({offset})")
+
+    def reject(self, *offsets: int) -> None:
+        """Make messages in hand dead letters, one by one; as durable as an acknowledgement."""
+        for offset in offsets or tuple(self.in_hand):
+            self.in_hand.pop(offset).reject("no use")
+            self._model_group.bury([offset])
+            self._return_finished(f"reject({offset})")
+
+    def retry(self, *offsets: int) -> None:
+        """Have dead letters come again, in one step."""
+        assert self._open_queue().dead.retry(offsets) == len(offsets)
+        self._model_group.retry(offsets)
+        self._return_finished(f"retry{offsets}")
 
     def flush(self) -> None:
         """Sync everything."""
@@ -189,6 +224,8 @@ class RecordedRun:
         """Close the queue in order: all of it is durable then."""
         self._open_queue().close()
         self.queue = None
+        if self.in_hand:  # nobody has failed
+            self._model_group.release(self.in_hand)
         self._make_all_durable()
         self._return("close()")
 
@@ -197,6 +234,7 @@ class RecordedRun:
         killed = self._open_queue()
         last = self.segments[-1].moments[-1]
         storage = self.storage.crash_keeping_all()
+        self.segments[-1].end = len(self.storage.log)
         killed.close()  # on the disk of its own life, which nobody looks at any more
         base = Moment(0, "kill", last.message_count, last.durable_count, last.states, last.durable_states)
         self.segments.append(Segment(storage, [base]))
@@ -225,10 +263,15 @@ class RecordedRun:
         self.model.create(name, start)
         self._note_progress(name, durable=True)
 
-    def _check_order(self, payloads: Sequence[bytes]) -> list[int]:
-        """Return the offsets that these payloads must have."""
-        offsets = self._model_group.ready(self.model.end)[: len(payloads)]
-        assert payloads == [self.model.payloads[offset] for offset in offsets], "wrong messages, or a wrong order"
+    def _offsets_of(self, payloads: Sequence[bytes]) -> list[int]:
+        """Return the offsets of messages, of which no two are alike but empty ones."""
+        ready = self._model_group.ready(self.model.end, self.clock.time_ns())
+        offsets = []
+        for payload in payloads:
+            found = [offset for offset in ready if self.model.payloads[offset] == payload]
+            assert found, f"nobody waits for {payload!r}"
+            ready.remove(found[0])
+            offsets.append(found[0])
         return offsets
 
     def _note_progress(self, name: str, *, durable: bool = False) -> None:

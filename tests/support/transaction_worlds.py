@@ -57,7 +57,11 @@ class TransactionWorlds:
         for name in order:
             if name not in self.queues:
                 self.queues[name] = PersistentQueue(
-                    Path("/") / name, storage=self.storage, clock=self.clock, data_file_bytes=DATA_FILE_BYTES
+                    Path("/") / name,
+                    storage=self.storage,
+                    clock=self.clock,
+                    data_file_bytes=DATA_FILE_BYTES,
+                    max_deliveries=None,
                 )
 
     def message(self, size: int) -> bytes:
@@ -169,7 +173,7 @@ class TransactionWorlds:
                 self.handles.pop(number).commit()
             for name, delivery in self.deliveries.pop(number):
                 if name in self.queues:
-                    delivery.nack()
+                    delivery.nack(delay=0)
         self.model.abort(numbers)
 
     def restart(self, left: SimulatedStorage, order: Sequence[str]) -> None:

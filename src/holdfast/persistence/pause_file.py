@@ -37,6 +37,7 @@ def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     """Pause a group, durably. Raises ``OSError``."""
     fields = {"format": FORMAT_VERSION, "until_ns": pause.until_ns, "reason": pause.reason}
     write_document(storage, directory / NAME, fields)
+    storage.sync_directory(directory.parent)  # a group that has not begun has a directory that nobody has synced yet
 
 
 def remove_pause(storage: Storage, directory: Path) -> None:

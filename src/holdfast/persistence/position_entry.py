@@ -24,6 +24,8 @@ from holdfast.persistence.format import (
 from holdfast.persistence.progress import GroupProgress, Hint
 
 _DELIVERY_COUNT_MAX = 2**16 - 1
+_FIRST_FAILURE_S_MAX = 2**32 - 1
+"""In 2106, or where a clock is set to that: a wrong time is better than a message that cannot be given back."""
 
 _pack_body, _pack_crc = ENTRY_BODY.pack, ENTRY_CRC.pack  # looked up once: every acknowledgement comes by
 
@@ -78,7 +80,8 @@ class Change:
 
 def returned_change(offset: int, delivery_count: int, until_ns: int, first_failure_s: int, count: int = 1) -> Change:
     """Return the entry that gives messages back."""
-    return Change(ENTRY_RETURNED, offset, count, (until_ns, first_failure_s), delivery_count)
+    hint = (until_ns, min(first_failure_s, _FIRST_FAILURE_S_MAX))
+    return Change(ENTRY_RETURNED, offset, count, hint, delivery_count)
 
 
 def dead_change(offset: int, mark: DeadMark) -> Change:

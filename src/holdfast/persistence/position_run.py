@@ -84,9 +84,10 @@ def checkpoint(progress: GroupProgress) -> list[Change]:
     """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
     floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
     runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
+    again = [Change(ENTRY_DELIVERED, each, 1, NO_HINT, progress.deliveries[each]) for each in sorted(progress.again)]
     dead = [dead_change(offset, mark) for offset, mark in progress.dead.items()]
     votes = [change for vote in progress.votes.values() for change in vote_changes(vote)]
-    return [floor, *runs, *_delivery_runs(progress), *_returned_runs(progress), *dead, *votes, floor]
+    return [floor, *runs, *_delivery_runs(progress), *_returned_runs(progress), *again, *dead, *votes, floor]
 
 
 def _returned_runs(progress: GroupProgress) -> Iterator[Change]:

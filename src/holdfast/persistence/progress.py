@@ -37,6 +37,8 @@ class GroupProgress:
     returned : dict of int to tuple of int
         Messages that were given back: from when on they may be handed out again (ns), and when they failed first (s;
         0: never). Stays while they are handed out again.
+    again : set of int
+        Those of them that were handed out again.
     dead : dict of int to DeadMark
         Dead letters, in the order in which they became such.
     votes : dict of bytes to Vote
@@ -49,6 +51,7 @@ class GroupProgress:
         "_held",
         "_hints",
         "_starts",
+        "again",
         "dead",
         "deliveries",
         "finished_count",
@@ -66,6 +69,7 @@ class GroupProgress:
         self.lost_count = 0
         self.deliveries: dict[int, int] = {}
         self.returned: dict[int, tuple[int, int]] = {}
+        self.again: set[int] = set()
         self.dead: dict[int, DeadMark] = {}
         self.votes: dict[bytes, Vote] = {}
         self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
@@ -144,11 +148,19 @@ class GroupProgress:
         """Note that messages were handed out, and how often that makes."""
         for offset in range(first, first + count):
             self.deliveries[offset] = delivery_count
+        if self.returned:
+            self.again.update(offset for offset in range(first, first + count) if offset in self.returned)
+
+    def is_out(self, offset: int) -> bool:
+        """Whether a message was handed out, and nothing has become of it since."""
+        is_back = offset in self.dead or (offset in self.returned and offset not in self.again)
+        return offset in self.deliveries and not is_back and offset not in self._held
 
     def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
         """Note that messages may be handed out again, from ``until_ns`` on; dead letters too."""
         for offset in range(first, first + count):
             self.dead.pop(offset, None)
+            self.again.discard(offset)
             if delivery_count:
                 self.deliveries[offset] = delivery_count
             else:
@@ -162,6 +174,7 @@ class GroupProgress:
         """Note that a message is a dead letter; one that is finished stays so."""
         if not self.is_finished(offset):
             self.returned.pop(offset, None)
+            self.again.discard(offset)
             self.dead.pop(offset, None)  # the last one stands last
             self.dead[offset] = mark
 
@@ -174,6 +187,7 @@ class GroupProgress:
         if self.returned or self.dead:
             for offset in range(first, end):
                 self.returned.pop(offset, None)
+                self.again.discard(offset)
                 self.dead.pop(offset, None)
         if self._held:  # its vote stays: it still waits for its outcome
             for offset in range(first, end):
@@ -182,6 +196,9 @@ class GroupProgress:
             newly = max(0, end - self.floor)
             if newly:
                 self.floor, self.hint = end, hint
+        elif self._starts and first == self._ends[-1]:  # in order, behind one that waits: what _insert would do
+            newly = count
+            self._ends[-1], self._hints[-1] = end, hint
         else:
             newly = self.unfinished_in(first, end)
             if newly:

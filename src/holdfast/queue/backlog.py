@@ -104,7 +104,12 @@ class Backlog(Peeking):
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: one that was handed out before comes without company."""
-        if self._aside.heap or self._schedule.heap or self._source.prioritized_end > self._ahead_end:
+        schedule = self._schedule
+        if (
+            self._aside.heap
+            or self._source.prioritized_end > self._ahead_end
+            or (schedule.heap and schedule.first_rank >> _RANK_BITS <= self._time_ns())
+        ):
             records = self._take_aside(count_max, alone=alone)
             if records:
                 return records

@@ -128,8 +128,7 @@ class DeadLetters:
     def export(self, path: str | os.PathLike[str], *, reason: str | None = None) -> int:
         """Write dead letters into a new file, as lines of JSON; return how many. They stay what they are.
 
-        The payload is base64. The file is whole, and its bytes are on the disk, when this returns; what stood there is
-        replaced.
+        The payload is base64. The file is whole and on the disk when this returns; what stood there before is replaced.
         """
         target = Path(path)
         new = target.with_name(target.name + ".new")
@@ -142,6 +141,7 @@ class DeadLetters:
                 lines.flush()
                 os.fsync(lines.fileno())
             new.replace(target)
+            self._sides.storage.sync_directory(target.parent)
         except BaseException:
             with suppress(OSError):
                 new.unlink()

@@ -121,13 +121,9 @@ class LookSide:
 
     @property
     def leased(self) -> dict[int, int]:
-        """The messages that were handed out and never failed, as far as can be seen from here."""
+        """The messages that were handed out, as far as can be seen from here: their owner may have died since."""
         progress = self.progress
-        return {offset: count for offset, count in progress.deliveries.items() if self._is_out(offset, progress)}
-
-    @staticmethod
-    def _is_out(offset: int, progress: GroupProgress) -> bool:
-        return offset not in progress.returned and offset not in progress.dead and not progress.is_held(offset)
+        return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
 
     @property
     def lost_count(self) -> int:

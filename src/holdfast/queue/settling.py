@@ -149,7 +149,7 @@ class Settling:
             yield live
             ticket = self._require_books().end
         self._source.wake()
-        if any(each.offset in self._progress.dead for each in live):
+        if not self._progress.dead.keys().isdisjoint([each.offset for each in live]):
             self._settle(ticket)
 
     @contextmanager

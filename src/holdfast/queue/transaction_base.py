@@ -19,7 +19,7 @@ from holdfast.errors import CommitUnknownError, Empty, PoisonedError, ShutDown, 
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch
 from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import GIVEN_BACK, failure_of
+from holdfast.queue.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.fork import forked_error
 from holdfast.queue.transaction_state import State, next_state
 
@@ -46,7 +46,7 @@ class TransactionBase(ABC):
         self.id = self._nonce.hex()
         self.state = State.OPEN
         self._reason = ""
-        self._failure = GIVEN_BACK
+        self._failure: Failure | None = GIVEN_BACK
         self._monotonic = clock.monotonic
         self._deadline = clock.monotonic() + timeout
         self._timeout = timeout
@@ -74,13 +74,13 @@ class TransactionBase(ABC):
     def _give_up(self) -> None:
         """Forget puts that are not in the log, and give back what was received.
 
-        What a transaction leaves over that commits has not failed. After an exception it waits as the back-off says.
+        What is left over when a transaction commits, or its queue is closed, has not failed. After an exception it waits
+        as the back-off says.
         """
-        failure = None if self.state is State.COMMITTED else self._failure
         delay = None if self._failure is not GIVEN_BACK else 0.0
         for branch in self._branches:
             branch.discard()
-            branch.release(self.expire, failure, delay)
+            branch.release(self.expire, None if self.state is State.COMMITTED else self._failure, delay)
 
     def expire(self) -> bool:
         """Abort if the time is over; False where a verb is under way just now, which will see to it."""
@@ -105,6 +105,7 @@ class TransactionBase(ABC):
             return
         try:
             if self.state is State.OPEN:
+                self._failure = None
                 self._end("close", "its queue was closed")
         finally:
             self._lock.release()

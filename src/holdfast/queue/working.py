@@ -54,8 +54,8 @@ class Working(ABC):
         Parameters
         ----------
         state : "ready", "leased", "delayed" or "dead"
-            A message that waits for its order key is ready. Another process sees those as leased that were handed out
-            and never failed, though their owner may have died.
+            A message that waits for its order key is ready. Another process sees those as leased that were handed out,
+            also where their owner has died since.
         limit : int
             How many at most.
         after : int

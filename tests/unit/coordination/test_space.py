@@ -1,0 +1,169 @@
+"""Space: a message that stays unfinished keeps its own data file, and neither the others nor the time to open."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Empty, PersistentQueue, Put
+from support.clocks import FakeClock
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+from support.takes import states, taken
+from support.transactions import FILE_BYTES, kill, open_queue
+
+FILE_COUNT = 10
+DAY = 86400
+
+
+def nacked(queue: PersistentQueue) -> None:
+    """It failed, and waits for a long time."""
+    queue.receive(timeout=0).nack(delay=30 * DAY)
+
+
+def dead(queue: PersistentQueue) -> None:
+    """A dead letter."""
+    queue.receive(timeout=0).reject("no good")
+
+
+def prepared(queue: PersistentQueue) -> None:
+    """A transaction holds it, and nobody decides."""
+    tx = queue.begin()
+    tx.ack(tx.receive(timeout=0))
+    tx.prepare("p")
+
+
+def delayed(queue: PersistentQueue) -> None:
+    """Put with a long delay: nobody has had it."""
+
+
+STAYS = (nacked, dead, prepared, delayed)
+
+
+def fill(queue: PersistentQueue, stay: Callable[[PersistentQueue], None], count: int = FILE_COUNT) -> None:
+    """Put a message in the middle of a file that stays, and others until there are so many files behind it."""
+    queue.put_many([b"before"] * 5)
+    assert queue.get_many(5) == [b"before"] * 5
+    queue.put_many([Put(b"stays", delay=30 * DAY if stay is delayed else None)])
+    stay(queue)
+    begun = queue.stats().file_count
+    while queue.stats().file_count < begun + count:
+        queue.put_many([b"other".ljust(200)] * 20)
+
+
+@pytest.mark.parametrize("stay", STAYS)
+def test_a_message_that_stays_keeps_its_own_file_only(storage: SimulatedStorage, stay: Callable[..., None]) -> None:
+    """The others go as soon as the last of their messages is finished, and again after a restart."""
+    clock = FakeClock()
+    queue = open_queue(storage, clock=clock)
+    fill(queue, stay)
+    assert queue.stats().file_count > FILE_COUNT
+    assert set(taken(queue)) == {b"other".ljust(200)}
+    assert queue.stats().file_count <= 2  # its own and the active one
+    assert list(states(queue)) == [b"stays"]
+    queue = open_queue(kill(storage, queue), clock=clock)
+    assert queue.stats().file_count <= 3
+    fill_again = queue.stats().file_count + FILE_COUNT
+    while queue.stats().file_count < fill_again:
+        queue.put_many([b"other".ljust(200)] * 20)
+    taken(queue)
+    assert queue.stats().file_count <= 3
+    assert list(states(queue)) == [b"stays"]
+    queue.close()
+
+
+@pytest.mark.parametrize("stay", STAYS)
+def test_the_file_of_a_message_that_stayed_goes_with_it(storage: SimulatedStorage, stay: Callable[..., None]) -> None:
+    """Nothing is left behind once it is finished, discarded or decided."""
+    clock = FakeClock()
+    with open_queue(storage, clock=clock) as queue:
+        fill(queue, stay)
+        taken(queue)
+        if stay is dead:
+            assert queue.dead.discard(reason="rejected") == 1
+        elif stay is prepared:
+            queue.commit_prepared("p")
+        else:
+            clock.advance(30 * DAY)
+            assert taken(queue) == [b"stays"]
+        assert queue.stats().file_count == 1
+        assert states(queue) == {}
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+@pytest.mark.parametrize("stay", STAYS)
+def test_opening_with_an_old_message_does_not_read_the_log_behind_it(
+    storage: SimulatedStorage, stay: Callable[..., None], end: str
+) -> None:
+    """The storage reads as often whether two data files were finished behind it or twenty, and never all of one."""
+    counts = [reads_to_open(SimulatedStorage(), stay, end, count) for count in (2, 20)]
+    assert abs(counts[1] - counts[0]) <= 4, f"{counts} reads"
+
+
+def reads_to_open(storage: SimulatedStorage, stay: Callable[..., None], end: str, count: int) -> int:
+    """Return how many times opening, looking, and taking one new message read from data files."""
+    clock, reads = FakeClock(), 0
+    queue = open_queue(storage, clock=clock)
+    fill(queue, stay, count)
+    last = b"another group's"
+    queue.groups.create("slow", "latest")  # pins what is behind
+    taken(queue)
+    left = kill(storage, queue) if end == "kill" else storage
+    queue.close()
+
+    def note(verb: str, path: Path) -> None:
+        nonlocal reads
+        reads += verb == "read_at" and path.suffix == ".data"
+
+    left.before_verb = note
+    with open_queue(left, clock=clock) as queue:
+        queue.put(last)
+        assert queue.get(timeout=0) == last
+        assert queue.stats().oldest_age_seconds is not None or stay is dead
+    return reads
+
+
+def test_files_that_another_group_pins_are_jumped_over(storage: SimulatedStorage) -> None:
+    """Opening does not read what this group has finished, though it is still there for a slower one."""
+    clock, paths = FakeClock(), list[Path]()
+    with open_queue(storage, clock=clock) as queue:
+        queue.groups.create("slow")
+        fill(queue, delayed)
+        taken(queue)
+        assert queue.stats().file_count > FILE_COUNT
+    storage.before_verb = lambda verb, path: paths.append(path) if verb == "read_at" else None
+    with open_queue(storage, clock=clock) as queue:
+        data_reads = [path for path in paths if path.suffix == ".data"]
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        assert states(queue) == {b"stays": "delayed"}
+        walked = [path for path in paths[len(data_reads) :] if path.suffix == ".data"]
+        assert len(walked) < FILE_COUNT * FILE_BYTES // 2**16 + 2 * FILE_COUNT, f"{len(walked)} reads"
+    storage.before_verb = None
+
+
+def test_finishing_goes_on_when_the_disk_is_full(storage: SimulatedStorage) -> None:
+    """Everything that settles a message, and what frees space; only a dead letter's note may be missing."""
+    clock = FakeClock()
+    with open_queue(storage, clock=clock, backoff=[], max_deliveries=2) as queue:
+        fill(queue, delayed)
+        queue.put_many([Put(b"k1", order_key="k"), Put(b"k2", order_key="k"), Put(b"urgent", priority=5)])
+        held = queue.receive_many(8, timeout=0)
+        storage.faults = FaultPlan(1, errno.ENOSPC, forever=True, verbs=frozenset({"allocate", "make_directory"}))
+        (held[0]).nack(delay=60)
+        count = queue.stats().file_count
+        queue.receive(timeout=0).release()
+        with pytest.raises(ZeroDivisionError), queue.receive(timeout=0):
+            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError), queue.receive(timeout=0):
+            raise ZeroDivisionError
+        assert queue.stats().dead == 1
+        held.ack([each for each in held if not each.is_settled])
+        assert taken(queue)[-1] == b"k2"
+        clock.advance(60)
+        taken(queue)
+        assert queue.stats().file_count < count
+        assert queue.dead.discard(reason="exception") == 1
+        assert states(queue) == {b"stays": "delayed"}
+        storage.faults = None

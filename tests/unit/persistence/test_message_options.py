@@ -1,0 +1,78 @@
+"""What a message asks for, as bytes in front of its headers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import RecordTooLargeError
+from holdfast.persistence.format import HEADERS_BYTES_MAX, TLV
+from holdfast.persistence.message_headers import decode_headers, encode_headers
+from holdfast.persistence.message_options import (
+    NO_OPTIONS,
+    MessageOptions,
+    decode_options,
+    dedup_id_of,
+    has_options,
+    has_priority,
+    with_options,
+)
+
+times = st.integers(0, 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+options_of_any_kind = st.builds(MessageOptions, times, st.integers(0, 9), times, texts, texts)
+headers_of_any_kind = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), texts, max_size=3)
+UNKNOWN = 0x7FF0
+
+
+@given(options_of_any_kind, headers_of_any_kind)
+def test_options_and_headers_come_back_apart(options: MessageOptions, headers: dict[str, str]) -> None:
+    """Neither shows among the other; what says quickly whether there are any agrees."""
+    stored = with_options(options, encode_headers(headers))
+    assert decode_options(stored) == options
+    assert decode_headers(stored) == headers
+    assert has_options(stored) == (options != NO_OPTIONS)
+    assert has_priority(stored) == (options.priority > 0)
+    assert dedup_id_of(stored) == options.dedup_id
+
+
+def test_nothing_asked_for_takes_no_room() -> None:
+    """And a plain message is decoded without looking at its headers."""
+    assert NO_OPTIONS.encode() == b""
+    assert with_options(NO_OPTIONS, b"") == b""
+    assert decode_options(b"") is NO_OPTIONS
+    assert decode_options(encode_headers({"a": "b"})) is NO_OPTIONS
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    """Those before and behind them count."""
+    fields = MessageOptions(priority=4).encode() + TLV.pack(UNKNOWN, 3) + b"new" + MessageOptions(order_key="k").encode()
+    assert decode_options(fields) == MessageOptions(priority=4, order_key="k")
+    assert has_priority(TLV.pack(UNKNOWN, 3) + b"new" + MessageOptions(priority=4).encode())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MessageOptions(not_before_ns=5),
+        MessageOptions(expires_ns=5),
+        MessageOptions(dedup_id="some id"),
+        MessageOptions(order_key="some key"),
+    ],
+)
+def test_a_field_that_is_not_whole_is_said_to_be_so(options: MessageOptions) -> None:
+    """Cut anywhere in its value: a ValueError, never half a key or another time."""
+    whole = options.encode()
+    for size in range(TLV.size, len(whole)):
+        with pytest.raises(ValueError, match="not whole"):
+            decode_options(whole[:size])
+        assert dedup_id_of(whole[:size]) == ""
+
+
+def test_headers_that_leave_no_room_for_what_is_asked_are_too_large() -> None:
+    """The size said is that of both, and just fitting fits."""
+    options = MessageOptions(priority=1)
+    room = HEADERS_BYTES_MAX - len(options.encode())
+    assert len(with_options(options, bytes(room))) == HEADERS_BYTES_MAX
+    with pytest.raises(RecordTooLargeError) as caught:
+        with_options(options, bytes(room + 1))
+    assert (caught.value.size_bytes, caught.value.max_bytes) == (HEADERS_BYTES_MAX + 1, HEADERS_BYTES_MAX)
