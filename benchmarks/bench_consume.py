@@ -34,28 +34,30 @@ def test_get_many_beside_slicing_the_same_files(
 
 
 @pytest.mark.parametrize(
-    ("title", "records", "make"),
+    ("title", "records", "make", "at_least"),
     [
-        ("get one by one", RECORDS_SINGLY, queue_cases.get),
-        ("receive + ack one by one", RECORDS_SINGLY, queue_cases.receive),
-        (f"receive_many({BATCH}) + ack", RECORDS, queue_cases.receive_many),
+        ("get one by one", RECORDS_SINGLY, queue_cases.get, None),
+        ("receive + ack one by one", RECORDS_SINGLY, queue_cases.receive, 0.048),
+        (f"receive_many({BATCH}) + ack", RECORDS, queue_cases.receive_many, 0.145),
     ],
     ids=["get", "receive", "receive_many"],
 )
 def test_other_ways_to_take_beside_slicing_the_same_files(
+    *,
     race: Race,
     sized: Callable[[int, int], Load],
     title: str,
     records: int,
     make: Callable[[Load, FlushPolicy], Contestant],
+    at_least: float | None,
 ) -> None:
-    """What leases and single takes cost."""
+    """What leases and single takes cost. The targets are 100,000/s and 300,000/s where slicing does 2,070,000/s."""
     load = sized(records, 2000)
     race(
         f"{title}, never(), {load.size:,} bytes",
         load,
         make(load, NEVER),
-        [Against(floors.slice_reads(load))],
-        rounds=3,
+        [Against(floors.slice_reads(load), at_least)],
+        rounds=7,
         prepare=lambda folder: queue_cases.fill(folder, load),
     )

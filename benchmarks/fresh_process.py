@@ -1,6 +1,6 @@
 """What has to happen in a process of its own: opening with nothing in memory, dying, taking and putting from afar.
 
-``python -m benchmarks.fresh_process fill|open|relay|stream|submit …``; each prints what it measured.
+``python -m benchmarks.fresh_process fill|delay|open|wake|relay|stream|submit …``; each prints what it measured.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STAMP_BYTES = 8
 STOP = bytes(STAMP_BYTES)
 """A message that ends a relay."""
+
+DAY_SECONDS = 86_400
 
 STREAM_SECONDS_MAX = 600.0
 """Longer than a slow disk needs."""
@@ -80,6 +82,62 @@ def open_and_get(folder: Path, size: int) -> None:
     queue.close()
 
 
+def fill_delayed(folder: Path, count: int, size: int) -> None:
+    """Fill a queue with messages that wait for a day, and close it."""
+    from benchmarks.load import BATCH, Load
+    from benchmarks.queue_cases import NEVER, open_queue
+    from holdfast import Put
+
+    load = Load(count, size)
+    with open_queue(folder, NEVER) as queue:
+        for _ in range(load.batches):
+            queue.put_many([Put(load.payload, delay=DAY_SECONDS)] * BATCH)
+
+
+def open_and_wake(folder: Path, count: int) -> None:
+    """Open a queue whose messages all wait, and take them a day later; print seconds and memory of both."""
+    from benchmarks.load import BATCH
+    from holdfast import Empty, FlushPolicy, PersistentQueue
+    from holdfast.clock import SystemClock
+
+    class LaterClock(SystemClock):
+        """Shows the time, or what it will be in a while."""
+
+        ahead_ns = 0
+
+        def time_ns(self) -> int:
+            return time.time_ns() + self.ahead_ns
+
+    clock = LaterClock()
+    before_bytes = peak_resident_bytes()
+    started = time.perf_counter()
+    queue = PersistentQueue(folder / "queue", flush=FlushPolicy.never(), clock=clock)
+    try:
+        queue.get_nowait()
+        raise AssertionError("a message came before its time")
+    except Empty:
+        open_seconds = time.perf_counter() - started
+    opened_bytes = peak_resident_bytes()
+    clock.ahead_ns = 2 * DAY_SECONDS * 10**9
+    started = time.perf_counter()
+    left = count
+    while left:
+        left -= len(queue.get_many(BATCH))
+    take_seconds = time.perf_counter() - started
+    queue.close()
+    print(
+        json.dumps(
+            {
+                "open_seconds": open_seconds,
+                "take_seconds": take_seconds,
+                "before_bytes": before_bytes,
+                "opened_bytes": opened_bytes,
+                "after_bytes": peak_resident_bytes(),
+            }
+        )
+    )
+
+
 def relay(folder: Path, policy: str) -> None:
     """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
     from holdfast import FlushPolicy, PersistentQueue
@@ -130,8 +188,12 @@ def main(action: str, folder: str, *rest: str) -> None:
     place, numbers = Path(folder), [int(word) for word in rest if word.isdecimal()]
     if action == "fill":
         fill(place, numbers[0], numbers[1], rest[2])
+    elif action == "delay":
+        fill_delayed(place, *numbers)
     elif action == "open":
         open_and_get(place, *numbers)
+    elif action == "wake":
+        open_and_wake(place, *numbers)
     elif action == "relay":
         relay(place, rest[0])
     elif action == "stream":

@@ -54,7 +54,7 @@ def test_only_what_was_not_finished_is_lost_with_a_missing_file() -> None:
         for _ in third:
             handle.get(timeout=0)
         for delivery in [*pinned, handle.receive(timeout=0)]:  # coming to the next file, the reader leaves this one
-            delivery.nack()
+            delivery.nack(delay=0)
     assert len(queue.data_files()) == 4, "the third file is retired"
     queue.storage.remove(queue.data_files()[2])
     report, drained = queue.verify(), drain(queue)

@@ -139,7 +139,7 @@ class Application:
         if self.queue.empty():
             return
         batch = self.queue.receive_many(2, timeout=0)
-        batch.nack(batch[1:])
+        batch.nack(batch[1:], delay=0)
         try:
             batch[0].ack()
         except CommitUnknownError:

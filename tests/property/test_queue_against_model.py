@@ -89,8 +89,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return group.ready(self.model.end, self.clock.time_ns())
 
     def something_is_ready(self) -> bool:
-        """Whether that is anything."""
-        return bool(self.ready())
+        """Whether that is anything; where it is, what follows takes it, and so the group begins before its first file goes."""
+        return bool(self.ready()) and self.group is not None
 
     def has_holes(self) -> bool:
         """Whether files were retired between others: a group that begins now would miss what was in them."""

@@ -7,7 +7,7 @@ SIGKILL whole. ``kill_oracle.py`` judges what the journals say.
 producer     ``p key count`` before a batch is put, ``P key first_offset`` after the call returned
 consumer     ``g n`` before ``get``/``get_many``, ``G key:index ...`` after; ``E`` where it found nothing;
              ``D offset=key:index ...`` after ``receive``; ``a offset ...`` before ``ack``, ``A`` after;
-             ``N offset ...`` after ``nack``
+             ``N offset ...`` after ``nack`` or ``release``
 both         ``R round`` where processes begin anew; ``X text`` what must never happen
 ===========  =====================================================================================================
 """
@@ -68,7 +68,9 @@ def name_of(payload: bytes) -> str:
 
 def open_queue(path: Path, mode: str, policy: FlushPolicy) -> PersistentQueue:
     """Open the queue with files so small that rolling and retiring happen all the time."""
-    return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10)
+    return PersistentQueue(
+        path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None, lease_seconds=3600
+    )
 
 
 def produce(queue: PersistentQueue, journal: Journal, choice: random.Random, round_number: int) -> None:
@@ -112,7 +114,10 @@ def _receive(queue: PersistentQueue, journal: Journal, choice: random.Random, he
     held[:] = taken[:keep]
     returned, done = taken[keep : keep + back], taken[keep + back :]
     if returned:
-        batch.nack(returned)
+        if choice.random() < 0.5:
+            batch.nack(returned, delay=0)
+        else:
+            batch.release(returned)
         journal.note("N", *_offsets(returned))
     if done:
         journal.note("a", *_offsets(done))

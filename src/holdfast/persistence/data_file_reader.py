@@ -36,6 +36,9 @@ _BODY_BYTES = FRAME_BODY.size
 CHUNK_BYTES = 2**18
 """How much is read at once where there is that much; a larger record makes its own chunk larger."""
 
+_NEAR_COUNT = 256
+"""Records that are read faster than the index of their file."""
+
 Record = tuple[int, int, bytes, bytes, int, int]
 """Offset, timestamp (ns), encoded headers, payload, position behind the frame, sequence of the data file.
 
@@ -122,6 +125,15 @@ class QueueFileReader:
             self._position = hint[1]
             return
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
+
+    def go_on_to(self, offset: int) -> None:
+        """As :meth:`seek`; but where that is ahead in the file being read, nothing is read twice."""
+        ahead = offset - self.next_offset
+        name = self._files.containing(offset)
+        if self._file is None or name is None or name.sequence != self._name.sequence or ahead < 0:
+            self.seek(offset)
+        elif ahead > _NEAR_COUNT and (indexed := self._indexed_position(offset)) and indexed[0] > self.next_offset:
+            self.move_to(indexed[0], name.sequence, indexed[1])
 
     def move_to(self, offset: int, sequence: int, position: int) -> None:
         """Go to the record ``offset``, which is known to start there; cheap inside the file that is being read."""

@@ -1,4 +1,4 @@
-"""What a consumer group knows of a dead letter: a message that nobody is given any more until somebody decides. Pure."""
+"""What a group knows of a dead letter: a message that nobody is given any more until somebody decides. Pure."""
 
 from __future__ import annotations
 

@@ -117,11 +117,8 @@ class Browser:
     def records(self, offsets: list[int]) -> Iterator[Record]:
         """Yield the records of ascending offsets, as far as they can be read."""
         with self._reader() as reader:
-            is_placed = False
             for offset in offsets:
-                if not is_placed or offset - reader.next_offset > _READ_COUNT:
-                    reader.seek(offset)
-                    is_placed = True
+                reader.go_on_to(offset)
                 while reader.next_offset <= offset and (records := reader.read(1, self._end())):
                     if records[0][0] >= offset:
                         if records[0][0] == offset:

@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.format import DEAD_REASONS
 from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.storage import OsStorage
 from holdfast.queue.browse import Browser
 from holdfast.queue.group_verbs import DEAD_DISCARD, DEAD_RETRY
 from holdfast.queue.sides import Sides
@@ -141,7 +142,7 @@ class DeadLetters:
                 lines.flush()
                 os.fsync(lines.fileno())
             new.replace(target)
-            self._sides.storage.sync_directory(target.parent)
+            OsStorage().sync_directory(target.parent)
         except BaseException:
             with suppress(OSError):
                 new.unlink()

@@ -117,8 +117,10 @@ class LogCursor:
     def find(self, offset: int) -> Record | None:
         """Return the record of an offset, wherever it is; None where it is damaged, or not there."""
         with storage_errors("reading", self._path):
-            hint = self._progress.hint if offset == self._progress.floor else None
-            self._lookups.seek(offset, hint)
+            if offset == self._progress.floor:
+                self._lookups.seek(offset, self._progress.hint)
+            else:
+                self._lookups.go_on_to(offset)
             return self._read_one(offset)
 
     def _read_one(self, offset: int) -> Record | None:

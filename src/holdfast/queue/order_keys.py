@@ -12,10 +12,16 @@ class OrderKeys:
 
     A message has its key's turn from when it is found until it is finished or a dead letter: also while it is delayed,
     or waits after a failure. So it holds back the others of its key, and nobody else.
+
+    Attributes
+    ----------
+    waiting_count : int
+        Messages that wait for their turn.
     """
 
     def __init__(self) -> None:
         self._turns: dict[str, tuple[int, deque[int]]] = {}
+        self.waiting_count = 0
 
     def enter(self, key: str, offset: int, packed: int) -> bool:
         """Give a message the turn, or have it wait; return whether it has the turn."""
@@ -26,6 +32,7 @@ class OrderKeys:
         if turn[0] == offset:
             return True
         turn[1].append(packed)
+        self.waiting_count += 1
         return False
 
     def leave(self, key: str, offset: int) -> int | None:
@@ -38,6 +45,7 @@ class OrderKeys:
             del self._turns[key]
             return None
         packed = waiting.popleft()
+        self.waiting_count -= 1
         self._turns[key] = (unpack(packed).offset, waiting)
         return packed
 
@@ -53,11 +61,7 @@ class OrderKeys:
     def clear(self) -> None:
         """Forget them all."""
         self._turns.clear()
-
-    @property
-    def waiting_count(self) -> int:
-        """Messages that wait for their turn."""
-        return sum(len(waiting) for _, waiting in list(self._turns.values()))  # anybody may ask
+        self.waiting_count = 0
 
     def __len__(self) -> int:
         return len(self._turns)

@@ -49,16 +49,12 @@ class Putting(ABC):
         ----------
         payload : bytes-like, at most ``record_bytes_max`` bytes
             Opaque; may be empty.
-        block : bool
-            Whether to wait for room where the queue is bounded.
-        timeout : float or None, seconds
-            How long to wait; None waits for ever.
+        block, timeout : bool, and float or None, seconds
+            Whether to wait for room where the queue is bounded, and how long; None waits for ever.
         headers : mapping of str to str, at most 65,535 bytes encoded
             Stands beside the payload.
-        delay : float or timedelta, seconds
-            How long nobody is given the message.
-        not_before : datetime with a time zone, or float, seconds since the epoch
-            When it can be given to somebody, instead of ``delay``.
+        delay, not_before : float or timedelta, seconds; datetime with a time zone, or float, seconds since the epoch
+            How long nobody is given the message, or until when: one of them.
         priority : int, 0 to 9
             Larger ones are given out first, in order among themselves; not together with ``order_key``.
         ttl : float or timedelta, seconds
@@ -75,12 +71,8 @@ class Putting(ABC):
 
         Raises
         ------
-        queue.Full
-            No room within ``timeout``; nothing was written.
-        TypeError
-            ``payload`` is not bytes-like; ``QueueService`` takes objects.
-        RecordTooLargeError, DiskFullError, PoisonedError
-            Nothing was written.
+        queue.Full, TypeError, UsageError, RecordTooLargeError, DiskFullError, PoisonedError
+            Nothing was written. Full: no room within ``timeout``. TypeError: ``QueueService`` takes objects.
         CommitUnknownError
             The sync failed: nobody knows; reopen the queue and look.
 
@@ -94,14 +86,7 @@ class Putting(ABC):
             raise too_large(payload, self._record_bytes_max)
         side = self._write_side or self._require_write_side()
         seconds = None if block and timeout is None else wait_for(block, timeout)
-        if (
-            delay is None
-            and not_before is None
-            and not priority
-            and ttl is None
-            and dedup_id is None
-            and order_key is None
-        ):
+        if delay is not_before is ttl is dedup_id is order_key is None and not priority:
             return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
         stored = encode_put(
             self._clock.time_ns(),
@@ -113,9 +98,7 @@ class Putting(ABC):
             dedup_id=dedup_id,
             order_key=order_key,
         )
-        if dedup_id is not None:
-            return side.put_once(payload, stored, dedup_id, seconds)
-        return side.put(payload, stored, seconds)
+        return side.put_once(payload, stored, dedup_id, seconds) if dedup_id else side.put(payload, stored, seconds)
 
     def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:
         """Append one batch atomically: after any crash all of it is there, or none.

@@ -175,7 +175,7 @@ class ReadSide(Settling):
         """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
         waits = [left, _SLEEP_SECONDS_MAX, self.deadlines.seconds_left(), self._leases.seconds_left()]
         now = self._time_ns()
-        due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.next_due_ns
+        due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.aside.next_due_ns
         waits.append(None if due_ns is None else max(0, due_ns - now) / 1e9)
         return min(wait for wait in waits if wait is not None)
 
@@ -297,7 +297,7 @@ class ReadSide(Settling):
     def waiting_count(self) -> int:
         """Messages that wait for their time or for their order key, as far as the log has been read."""
         with self._take_lock:
-            return self._backlog.waiting_count
+            return self._backlog.aside.waiting_count
 
     @property
     def dropped_count(self) -> int:

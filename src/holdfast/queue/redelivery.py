@@ -12,7 +12,8 @@ from holdfast.persistence.dead_letter import DeadMark
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.position_entry import Change, dead_change, returned_change
 from holdfast.persistence.progress import GroupProgress
-from holdfast.queue.backlog import EXHAUSTED, EXPIRED, Backlog
+from holdfast.queue.aside import EXHAUSTED, EXPIRED
+from holdfast.queue.backlog import Backlog
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure

@@ -93,7 +93,7 @@ class Settling:
         failure: Failure = GIVEN_BACK,
         holder: Holder | None = None,
     ) -> None:
-        """Note that deliveries have failed; they wait for ``delay`` seconds, or as the policy says, or it was the last."""
+        """Note that deliveries have failed: they wait for ``delay`` seconds, or as the policy says; or were the last."""
         if not deliveries:
             return
         with self._settling(deliveries, holder) as live:
@@ -109,7 +109,7 @@ class Settling:
             self._redelivery.reject(self._require_books(), live, Failure("rejected", reason))
             with self._in_step():
                 self._leases.end(live)
-                self._backlog.leave([each.record for each in live])
+                self._backlog.aside.leave([each.record for each in live])
 
     def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Give messages back as if they never had been handed out."""
@@ -119,7 +119,7 @@ class Settling:
             self._redelivery.release(self._require_books(), live)
             with self._in_step():
                 self._leases.end(live)
-                self._backlog.give_back([each.record for each in live])
+                self._backlog.aside.give_back([each.record for each in live])
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
         """Lease messages for so long from now; None: each for as long as before."""
@@ -165,13 +165,13 @@ class Settling:
         last = self._redelivery.fail(self._require_books(), deliveries, delay, failure)
         with self._in_step():
             self._leases.end([each for each in deliveries if not each.is_settled])
-            self._backlog.give_back([each.record for each in deliveries if each not in last])
-            self._backlog.leave([each.record for each in last])
+            self._backlog.aside.give_back([each.record for each in deliveries if each not in last])
+            self._backlog.aside.leave([each.record for each in last])
 
     def _leave(self, records: Sequence[Record]) -> bool:
         """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
         try:
-            return self._backlog.leave(records)
+            return self._backlog.aside.leave(records)
         except Exception:  # said again by the next take, which meets the same
             self._backlog.must_read_anew = True
             return True
@@ -214,7 +214,7 @@ class Settling:
             live = [each for each in deliveries if each.holder is holder and not each.is_settled]
             with self._in_step():
                 self._leases.end(live)
-                self._backlog.give_back([each.record for each in live])
+                self._backlog.aside.give_back([each.record for each in live])
         self._source.wake()
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
@@ -244,7 +244,7 @@ class Settling:
             if vote is None:
                 return False
             ticket = self._require_books().resolve(vote, is_committed=is_committed)
-            self._backlog.must_read_anew |= not is_committed or self._backlog.has_order_keys
+            self._backlog.must_read_anew |= not is_committed or self._backlog.aside.has_order_keys
         if is_durable:
             self._require_books().sync(ticket)
         self._source.wake()

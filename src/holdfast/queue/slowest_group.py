@@ -37,7 +37,7 @@ class SlowestGroup:
         self._looked_at = float("-inf")
 
     def depth(self, next_offset: int, first_offset: int) -> int:
-        """Return how many messages the slowest group has not finished, dead letters aside; with no group, how many there are."""
+        """Return how many messages, but dead letters, the slowest group has not finished; without a group, all."""
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._look()
         finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]

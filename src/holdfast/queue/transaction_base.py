@@ -74,8 +74,8 @@ class TransactionBase(ABC):
     def _give_up(self) -> None:
         """Forget puts that are not in the log, and give back what was received.
 
-        What is left over when a transaction commits, or its queue is closed, has not failed. After an exception it waits
-        as the back-off says.
+        What is left over when a transaction commits, or its queue is closed, has not failed. After an exception it
+        waits as the back-off says.
         """
         delay = None if self._failure is not GIVEN_BACK else 0.0
         for branch in self._branches:

@@ -1,6 +1,5 @@
 """Space: a message that stays unfinished keeps its own data file, and neither the others nor the time to open."""
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +7,8 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, Put
 from support.clocks import FakeClock
-from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
+from support.small_disk import small_disk, take_all_room
 from support.takes import states, taken
 from support.transactions import FILE_BYTES, kill, open_queue
 
@@ -93,9 +92,7 @@ def test_the_file_of_a_message_that_stayed_goes_with_it(storage: SimulatedStorag
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 @pytest.mark.parametrize("stay", STAYS)
-def test_opening_with_an_old_message_does_not_read_the_log_behind_it(
-    storage: SimulatedStorage, stay: Callable[..., None], end: str
-) -> None:
+def test_opening_with_an_old_message_does_not_read_the_log_behind_it(stay: Callable[..., None], end: str) -> None:
     """The storage reads as often whether two data files were finished behind it or twenty, and never all of one."""
     counts = [reads_to_open(SimulatedStorage(), stay, end, count) for count in (2, 20)]
     assert abs(counts[1] - counts[0]) <= 4, f"{counts} reads"
@@ -143,27 +140,40 @@ def test_files_that_another_group_pins_are_jumped_over(storage: SimulatedStorage
     storage.before_verb = None
 
 
-def test_finishing_goes_on_when_the_disk_is_full(storage: SimulatedStorage) -> None:
-    """Everything that settles a message, and what frees space; only a dead letter's note may be missing."""
+def test_finishing_goes_on_when_the_disk_is_full(tmp_path: Path) -> None:
+    """Everything that settles a message, and what frees space; only what an exception said may go unwritten."""
     clock = FakeClock()
-    with open_queue(storage, clock=clock, backoff=[], max_deliveries=2) as queue:
+    with (
+        small_disk(tmp_path / "disk", 4 * 2**20) as disk,
+        PersistentQueue(
+            disk / "orders", clock=clock, data_file_bytes=FILE_BYTES, max_deliveries=2, backoff=[]
+        ) as queue,
+    ):
         fill(queue, delayed)
         queue.put_many([Put(b"k1", order_key="k"), Put(b"k2", order_key="k"), Put(b"urgent", priority=5)])
-        held = queue.receive_many(8, timeout=0)
-        storage.faults = FaultPlan(1, errno.ENOSPC, forever=True, verbs=frozenset({"allocate", "make_directory"}))
-        (held[0]).nack(delay=60)
+        held = [queue.receive(timeout=0) for _ in range(8)]
+        room = take_all_room(disk)
         count = queue.stats().file_count
-        queue.receive(timeout=0).release()
-        with pytest.raises(ZeroDivisionError), queue.receive(timeout=0):
-            raise ZeroDivisionError
-        with pytest.raises(ZeroDivisionError), queue.receive(timeout=0):
-            raise ZeroDivisionError
-        assert queue.stats().dead == 1
-        held.ack([each for each in held if not each.is_settled])
+        for number in range(500):
+            held[0].nack(delay=0) if number % 2 else held[0].release()
+            held[0] = queue.receive(timeout=0) if not queue.stats().dead else held[0]
+            if queue.stats().dead:
+                assert queue.dead.retry(queue.dead.list()) == 1
+                held[0] = queue.receive(timeout=0)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError), held[1]:
+                raise ZeroDivisionError
+            held[1] = queue.receive(timeout=0) if not queue.stats().dead else held[1]
+        assert [letter.reason for letter in queue.dead.list()] == ["exception"]
+        held[2].nack(delay=60)
+        for each in held:
+            if not each.is_settled:
+                each.ack()
         assert taken(queue)[-1] == b"k2"
         clock.advance(60)
-        taken(queue)
+        assert taken(queue) == [b"other".ljust(200)]
         assert queue.stats().file_count < count
         assert queue.dead.discard(reason="exception") == 1
         assert states(queue) == {b"stays": "delayed"}
-        storage.faults = None
+        room.unlink()
+        queue.put(b"there is room again")

@@ -45,7 +45,9 @@ def test_nothing_asked_for_takes_no_room() -> None:
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
     """Those before and behind them count."""
-    fields = MessageOptions(priority=4).encode() + TLV.pack(UNKNOWN, 3) + b"new" + MessageOptions(order_key="k").encode()
+    fields = (
+        MessageOptions(priority=4).encode() + TLV.pack(UNKNOWN, 3) + b"new" + MessageOptions(order_key="k").encode()
+    )
     assert decode_options(fields) == MessageOptions(priority=4, order_key="k")
     assert has_priority(TLV.pack(UNKNOWN, 3) + b"new" + MessageOptions(priority=4).encode())
 

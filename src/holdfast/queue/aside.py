@@ -1,0 +1,243 @@
+"""Messages that wait aside of the order of the log. docs/work-queue.md, "What comes next".
+
+Those of a priority; those that were handed out before; those whose time has not come; and those whose order key another
+one has. Each is a reference of a few bytes, and is read again when its turn comes.
+
+The caller holds the take lock around everything but :attr:`Aside.next_due_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.format import PRIORITY_MAX
+from holdfast.persistence.message_options import MessageOptions, decode_options
+from holdfast.persistence.progress import GroupProgress
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.log_cursor import LogCursor
+from holdfast.queue.order_keys import OrderKeys
+from holdfast.queue.references import RANK_SHIFT, RankedReferences, reference_to, unpack
+from holdfast.queue.retry_policy import RetryPolicy
+
+_RANK_BITS = 4
+
+EXPIRED = "expired"
+EXHAUSTED = "max_deliveries"
+
+
+class Aside:
+    """Where a message waits that is not handed out in its order.
+
+    Parameters
+    ----------
+    cursor : LogCursor
+        Reads messages again.
+    progress : GroupProgress
+        What is finished, held or dead, and what was handed out or given back.
+    in_flight : mapping of int to Delivery
+        Messages that are handed out, by offset.
+    policy : RetryPolicy
+        How often a message is handed out.
+    time_ns : callable
+        The wall clock.
+
+    Attributes
+    ----------
+    ready : RankedReferences
+        Those whose turn it is: larger priorities first, then in offset order.
+    ended : list of tuple of Record and str
+        Those not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+    """
+
+    def __init__(
+        self,
+        cursor: LogCursor,
+        progress: GroupProgress,
+        in_flight: Mapping[int, Delivery],
+        policy: RetryPolicy,
+        time_ns: Callable[[], int],
+    ) -> None:
+        self._cursor = cursor
+        self._progress = progress
+        self._in_flight = in_flight
+        self._policy = policy
+        self._time_ns = time_ns
+        self.ready = RankedReferences()  # by PRIORITY_MAX - priority
+        self._schedule = RankedReferences()  # by the time, and behind it the rank it will have
+        self._keys = OrderKeys()
+        self.ended: list[tuple[Record, str]] = []
+
+    def begin(self, progress: GroupProgress) -> None:
+        """Go on with the progress of a group that has begun."""
+        self._progress = progress
+
+    # -- Finding a place ---------------------------------------------------------------------------------------------
+
+    def admit(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        """Put a message that was found where it has to wait.
+
+        Returns
+        -------
+        bool
+            Whether it is ready and has no reason to wait aside; only where it was found ``in_order`` of the log.
+        """
+        offset, progress = record[0], self._progress
+        if progress.is_finished(offset) or offset in progress.dead:
+            return False
+        if options.order_key and not self._keys.enter(options.order_key, offset, reference_to(record)):
+            return False
+        is_free = offset not in self._in_flight and not progress.is_held(offset)
+        return is_free and self._place(record, options, in_order=in_order)
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Have messages that were handed out wait for their time, and then be taken again."""
+        for record in records:
+            self._place(record, decode_options(record[2]), in_order=False)
+
+    def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        offset = record[0]
+        delivery_count = self._progress.deliveries.get(offset, 0)
+        if delivery_count and self._policy.is_last(delivery_count):
+            self.ended.append((record, EXHAUSTED))
+            return False
+        due_ns = self._due_ns(offset, options)
+        rank = PRIORITY_MAX - options.priority
+        if due_ns and due_ns > self._time_ns():
+            when = min(due_ns, options.expires_ns or due_ns)
+            self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
+            return False
+        if in_order and not delivery_count and not options.priority:
+            return True
+        self.ready.push(rank, reference_to(record))
+        return False
+
+    def _due_ns(self, offset: int, options: MessageOptions) -> int:
+        """Return from when on a message may be handed out; 0: at once."""
+        returned = self._progress.returned
+        return max(options.not_before_ns, returned.get(offset, (0, 0))[0]) if returned else options.not_before_ns
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def bring_due(self) -> None:
+        """Make those ready whose time has come."""
+        schedule = self._schedule
+        if schedule.heap:
+            now = self._time_ns()
+            while schedule.heap and schedule.first_rank >> _RANK_BITS <= now:
+                rank, packed = schedule.pop()
+                self.ready.push(rank & 2**_RANK_BITS - 1, packed)
+
+    def pop(self, count_max: int, *, alone: bool) -> list[Record]:
+        """Take up to ``count_max`` of those that are ready; ``alone``: one that was handed out before on its own."""
+        ready, known = self.ready, self._progress.deliveries
+        records: list[Record] = []
+        while ready.heap and len(records) < count_max:
+            rank, packed = ready.pop()
+            record = self._cursor.look_up(unpack(packed))
+            if record is None:
+                self._give_up_turn(unpack(packed).offset)
+                continue
+            if alone and records and record[0] in known:
+                ready.push(rank, packed)
+                break
+            records += self.without_expired([record])
+            if alone and records and records[0][0] in known:
+                break
+        return records
+
+    def without_expired(self, records: Sequence[Record]) -> list[Record]:
+        """Return those whose time to live is not over; the others end."""
+        left = [record for record in records if not self._is_over(record)]
+        if len(left) < len(records):
+            self.ended += [(record, EXPIRED) for record in records if record not in left]
+        return left
+
+    def _is_over(self, record: Record) -> bool:
+        if not record[2]:
+            return False
+        return self._progress.is_over(record[0], decode_options(record[2]).expires_ns, self._time_ns())
+
+    # -- Order keys --------------------------------------------------------------------------------------------------
+
+    def leave(self, records: Iterable[Record]) -> bool:
+        """Let those go on that waited for messages which are finished, or dead letters; return whether any did."""
+        if not len(self._keys):
+            return False
+        has_moved = False
+        for record in records:
+            key = decode_options(record[2]).order_key if record[2] else ""
+            if key and self._pass_turn(key, record[0]):
+                has_moved = True
+        return has_moved
+
+    def _give_up_turn(self, offset: int) -> None:
+        """Let those go on that waited for a message which cannot be read, whose key is known from its turn only."""
+        key = self._keys.key_of(offset)
+        if key is not None:
+            self._pass_turn(key, offset)
+
+    def _pass_turn(self, key: str, offset: int) -> bool:
+        """End the turn of a message; return whether another one has it now."""
+        packed = self._keys.leave(key, offset)
+        while packed is not None:
+            reference = unpack(packed)
+            following = self._cursor.look_up(reference)
+            if following is not None:
+                self.admit(following, decode_options(following[2]), in_order=False)
+                return True
+            packed = self._keys.leave(key, reference.offset)
+        return False
+
+    @property
+    def has_order_keys(self) -> bool:
+        """Whether any message has the turn of its key."""
+        return len(self._keys) > 0
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When the next message is ready that waits for its time; None where there is none. Any thread may ask."""
+        first = self._schedule.heap[:1]  # in one step
+        return first[0] >> RANK_SHIFT + _RANK_BITS if first else None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or their turn."""
+        self.bring_due()
+        return len(self._schedule) + self._keys.waiting_count
+
+    def peek(self, count_max: int) -> list[Record]:
+        """Return the first of those that are ready, which stay."""
+        count = count_max
+        while True:
+            references = self.ready.first(count)
+            found = (self._cursor.look_up(each) for each in references)
+            records = list(islice(self.good(each for each in found if each is not None), count_max))
+            if len(records) == count_max or len(references) == len(self.ready):
+                return records
+            count *= 4  # the time of some is over
+
+    def good(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield those whose time to live is not over; for each of the others, who has the turn of its key then."""
+        for record in records:
+            if not self._is_over(record):
+                yield record
+            elif key := decode_options(record[2]).order_key:
+                waiting = (self._cursor.look_up(unpack(packed)) for packed in self._keys.waiting_for(key))
+                following = next((each for each in waiting if each is not None and not self._is_over(each)), None)
+                if (
+                    following is not None
+                    and self._due_ns(following[0], decode_options(following[2])) <= self._time_ns()
+                ):
+                    yield following
+
+    def clear(self) -> None:
+        """Forget them all; messages that are handed out keep the turn of their keys."""
+        for waiting in (self.ready, self._schedule, self._keys, self.ended):
+            waiting.clear()
+        for delivery in self._in_flight.values():
+            if key := decode_options(delivery.record[2]).order_key:
+                self._keys.enter(key, delivery.offset, 0)
