@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast import PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
+from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
 from support.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,
     COMMITTED_ID,
+    DEAD,
+    DEAD_DETAIL,
+    DELAYED,
     HELD,
+    KEYED,
     MESSAGE_COUNT,
+    PAUSE_REASON,
     PLAIN_COUNT,
+    PRIORITIZED,
+    RETURNED,
+    TRANSACTIONS_END,
     UNDECIDED_ID,
+    WAITING,
     payload,
 )
 
@@ -32,8 +42,9 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def take_all(queue: PersistentQueue) -> list[bytes]:
     """Return the payloads of all that is left."""
     taken: list[bytes] = []
-    while not queue.empty():
-        taken += queue.get_many(MESSAGE_COUNT)
+    with suppress(Empty):
+        while True:
+            taken += queue.get_many(MESSAGE_COUNT, timeout=0)
     return taken
 
 
@@ -54,15 +65,43 @@ def test_a_golden_queue_gives_each_group_what_it_has_not_finished(golden: Path) 
     """Payloads, headers, timestamps, delivery counts and acknowledgements of an old version are read as they were."""
     with PersistentQueue(golden) as queue:
         assert queue.recovery.lost_count == 0
+        assert queue.receive().offset == PRIORITIZED
+        again = [queue.receive_many(30) for _ in range(6)]
+        assert [[delivery.offset for delivery in batch] for batch in again] == [
+            [at] for at in (RETURNED, *range(10, 15))
+        ]
+        assert {batch[0].delivery_count for batch in again} == {2}
         deliveries = queue.receive_many(30)
-        assert [delivery.offset for delivery in deliveries][:9] == [5, 6, 8, 10, 11, 12, 13, 14, HELD + 1]
-        assert [delivery.delivery_count for delivery in deliveries][:9] == [2] * 8 + [1]
-        assert all(delivery.payload == payload(delivery.offset) for delivery in deliveries)
-        timestamps = [delivery.timestamp_ns for delivery in deliveries]
+        assert (deliveries[0].offset, deliveries[0].delivery_count) == (HELD + 1, 1)
+        found = [*(batch[0] for batch in again), *deliveries]
+        assert all(delivery.payload == payload(delivery.offset) for delivery in found)
+        timestamps = [delivery.timestamp_ns for delivery in found]
         assert timestamps == sorted(timestamps)
         deliveries.ack()
     with PersistentQueue(golden, group="audit") as queue:
-        assert take_all(queue) == [payload(offset) for offset in range(10, MESSAGE_COUNT)]
+        in_order = [offset for offset in range(10, MESSAGE_COUNT) if offset not in (DELAYED, PRIORITIZED)]
+        assert take_all(queue) == [payload(offset) for offset in (PRIORITIZED, *in_order)]
+
+
+def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
+    """Delays, dead letters with their notes, order keys and pauses of an old version are what they were."""
+    with PersistentQueue(golden) as queue:
+        offsets = [message.offset for message in queue.peek(MESSAGE_COUNT)]
+        assert offsets[0] == PRIORITIZED
+        assert offsets[-1] == KEYED
+        assert not {DELAYED, WAITING, DEAD} & set(offsets)
+        assert [message.offset for message in queue.browse("delayed")] == [WAITING, DELAYED]
+        (letter,) = queue.dead.list()
+        assert (letter.offset, letter.payload, letter.reason) == (DEAD, payload(DEAD), "rejected")
+        assert (letter.delivery_count, letter.detail) == (1, DEAD_DETAIL)
+        assert queue.dead.retry(letter) == 1
+        assert [queue.receive().offset for _ in range(3)] == [PRIORITIZED, RETURNED, DEAD]
+    with PersistentQueue(golden, group="paused") as queue:
+        assert queue.stats().paused == PAUSE_REASON
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        queue.resume()
+        assert queue.get(timeout=0) == payload(PRIORITIZED)
 
 
 def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:
@@ -70,15 +109,16 @@ def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:
     with PersistentQueue(golden, mode="produce") as queue:
         queue.groups.create("all")
     with PersistentQueue(golden, group="all", mode="consume") as queue:
-        assert queue.receive().headers == {"tenant": "acme", "gr\u00f6\u00dfe": "1"}
+        first = min(queue.peek(MESSAGE_COUNT), key=lambda message: message.offset)
+        assert first.headers == {"tenant": "acme", "gr\u00f6\u00dfe": "1"}
 
 
 def test_a_golden_queue_knows_what_its_transactions_did(golden: Path) -> None:
     """What was committed together is there together, and its messages are finished; what was aborted is not there."""
     with PersistentQueue(golden) as queue:
-        last = [message for message in queue.peek(MESSAGE_COUNT) if message.offset >= PLAIN_COUNT]
+        last = [message for message in queue.peek(MESSAGE_COUNT) if PLAIN_COUNT <= message.offset < TRANSACTIONS_END]
         assert [message.payload for message in last] == [
-            payload(offset) for offset in range(PLAIN_COUNT, MESSAGE_COUNT)
+            payload(offset) for offset in range(PLAIN_COUNT, TRANSACTIONS_END)
         ]
         assert [message.headers for message in last] == [{"step": "2"}, {}, {}]
 
@@ -86,7 +126,7 @@ def test_a_golden_queue_knows_what_its_transactions_did(golden: Path) -> None:
 def test_a_golden_queue_remembers_what_was_decided(golden: Path) -> None:
     """Whoever asks again, a version later, is told."""
     with PersistentQueue(golden) as queue:
-        assert queue.commit_prepared(COMMITTED_ID) == range(PLAIN_COUNT + 2, MESSAGE_COUNT)
+        assert queue.commit_prepared(COMMITTED_ID) == range(PLAIN_COUNT + 2, TRANSACTIONS_END)
         queue.abort_prepared(ABORTED_ID)
         assert not queue.commit_prepared(COMMITTED_ACKS_ID)
         with pytest.raises(TransactionStateError, match="was aborted"):

@@ -32,7 +32,7 @@ VERBS: dict[str, Verb] = {
     "get_many": lambda queue: queue.get_many(3, timeout=0),
     "receive": lambda queue: queue.receive(timeout=0),
     "ack": ack,
-    "nack": lambda queue: queue.receive(timeout=0).nack(),
+    "nack": lambda queue: queue.receive(timeout=0).nack(delay=0),
 }
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.never()]
 

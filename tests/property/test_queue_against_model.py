@@ -158,7 +158,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
         if not self.something_is_ready():
             with pytest.raises(Empty):
                 self.queue.get(block=False)
-            assert not self.group.ready(self.model.end, self.clock.time_ns())  # the group has begun, with nothing to give
+            assert not self.group.ready(
+                self.model.end, self.clock.time_ns()
+            )  # the group has begun, with nothing to give
             return
         offsets = self.takes([self.queue.get(block=False)], 1)
         self.group.hand_out(offsets)

@@ -5,7 +5,8 @@ may have taken up to what it asked for, an acknowledgement may have finished all
 
 * every acknowledged put stands at the offset it was told, once, and offsets have no gap;
 * a batch is whole or absent, and batches stand in the order in which they were put;
-* takes come in offset order, none is skipped, and what was acknowledged never comes again.
+* takes come in offset order, those that were handed out before first; none is skipped;
+* one that was handed out and not released comes alone; what was acknowledged never comes again.
 """
 
 from __future__ import annotations
@@ -76,6 +77,9 @@ class TakeModel:
     allowance: int = 0
     pending_get: int = 0
     pending_ack: set[int] = field(default_factory=set)
+    pending_release: set[int] = field(default_factory=set)
+    handed_out: set[int] = field(default_factory=set)
+    counted: set[int] = field(default_factory=set)  # those handed out whose count is above 0 for certain
     delivered_count: int = 0
 
     def killed(self) -> None:
@@ -83,7 +87,8 @@ class TakeModel:
         self.allowance += self.pending_get
         if self.pending_ack:
             self.maybe.append(self.pending_ack)
-        self.in_flight, self.pending_get, self.pending_ack = set(), 0, set()
+        self.counted |= self.in_flight - self.pending_release
+        self.in_flight, self.pending_get, self.pending_ack, self.pending_release = set(), 0, set(), set()
 
     def is_open(self, offset: int) -> bool:
         """Whether ``offset`` is neither finished nor in flight."""
@@ -101,7 +106,7 @@ class TakeModel:
         self.log.stands(key, offset - index)
         self.delivered_count += 1
         for passed in range(self.floor, offset):
-            if self.is_open(passed):
+            if self.is_open(passed) and (offset not in self.handed_out or passed in self.counted):
                 self.explain(passed)
         check(offset >= self.floor and offset not in self.finished, f"offset {offset} came again after its ack")
         check(offset not in self.in_flight, f"offset {offset} was handed out twice at once")
@@ -124,7 +129,8 @@ class TakeModel:
     def finish(self, offsets: set[int]) -> None:
         """Take note that offsets are done."""
         self.finished |= offsets
-        self.in_flight -= offsets
+        for kept in (self.in_flight, self.handed_out, self.counted):
+            kept -= offsets
         while self.floor in self.finished:
             self.finished.remove(self.floor)
             self.floor += 1
@@ -148,11 +154,15 @@ class TakeModel:
                 self.take(offset, key, index)
                 self.finish({offset})
         elif kind == "D":
+            places = [int(event.split("=")[0]) for event in fields]
+            known = self.counted & set(places)
+            check(not known or len(places) == 1, f"{places} came together, though {known} were handed out before")
             for event in fields:
                 place, name = event.split("=")
                 key, index = map(int, name.split(":"))
                 self.take(int(place), key, index)
                 self.in_flight.add(int(place))
+            self.handed_out |= set(places)
         elif kind == "a":
             self.pending_ack = set(map(int, fields))
         elif kind == "A":
@@ -160,6 +170,13 @@ class TakeModel:
             self.pending_ack = set()
         elif kind == "N":
             self.in_flight -= set(map(int, fields))
+            self.counted |= set(map(int, fields))
+        elif kind == "f":
+            self.pending_release = set(map(int, fields))
+        elif kind == "F":
+            self.in_flight -= self.pending_release
+            self.counted -= self.pending_release  # perhaps
+            self.pending_release = set()
 
     def check_drained(self, end: int) -> None:
         """Check that everything below ``end`` was finished, or may have been by a call that did not return."""

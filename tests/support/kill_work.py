@@ -7,7 +7,7 @@ SIGKILL whole. ``kill_oracle.py`` judges what the journals say.
 producer     ``p key count`` before a batch is put, ``P key first_offset`` after the call returned
 consumer     ``g n`` before ``get``/``get_many``, ``G key:index ...`` after; ``E`` where it found nothing;
              ``D offset=key:index ...`` after ``receive``; ``a offset ...`` before ``ack``, ``A`` after;
-             ``N offset ...`` after ``nack`` or ``release``
+             ``N offset ...`` after ``nack``; ``f offset ...`` before ``release``, ``F`` after
 both         ``R round`` where processes begin anew; ``X text`` what must never happen
 ===========  =====================================================================================================
 """
@@ -116,9 +116,11 @@ def _receive(queue: PersistentQueue, journal: Journal, choice: random.Random, he
     if returned:
         if choice.random() < 0.5:
             batch.nack(returned, delay=0)
+            journal.note("N", *_offsets(returned))
         else:
+            journal.note("f", *_offsets(returned))
             batch.release(returned)
-        journal.note("N", *_offsets(returned))
+            journal.note("F")
     if done:
         journal.note("a", *_offsets(done))
         batch.ack(done)

@@ -220,6 +220,4 @@ class ModelQueue:
 
     def everything_is_finished(self) -> bool:
         """Whether there are groups and all of them have finished every message."""
-        return bool(self.groups) and not any(
-            group.depth(self.end) or group.dead for group in self.groups.values()
-        )
+        return bool(self.groups) and not any(group.depth(self.end) or group.dead for group in self.groups.values())

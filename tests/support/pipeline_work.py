@@ -30,7 +30,7 @@ Work = Callable[[Path, FlushPolicy, Journal, random.Random], None]
 
 def open_queue(path: Path, policy: FlushPolicy, mode: str = "both") -> PersistentQueue:
     """Open a queue with files so small that rolling and retiring happen all the time."""
-    return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10)
+    return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None)
 
 
 # -- Moving ----------------------------------------------------------------------------------------------------------

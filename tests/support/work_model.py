@@ -322,10 +322,11 @@ class WorkModel:
         return offsets
 
     def abort(self, number: int, delay: float | None = 0, reason: str = "max_deliveries") -> None:
-        """Forget a transaction: what it has received failed, what it took over is its receiver's again."""
+        """Forget a transaction: what it has received failed, what it took over is its receiver's, leased anew."""
         transaction = self.transactions.pop(number)
         for offset in transaction.taken_over:
             self.live[offset].holder = None
+            self.extend(offset, None)
         for offset in transaction.received:
             self.fail(offset, delay, reason)
 

@@ -113,6 +113,10 @@ class GroupProgress:
         at = bisect_right(self._starts, offset) - 1
         return at >= 0 and offset < self._ends[at]
 
+    def due_ns(self, offset: int, not_before_ns: int) -> int:
+        """Return from when on a message may be handed out: that of its retry or back-off, if any, else of its put."""
+        return (self.returned.get(offset, (0, 0))[0] or not_before_ns) if self.returned else not_before_ns
+
     def is_over(self, offset: int, expires_ns: int, now_ns: int) -> bool:
         """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
         if not 0 < expires_ns <= now_ns:
@@ -193,7 +197,7 @@ class GroupProgress:
             for offset in range(first, end):
                 self._held.pop(offset, None)
         if first <= self.floor and not self._starts:
-            newly = max(0, end - self.floor)
+            newly = end - self.floor if end > self.floor else 0  # max() takes longer, for every acknowledgement
             if newly:
                 self.floor, self.hint = end, hint
         elif self._starts and first == self._ends[-1]:  # in order, behind one that waits: what _insert would do

@@ -9,7 +9,7 @@ The caller holds the take lock around everything but :attr:`Aside.next_due_ns`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.format import PRIORITY_MAX
@@ -104,10 +104,13 @@ class Aside:
             return False
         due_ns = self._due_ns(offset, options)
         rank = PRIORITY_MAX - options.priority
-        if due_ns and due_ns > self._time_ns():
-            when = min(due_ns, options.expires_ns or due_ns)
-            self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
-            return False
+        now = self._time_ns() if due_ns else 0
+        if due_ns > now:
+            is_over = self._progress.is_over(offset, options.expires_ns, due_ns)  # then it ends before it is due
+            when = options.expires_ns if is_over else due_ns
+            if when > now:
+                self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
+                return False
         if in_order and not delivery_count and not options.priority:
             return True
         self.ready.push(rank, reference_to(record))
@@ -215,7 +218,8 @@ class Aside:
         while True:
             references = self.ready.first(count)
             found = (self._cursor.look_up(each) for each in references)
-            records = list(islice(self.good(each for each in found if each is not None), count_max))
+            good = chain(self._behind(record for record, _ in self.ended), self.good(each for each in found if each))
+            records = list(islice(good, count_max))
             if len(records) == count_max or len(references) == len(self.ready):
                 return records
             count *= 4  # the time of some is over
@@ -223,16 +227,19 @@ class Aside:
     def good(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield those whose time to live is not over; for each of the others, who has the turn of its key then."""
         for record in records:
-            if not self._is_over(record):
+            if self._is_over(record):
+                yield from self._behind([record])
+            else:
                 yield record
-            elif key := decode_options(record[2]).order_key:
-                waiting = (self._cursor.look_up(unpack(packed)) for packed in self._keys.waiting_for(key))
-                following = next((each for each in waiting if each is not None and not self._is_over(each)), None)
-                if (
-                    following is not None
-                    and self._due_ns(following[0], decode_options(following[2])) <= self._time_ns()
-                ):
-                    yield following
+
+    def _behind(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield who is ready once messages have ended that still have the turn of their keys."""
+        for record in records:
+            waiting = self._keys.waiting_behind(decode_options(record[2]).order_key, record[0])
+            found = (self._cursor.look_up(unpack(packed)) for packed in waiting)
+            following = next((each for each in found if each is not None and not self._is_over(each)), None)
+            if following and self._due_ns(following[0], decode_options(following[2])) <= self._time_ns():
+                yield following
 
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""

@@ -225,13 +225,13 @@ class Backlog:
         aside = self.aside
         self._look_ahead()
         aside.bring_due()
-        first, aside_count = aside.peek(count_max), len(aside.ready)
+        first, aside_count = aside.peek(count_max), len(aside.ready) + len(aside.ended)
         records = list(islice(aside.good(self._ready), count_max - len(first)))
         while len(first) + len(records) < count_max and (more := self._cursor.read(count_max)):
             found = list(self._admitted(more))
             self._ready.extend(found)
             records += aside.good(found)
-        if len(aside.ready) > aside_count:  # handed out before, and found just now
+        if len(aside.ready) + len(aside.ended) > aside_count:  # handed out before, and found just now
             first = aside.peek(count_max)
         return (first + records)[:count_max]
 

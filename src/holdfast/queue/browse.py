@@ -153,7 +153,7 @@ class Browser:
         offset, timestamp, headers, payload, _, _ = record
         options = decode_options(headers)
         now = self._sides.clock.time_ns()
-        until = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
+        until = progress.due_ns(offset, options.not_before_ns)
         is_leased = offset in leased or progress.is_held(offset)
         is_over = progress.is_over(offset, options.expires_ns, now) and offset not in progress.dead and not is_leased
         state = state_of(

@@ -85,7 +85,7 @@ class LookSide:
     def _is_ready(self, offset: int, headers: bytes, progress: GroupProgress) -> bool:
         """Whether a message is not held, and not one to be handed out later or not any more."""
         options, now = decode_options(headers), self._time_ns()
-        until_ns = max(options.not_before_ns, progress.returned.get(offset, (0, 0))[0])
+        until_ns = progress.due_ns(offset, options.not_before_ns)
         is_over = progress.is_over(offset, options.expires_ns, now)
         return not progress.is_held(offset) and until_ns <= now and not is_over
 

@@ -86,7 +86,8 @@ class Putting(ABC):
             raise too_large(payload, self._record_bytes_max)
         side = self._write_side or self._require_write_side()
         seconds = None if block and timeout is None else wait_for(block, timeout)
-        if delay is not_before is ttl is dedup_id is order_key is None and not priority:
+        is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
+        if is_plain and not priority:
             return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
         stored = encode_put(
             self._clock.time_ns(),

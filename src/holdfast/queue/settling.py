@@ -7,7 +7,7 @@ next take reads what is unfinished from the log again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.errors import ShutDown
@@ -93,7 +93,7 @@ class Settling:
         failure: Failure = GIVEN_BACK,
         holder: Holder | None = None,
     ) -> None:
-        """Note that deliveries have failed: they wait for ``delay`` seconds, or as the policy says; or were the last."""
+        """Note that deliveries have failed; they wait ``delay`` seconds, or as the policy says, or were the last."""
         if not deliveries:
             return
         with self._settling(deliveries, holder) as live:
@@ -162,11 +162,11 @@ class Settling:
             raise
 
     def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
-        last = self._redelivery.fail(self._require_books(), deliveries, delay, failure)
+        last = set(self._redelivery.fail(self._require_books(), deliveries, delay, failure))
         with self._in_step():
             self._leases.end([each for each in deliveries if not each.is_settled])
             self._backlog.aside.give_back([each.record for each in deliveries if each not in last])
-            self._backlog.aside.leave([each.record for each in last])
+            self._backlog.aside.leave([each.record for each in deliveries if each in last])
 
     def _leave(self, records: Sequence[Record]) -> bool:
         """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
@@ -250,6 +250,29 @@ class Settling:
         self._source.wake()
         self.room.ring()
         return True
+
+    # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def dead_retry(self, offsets: Collection[int]) -> int:
+        """Hand dead letters out again; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.retry(books, offsets, self._backlog))
+
+    def dead_discard(self, offsets: Collection[int]) -> int:
+        """Finish dead letters; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.discard(books, offsets))
+
+    def _with_books(self, change: Callable[[GroupBooks], int]) -> int:
+        """Change what is noted of dead letters, durably as the policy says."""
+        with self._take_lock:
+            self._check_alive()
+            self._start()
+            books = self._require_books()
+            with self._in_step():
+                count = change(books)
+            ticket = books.end
+        self._settle(ticket)
+        self._source.wake()
+        return count
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 

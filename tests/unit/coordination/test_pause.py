@@ -154,7 +154,7 @@ def test_each_group_pauses_for_itself(storage: SimulatedStorage) -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "says"),
     [
-        (lambda queue: queue.pause(until=datetime(2030, 1, 1)), UsageError, "time zone"),  # noqa: DTZ001
+        (lambda queue: queue.pause(until=datetime(2030, 1, 1)), UsageError, "time zone"),
         (lambda queue: queue.pause(until=-1), UsageError, "until"),
         (lambda queue: queue.pause(until=float("nan")), UsageError, "until"),
         (lambda queue: queue.pause(until="tomorrow"), TypeError, "until"),

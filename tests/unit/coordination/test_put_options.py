@@ -21,9 +21,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"delay": timedelta(seconds=-1)}, UsageError, "delay"),
     ({"delay": "5"}, TypeError, "delay"),
     ({"delay": True}, TypeError, "delay"),
-    ({"delay": datetime(2030, 1, 1)}, TypeError, "delay"),  # noqa: DTZ001
+    ({"delay": datetime(2030, 1, 1)}, TypeError, "delay"),
     ({"delay": 1, "not_before": 5}, UsageError, "not_before"),
-    ({"not_before": datetime(2030, 1, 1)}, UsageError, "time zone"),  # noqa: DTZ001
+    ({"not_before": datetime(2030, 1, 1)}, UsageError, "time zone"),
     ({"not_before": datetime.fromisoformat("1969-12-31T00:00:00+00:00")}, UsageError, "not_before"),
     ({"not_before": -5}, UsageError, "not_before"),
     ({"not_before": float("nan")}, UsageError, "not_before"),

@@ -211,7 +211,9 @@ def test_a_queue_that_does_nothing_costs_nothing(queues: Queues, storage: Simula
     """Nothing is written to it; where it only received, one note, unsynced, that the message is back."""
     orders, invoices = queues
     verbs: list[tuple[str, str]] = []
-    storage.before_verb = lambda verb, path: verbs.append((verb, path.suffix)) if path.is_relative_to(INVOICES) else None
+    storage.before_verb = lambda verb, path: (
+        verbs.append((verb, path.suffix)) if path.is_relative_to(INVOICES) else None
+    )
     holdfast.transaction(orders, invoices).commit()
     tx = holdfast.transaction(orders, invoices)
     tx.put(orders, b"newer")

@@ -163,3 +163,17 @@ def test_a_take_that_meets_only_expired_messages_is_empty(storage: SimulatedStor
         queue.put(b"new", ttl=1)
         assert taken(queue) == [b"new"]
         assert queue.stats().dropped == 300
+
+
+def test_a_retried_dead_letter_whose_time_was_over_before_it_was_due_is_not_early(storage: SimulatedStorage) -> None:
+    """Handed out again as if it never had been one: its delay holds."""
+    clock = FakeClock()
+    with open_queue(storage, clock=clock, expired="dead") as queue:
+        queue.put(b"wanted", ttl=10, delay=30)
+        assert taken(queue) == []
+        clock.advance(10)
+        assert taken(queue) == []
+        assert queue.dead.retry(reason="expired") == 1
+        assert (shown(queue), taken(queue), states(queue)) == ([], [], {b"wanted": "delayed"})
+        clock.advance(20)
+        assert taken(queue) == [b"wanted"]

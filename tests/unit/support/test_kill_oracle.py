@@ -20,6 +20,11 @@ ALLOWED = {
     "a get that did not return has taken nothing": ("g 1; R 2; D 0=1:0 1=2:0 2=2:1 3=2:2; a 0 1 2 3; A", 4),
     "an ack that did not return counts": ("D 0=1:0 1=2:0; a 0 1; R 2; D 2=2:1 3=2:2; a 2 3; A", 4),
     "what was given back comes next": ("D 0=1:0 1=2:0; N 0; D 0=1:0; a 0 1; A; D 2=2:1 3=2:2; a 2 3; A", 4),
+    "what was handed out comes before what was released": (
+        "D 0=1:0 1=2:0; f 0; F; R 2; D 1=2:0; D 0=1:0 2=2:1 3=2:2; a 0 1 2 3; A",
+        4,
+    ),
+    "a release that did not return counts": ("D 0=1:0 1=2:0; f 0 1; R 2; D 0=1:0 1=2:0 2=2:1 3=2:2; a 0 1 2 3; A", 4),
 }
 
 BROKEN = {
@@ -31,6 +36,10 @@ BROKEN = {
     "at another offset": ("D 1=1:0", 4, "at offset 1 and at 0"),
     "out of order": ("D 1=2:0; a 1; A; D 0=1:0", 4, "passed over"),
     "a message nobody put": ("D 0=1:0 1=2:0 2=2:1 3=2:2 4=9:0; a 0 1 2 3 4; A", 5, "nobody put"),
+    "given back and not first": ("D 0=1:0 1=2:0; N 0; N 1; D 1=2:0", 4, "passed over"),
+    "given back and after others": ("D 0=1:0; N 0; D 1=2:0", 4, "passed over"),
+    "released and lost": ("D 0=1:0 1=2:0; f 0; F; R 2; D 1=2:0; D 2=2:1 3=2:2; a 1 2 3; A", 4, "passed over"),
+    "handed out before, and in company": ("D 0=1:0 1=2:0; R 2; D 0=1:0 1=2:0", 4, "came together"),
     "half a batch": ("D 0=1:0 1=2:0 2=2:1 3=2:2 4=3:0; a 0 1 2 3 4; A", 5, "ends at 5"),
     "half an ack": ("D 0=1:0 1=2:0; a 0 1; R 2; D 1=2:0", 4, "half of|came again"),
     "a get took more than it asked for": ("g 1; R 2; D 2=2:1 3=2:2; a 2 3; A", 4, "passed over"),
