@@ -86,7 +86,7 @@ class FaultyRun(TransactionRun):
         for queue in self.queues.values() if self.storage.faults is None else ():
             if queue.mode != "produce":
                 with suppress(Empty):
-                    queue.receive(timeout=0).nack(delay=0)  # the first one makes the group, which is not about transactions
+                    queue.receive(timeout=0).release()  # the first one makes the group, which is not about transactions
         self.storage.faults = self.plan  # nor is what comes before
         names = {name for each in what.values() if isinstance(each, dict) for name in each}
         if names <= set(self.queues):

@@ -89,7 +89,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return group.ready(self.model.end, self.clock.time_ns())
 
     def something_is_ready(self) -> bool:
-        """Whether that is anything; where it is, what follows takes it, and so the group begins before its first file goes."""
+        """Whether that is anything; if so, the group begins: what follows takes it, and then its first file may go."""
         return bool(self.ready()) and self.group is not None
 
     def has_holes(self) -> bool:

@@ -135,7 +135,7 @@ def judge(
         candidates = states[low : under_way.states.get(name, 0) + 1]
         shown = [(offset, count) for offset, _, count in seen.groups.get(name, ())]
         assert any(_agrees(run, seen, state, name) for state in candidates), (
-            f"group {name} shows {shown if name in seen.existing else None} and the dead letters {seen.dead.get(name)}, "
+            f"group {name} shows {shown if name in seen.existing else None}, dead {seen.dead.get(name)}, "
             f"which is none of its states {candidates}"
         )
 

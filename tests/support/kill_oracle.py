@@ -129,8 +129,8 @@ class TakeModel:
     def finish(self, offsets: set[int]) -> None:
         """Take note that offsets are done."""
         self.finished |= offsets
-        for kept in (self.in_flight, self.handed_out, self.counted):
-            kept -= offsets
+        for known in (self.in_flight, self.handed_out, self.counted):
+            known.difference_update(offsets)
         while self.floor in self.finished:
             self.finished.remove(self.floor)
             self.floor += 1

@@ -28,11 +28,14 @@ class DeadLetterNotes:
     ----------
     storage, directory
         The group's directory.
+    is_synced : bool
+        Whether notes are put on the disk at once.
     """
 
-    def __init__(self, storage: Storage, directory: Path) -> None:
+    def __init__(self, storage: Storage, directory: Path, *, is_synced: bool = True) -> None:
         self._storage = storage
         self._directory = directory
+        self._is_synced = is_synced
 
     def write(self, offset: int, fields: Mapping[str, str]) -> None:
         """Note what is known of a dead letter; where that cannot be, say so and go on."""
@@ -41,7 +44,8 @@ class DeadLetterNotes:
             try:
                 file.truncate(0)
                 write_whole(file, (json.dumps(dict(fields), indent=1).encode() + b"\n",), 0)
-                file.sync()
+                if self._is_synced:
+                    file.sync()
             finally:
                 file.close()
         except OSError as error:

@@ -102,7 +102,7 @@ class Aside:
         if delivery_count and self._policy.is_last(delivery_count):
             self.ended.append((record, EXHAUSTED))
             return False
-        due_ns = self._due_ns(offset, options)
+        due_ns = self._progress.due_ns(offset, options.not_before_ns)
         rank = PRIORITY_MAX - options.priority
         now = self._time_ns() if due_ns else 0
         if due_ns > now:
@@ -115,11 +115,6 @@ class Aside:
             return True
         self.ready.push(rank, reference_to(record))
         return False
-
-    def _due_ns(self, offset: int, options: MessageOptions) -> int:
-        """Return from when on a message may be handed out; 0: at once."""
-        returned = self._progress.returned
-        return max(options.not_before_ns, returned.get(offset, (0, 0))[0]) if returned else options.not_before_ns
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -238,8 +233,11 @@ class Aside:
             waiting = self._keys.waiting_behind(decode_options(record[2]).order_key, record[0])
             found = (self._cursor.look_up(unpack(packed)) for packed in waiting)
             following = next((each for each in found if each is not None and not self._is_over(each)), None)
-            if following and self._due_ns(following[0], decode_options(following[2])) <= self._time_ns():
+            if following and not self._is_delayed(following):
                 yield following
+
+    def _is_delayed(self, record: Record) -> bool:
+        return self._progress.due_ns(record[0], decode_options(record[2]).not_before_ns) > self._time_ns()
 
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""

@@ -225,15 +225,18 @@ class Backlog:
         aside = self.aside
         self._look_ahead()
         aside.bring_due()
-        first, aside_count = aside.peek(count_max), len(aside.ready) + len(aside.ended)
+        first = aside.peek(count_max)
         records = list(islice(aside.good(self._ready), count_max - len(first)))
+        is_complete = True
         while len(first) + len(records) < count_max and (more := self._cursor.read(count_max)):
             found = list(self._admitted(more))
             self._ready.extend(found)
             records += aside.good(found)
-        if len(aside.ready) + len(aside.ended) > aside_count:  # handed out before, and found just now
+            is_complete = False
+        if not is_complete:  # what was handed out before waits aside, and who waits for a key may be found after it
             first = aside.peek(count_max)
-        return (first + records)[:count_max]
+            records = list(islice(aside.good(self._ready), max(0, count_max - len(first))))
+        return first + records
 
     def oldest_timestamps(self) -> list[int]:
         """Return when the oldest messages were put, of all that wait here or in the log."""

@@ -63,7 +63,6 @@ class Put:
 def encode_put(
     now_ns: int,
     headers: Mapping[str, str] | None,
-    *,
     delay: Seconds | None = None,
     not_before: datetime | float | None = None,
     priority: int = 0,

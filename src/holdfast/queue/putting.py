@@ -89,16 +89,8 @@ class Putting(ABC):
         is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
         if is_plain and not priority:
             return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
-        stored = encode_put(
-            self._clock.time_ns(),
-            headers,
-            delay=delay,
-            not_before=not_before,
-            priority=priority,
-            ttl=ttl,
-            dedup_id=dedup_id,
-            order_key=order_key,
-        )
+        now = self._clock.time_ns()
+        stored = encode_put(now, headers, delay, not_before, priority, ttl, dedup_id, order_key)
         return side.put_once(payload, stored, dedup_id, seconds) if dedup_id else side.put(payload, stored, seconds)
 
     def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:

@@ -210,7 +210,7 @@ class Sides:
             source = self._source()
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else self.group.unused().initial_progress()
-            notes = DeadLetterNotes(self._storage, path)
+            notes = DeadLetterNotes(self._storage, path, is_synced=options.flush.syncs_every_commit)
             if books is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
