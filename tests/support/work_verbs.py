@@ -168,13 +168,14 @@ class WorkVerbs:
             self.model.get(self.offsets[payload])
 
     def peek(self) -> None:
-        """Look at what comes next, and be given just that."""
+        """Look at what comes next, and be given just that, unless somebody's time is over who has the turn of a key."""
+        is_sure = not any(each.order_key and self.model.is_over(each) for each in self.model.live.values())
         seen = self.queue.peek(1)
         self.note(f"peek: {[each.offset for each in seen]}")
         if seen and not self.model.is_paused:
             assert seen[0].offset in self.model.may_come()
             self._received(self.queue.receive(timeout=0))
-            assert seen[0].offset in self.in_hand
+            assert not is_sure or seen[0].offset in self.in_hand
         elif not self.model.is_paused:
             assert not self.model.must_come()
 

@@ -161,8 +161,10 @@ class GroupProgress:
         return offset in self.deliveries and not is_back and offset not in self._held
 
     def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
-        """Note that messages may be handed out again, from ``until_ns`` on; dead letters too."""
+        """Note that messages may be handed out again, from ``until_ns`` on; dead letters too, finished ones not."""
         for offset in range(first, first + count):
+            if self.is_finished(offset):
+                continue
             self.dead.pop(offset, None)
             self.again.discard(offset)
             if delivery_count:

@@ -9,7 +9,7 @@ The caller holds the take lock around everything but :attr:`Aside.next_due_ns`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.format import PRIORITY_MAX
@@ -98,8 +98,7 @@ class Aside:
 
     def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
         offset = record[0]
-        delivery_count = self._progress.deliveries.get(offset, 0)
-        if delivery_count and self._policy.is_last(delivery_count):
+        if self._is_exhausted(offset):
             self.ended.append((record, EXHAUSTED))
             return False
         due_ns = self._progress.due_ns(offset, options.not_before_ns)
@@ -111,10 +110,15 @@ class Aside:
             if when > now:
                 self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
                 return False
-        if in_order and not delivery_count and not options.priority:
+        if in_order and offset not in self._progress.deliveries and not options.priority:
             return True
         self.ready.push(rank, reference_to(record))
         return False
+
+    def _is_exhausted(self, offset: int) -> bool:
+        """Whether a message's last receiver died with it in hand."""
+        delivery_count = self._progress.deliveries.get(offset, 0)
+        return delivery_count > 0 and self._policy.is_last(delivery_count)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -214,9 +218,9 @@ class Aside:
             references = self.ready.first(count)
             found = (self._cursor.look_up(each) for each in references)
             good = chain(self._behind(record for record, _ in self.ended), self.good(each for each in found if each))
-            records = list(islice(good, count_max))
-            if len(records) == count_max or len(references) == len(self.ready):
-                return records
+            records = sorted(good, key=_rank_and_offset)  # those behind others come in where they belong
+            if len(records) >= count_max or len(references) == len(self.ready):
+                return records[:count_max]
             count *= 4  # the time of some is over
 
     def good(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -232,7 +236,8 @@ class Aside:
         for record in records:
             waiting = self._keys.waiting_behind(decode_options(record[2]).order_key, record[0])
             found = (self._cursor.look_up(unpack(packed)) for packed in waiting)
-            following = next((each for each in found if each is not None and not self._is_over(each)), None)
+            good = (each for each in found if each is not None and not self._is_over(each))
+            following = next((each for each in good if not self._is_exhausted(each[0])), None)
             if following and not self._is_delayed(following):
                 yield following
 
@@ -246,3 +251,7 @@ class Aside:
         for delivery in self._in_flight.values():
             if key := decode_options(delivery.record[2]).order_key:
                 self._keys.enter(key, delivery.offset, 0)
+
+
+def _rank_and_offset(record: Record) -> tuple[int, int]:
+    return PRIORITY_MAX - (decode_options(record[2]).priority if record[2] else 0), record[0]
