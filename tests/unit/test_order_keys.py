@@ -23,8 +23,6 @@ def test_the_first_one_has_the_turn_and_the_others_wait_in_order() -> None:
     keys = OrderKeys()
     assert [keys.enter("a", offset, packed(offset)) for offset in (3, 5, 8)] == [True, False, False]
     assert (len(keys), keys.waiting_count) == (1, 2)
-    assert [unpack(each).offset for each in keys.waiting_behind("a", 3)] == [5, 8]
-    assert keys.waiting_behind("a", 5) == keys.waiting_behind("b", 3) == []
     assert [next_of(keys, "a", offset) for offset in (3, 5, 8)] == [5, 8, None]
     assert (len(keys), keys.waiting_count) == (0, 0)
 
@@ -68,4 +66,4 @@ def test_keys_know_nothing_of_each_other() -> None:
                 del lines[key]
     assert keys.waiting_count == sum(len(line) - 1 for line in lines.values())
     keys.clear()
-    assert (len(keys), keys.waiting_count, keys.waiting_behind("a", 3)) == (0, 0, [])
+    assert (len(keys), keys.waiting_count) == (0, 0)

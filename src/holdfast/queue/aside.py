@@ -8,8 +8,7 @@ The caller holds the take lock around everything but :attr:`Aside.next_due_ns`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.format import PRIORITY_MAX
@@ -98,7 +97,8 @@ class Aside:
 
     def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
         offset = record[0]
-        if self._is_exhausted(offset):
+        delivery_count = self._progress.deliveries.get(offset, 0)
+        if delivery_count and self._policy.is_last(delivery_count):  # its last receiver died with it in hand
             self.ended.append((record, EXHAUSTED))
             return False
         due_ns = self._progress.due_ns(offset, options.not_before_ns)
@@ -110,15 +110,10 @@ class Aside:
             if when > now:
                 self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
                 return False
-        if in_order and offset not in self._progress.deliveries and not options.priority:
+        if in_order and not delivery_count and not options.priority:
             return True
         self.ready.push(rank, reference_to(record))
         return False
-
-    def _is_exhausted(self, offset: int) -> bool:
-        """Whether a message's last receiver died with it in hand."""
-        delivery_count = self._progress.deliveries.get(offset, 0)
-        return delivery_count > 0 and self._policy.is_last(delivery_count)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -148,6 +143,11 @@ class Aside:
             if alone and records and records[0][0] in known:
                 break
         return records
+
+    def put_back(self, records: Iterable[Record]) -> None:
+        """Have those be ready again that were popped, and are not handed out after all."""
+        for record in records:
+            self.ready.push(PRIORITY_MAX - decode_options(record[2]).priority, reference_to(record))
 
     def without_expired(self, records: Sequence[Record]) -> list[Record]:
         """Return those whose time to live is not over; the others end."""
@@ -211,39 +211,6 @@ class Aside:
         self.bring_due()
         return len(self._schedule) + self._keys.waiting_count
 
-    def peek(self, count_max: int) -> list[Record]:
-        """Return the first of those that are ready, which stay."""
-        count = count_max
-        while True:
-            references = self.ready.first(count)
-            found = (self._cursor.look_up(each) for each in references)
-            good = chain(self._behind(record for record, _ in self.ended), self.good(each for each in found if each))
-            records = sorted(good, key=_rank_and_offset)  # those behind others come in where they belong
-            if len(records) >= count_max or len(references) == len(self.ready):
-                return records[:count_max]
-            count *= 4  # the time of some is over
-
-    def good(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield those whose time to live is not over; for each of the others, who has the turn of its key then."""
-        for record in records:
-            if self._is_over(record):
-                yield from self._behind([record])
-            else:
-                yield record
-
-    def _behind(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield who is ready once messages have ended that still have the turn of their keys."""
-        for record in records:
-            waiting = self._keys.waiting_behind(decode_options(record[2]).order_key, record[0])
-            found = (self._cursor.look_up(unpack(packed)) for packed in waiting)
-            good = (each for each in found if each is not None and not self._is_over(each))
-            following = next((each for each in good if not self._is_exhausted(each[0])), None)
-            if following and not self._is_delayed(following):
-                yield following
-
-    def _is_delayed(self, record: Record) -> bool:
-        return self._progress.due_ns(record[0], decode_options(record[2]).not_before_ns) > self._time_ns()
-
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""
         for waiting in (self.ready, self._schedule, self._keys, self.ended):
@@ -251,7 +218,3 @@ class Aside:
         for delivery in self._in_flight.values():
             if key := decode_options(delivery.record[2]).order_key:
                 self._keys.enter(key, delivery.offset, 0)
-
-
-def _rank_and_offset(record: Record) -> tuple[int, int]:
-    return PRIORITY_MAX - (decode_options(record[2]).priority if record[2] else 0), record[0]

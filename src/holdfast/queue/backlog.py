@@ -143,7 +143,8 @@ class Backlog:
         aside = self.aside
         while aside.ended:
             ended = aside.ended
-            self._end(ended)
+            if self._cursor.books is not None:  # else they end at the first take, which reads all of it again
+                self._end(ended)
             aside.ended = []
             aside.leave([record for record, _ in ended])
 
@@ -219,24 +220,22 @@ class Backlog:
         return self._source.end[2] > self._cursor.next_offset or self._is_due
 
     def peek(self, count_max: int) -> list[Record]:
-        """Return the messages that would be taken next, and take nothing."""
+        """Return the messages that would be taken next, which stay; those whose time is over end, as in a take."""
         if self.must_read_anew:
             self.read_anew()
-        aside = self.aside
-        self._look_ahead()
-        aside.bring_due()
-        first = aside.peek(count_max)
-        records = list(islice(aside.good(self._ready), count_max - len(first)))
-        is_complete = True
-        while len(first) + len(records) < count_max and (more := self._cursor.read(count_max)):
-            found = list(self._admitted(more))
-            self._ready.extend(found)
-            records += aside.good(found)
-            is_complete = False
-        if not is_complete:  # what was handed out before waits aside, and who waits for a key may be found after it
-            first = aside.peek(count_max)
-            records = list(islice(aside.good(self._ready), max(0, count_max - len(first))))
-        return first + records
+        while True:
+            first = self._take_aside(count_max, alone=False)
+            self.aside.put_back(first)
+            waiting_count = len(self._aside_ready)
+            while len(first) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
+                self._ready.extend(self._admitted(more))
+            if self._has_ends:
+                left = self.aside.without_expired(self._ready)
+                self._ready.clear()
+                self._ready.extend(left)
+            self._tell_ended()
+            if len(self._aside_ready) == waiting_count:  # else some were found, or let go on, whose turn is sooner
+                return first + list(islice(self._ready, count_max - len(first)))
 
     def oldest_timestamps(self) -> list[int]:
         """Return when the oldest messages were put, of all that wait here or in the log."""

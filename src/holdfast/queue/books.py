@@ -222,10 +222,11 @@ class GroupBooks:
 
 
 def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
-    """Return what to note: one change for each run of offsets inside one data file."""
+    """Return what to note: one change for each run of offsets inside one data file. Those aside come in any order."""
     if len(records) == 1:  # spares single takes the comparisons
         offset, _, _, _, end, sequence = records[0]
         return [Change(kind, offset, 1, (sequence, end), delivery_count)]
+    records = sorted(records)  # costs little where they are
     first, last, count = records[0], records[-1], len(records)
     if last[0] - first[0] == count - 1 and first[5] == last[5]:
         return [Change(kind, first[0], count, (last[5], last[4]), delivery_count)]

@@ -53,11 +53,6 @@ class OrderKeys:
         """Return the key whose turn a message has; looks at all of them."""
         return next((key for key, turn in self._turns.items() if turn[0] == offset), None)
 
-    def waiting_behind(self, key: str, offset: int) -> list[int]:
-        """Return who waits for a message that has the turn of a key, as packed references, in their order."""
-        turn = self._turns.get(key)
-        return [] if turn is None or turn[0] != offset else list(turn[1])
-
     def clear(self) -> None:
         """Forget them all."""
         self._turns.clear()
