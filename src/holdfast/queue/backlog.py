@@ -226,16 +226,22 @@ class Backlog:
         while True:
             first = self._take_aside(count_max, alone=False)
             self.aside.put_back(first)
-            waiting_count = len(self._aside_ready)
+            aside_count = len(self._aside_ready)
             while len(first) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
                 self._ready.extend(self._admitted(more))
-            if self._has_ends:
-                left = self.aside.without_expired(self._ready)
-                self._ready.clear()
-                self._ready.extend(left)
-            self._tell_ended()
-            if len(self._aside_ready) == waiting_count:  # else some were found, or let go on, whose turn is sooner
+            if not self._end_expired() and len(self._aside_ready) == aside_count:
                 return first + list(islice(self._ready, count_max - len(first)))
+
+    def _end_expired(self) -> bool:
+        """End those whose time is over of the ones that are ready; return whether there were any."""
+        if not self._has_ends:
+            return False
+        left = self.aside.without_expired(self._ready)
+        has_ended = len(left) < len(self._ready)
+        self._ready.clear()
+        self._ready.extend(left)
+        self._tell_ended()
+        return has_ended
 
     def oldest_timestamps(self) -> list[int]:
         """Return when the oldest messages were put, of all that wait here or in the log."""
