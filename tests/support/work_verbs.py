@@ -173,7 +173,9 @@ class WorkVerbs:
         seen = self.queue.peek(1)
         self.note(f"peek: {[each.offset for each in seen]}")
         if seen and not self.model.is_paused:
-            assert seen[0].offset in (self.model.may_come() if is_sure else [each.offset for each in self.model.takeable()])
+            assert seen[0].offset in (
+                self.model.may_come() if is_sure else [each.offset for each in self.model.takeable()]
+            )
             self._received(self.queue.receive(timeout=0))
             assert not is_sure or seen[0].offset in self.in_hand
         elif not self.model.is_paused:
