@@ -184,7 +184,7 @@ class WorkModel:
             if each.priority == top:
                 by_place[each.place].append(each.offset)
         if top:
-            return {min(sum(by_place.values(), []))}
+            return {min(offset for offsets in by_place.values() for offset in offsets)}
         if by_place[ASIDE]:
             first = by_place[ASIDE][0]
             return {first, *(offset for offset in by_place[EITHER] if offset < first)}

@@ -325,3 +325,16 @@ def test_export_writes_a_line_of_json_for_each_and_replaces_what_was_there(jobs:
         with pytest.raises(OSError, match="nowhere"):
             queue.dead.export(tmp_path / "nowhere" / "dead.jsonl")
     assert [each.name for each in tmp_path.iterdir()] == ["dead.jsonl"]
+
+
+def test_a_dead_letter_that_expired_while_it_was_delayed_is_ready_once_it_is_retried() -> None:
+    """Whoever wants it wants it now; its delay once went on, though the table of states says ready."""
+    jobs = Jobs()
+    with jobs.open(expired="dead") as queue:
+        queue.put(b"a", delay=100, ttl=10)
+        jobs.clock.advance(11)
+        assert drained(queue) == []
+        assert queue.dead.retry(0) == 1
+        assert [each.payload for each in queue.browse("ready")] == [b"a"]
+    with jobs.open(expired="dead") as queue:
+        assert drained(queue) == [b"a"]
