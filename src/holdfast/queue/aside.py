@@ -97,10 +97,6 @@ class Aside:
 
     def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
         offset = record[0]
-        delivery_count = self._progress.deliveries.get(offset, 0)
-        if delivery_count and self._policy.is_last(delivery_count):  # its last receiver died with it in hand
-            self.ended.append((record, EXHAUSTED))
-            return False
         due_ns = self._progress.due_ns(offset, options.not_before_ns)
         rank = PRIORITY_MAX - options.priority
         now = self._time_ns() if due_ns else 0
@@ -110,7 +106,7 @@ class Aside:
             if when > now:
                 self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
                 return False
-        if in_order and not delivery_count and not options.priority:
+        if in_order and offset not in self._progress.deliveries and not options.priority:
             return True
         self.ready.push(rank, reference_to(record))
         return False
@@ -135,6 +131,9 @@ class Aside:
             record = self._cursor.look_up(unpack(packed))
             if record is None:
                 self._give_up_turn(unpack(packed).offset)
+                continue
+            if self._policy.is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
+                self.ended.append((record, EXHAUSTED))
                 continue
             if alone and records and record[0] in known:
                 ready.push(rank, packed)
