@@ -46,6 +46,8 @@ class Aside:
     ----------
     ready : RankedReferences
         Those whose turn it is: larger priorities first, then in offset order.
+    schedule : RankedReferences
+        Those that wait for their time.
     ended : list of tuple of Record and str
         Those not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
     """
@@ -64,7 +66,7 @@ class Aside:
         self._policy = policy
         self._time_ns = time_ns
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
-        self._schedule = RankedReferences()  # by the time, and behind it the rank it will have
+        self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
         self.ended: list[tuple[Record, str]] = []
 
@@ -104,7 +106,7 @@ class Aside:
             is_over = self._progress.is_over(offset, options.expires_ns, due_ns)  # then it ends before it is due
             when = options.expires_ns if is_over else due_ns
             if when > now:
-                self._schedule.push(when << _RANK_BITS | rank, reference_to(record))
+                self.schedule.push(when << _RANK_BITS | rank, reference_to(record))
                 return False
         if in_order and offset not in self._progress.deliveries and not options.priority:
             return True
@@ -115,7 +117,7 @@ class Aside:
 
     def bring_due(self) -> None:
         """Make those ready whose time has come."""
-        schedule = self._schedule
+        schedule = self.schedule
         if schedule.heap:
             now = self._time_ns()
             while schedule.heap and schedule.first_rank >> _RANK_BITS <= now:
@@ -201,18 +203,18 @@ class Aside:
     @property
     def next_due_ns(self) -> int | None:
         """When the next message is ready that waits for its time; None where there is none. Any thread may ask."""
-        first = self._schedule.heap[:1]  # in one step
+        first = self.schedule.heap[:1]  # in one step
         return first[0] >> RANK_SHIFT + _RANK_BITS if first else None
 
     @property
     def waiting_count(self) -> int:
         """Messages that wait for their time or their turn."""
         self.bring_due()
-        return len(self._schedule) + self._keys.waiting_count
+        return len(self.schedule) + self._keys.waiting_count
 
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""
-        for waiting in (self.ready, self._schedule, self._keys, self.ended):
+        for waiting in (self.ready, self.schedule, self._keys, self.ended):
             waiting.clear()
         for delivery in self._in_flight.values():
             if key := decode_options(delivery.record[2]).order_key:

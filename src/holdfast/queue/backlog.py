@@ -79,7 +79,8 @@ class Backlog:
         self._time_ns = time_ns
         self._end = end
         self.aside = Aside(self._cursor, progress, in_flight, policy, time_ns)
-        self._aside_ready = self.aside.ready.heap  # looked at before every take
+        self._aside_ready = self.aside.ready.heap  # looked at before every take, as the next one
+        self._scheduled = self.aside.schedule.heap
         self._ready: deque[Record] = deque()
         self._has_ends = False  # whether one of those may be over its time
         self._known_end = progress.touched_end
@@ -97,7 +98,7 @@ class Backlog:
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: one that was handed out before comes without company."""
-        if self._aside_ready or self._source.prioritized_end > self._ahead_end or self._is_due:
+        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
             records = self._take_aside(count_max, alone=alone)
             if records:
                 return records

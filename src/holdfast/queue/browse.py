@@ -95,10 +95,9 @@ class Browser:
             raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
         progress, leased = self.progress(), self._view.leased
         if wanted is MessageState.LEASED:
-            out = {*leased, *progress.held_offsets}
-            candidates = self.records(sorted(offset for offset in out if after is None or offset > after))
+            candidates = self._records_behind(after, [*leased, *progress.held_offsets])
         elif wanted is MessageState.DEAD:
-            candidates = self.records(sorted(offset for offset in progress.dead if after is None or offset > after))
+            candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads go on
         else:
             candidates = self._walk(progress, after)
         found: list[BrowsedMessage] = []
@@ -124,6 +123,9 @@ class Browser:
                         if records[0][0] == offset:
                             yield records[0]
                         break
+
+    def _records_behind(self, after: int | None, offsets: list[int]) -> Iterator[Record]:
+        return self.records(sorted({offset for offset in offsets if after is None or offset > after}))
 
     def _walk(self, progress: GroupProgress, after: int | None) -> Iterator[Record]:
         with self._reader() as reader:

@@ -282,8 +282,7 @@ class Sides:
 
     def _source(self) -> Source:
         if self.write_side is not None:
-            side = self.write_side
-            return LocalSource(lambda: side.end, lambda: side.prioritized_end, side.arrivals)
+            return LocalSource(self.write_side)
         return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.priorities)
 
     # -- What a handle may do ----------------------------------------------------------------------------------------

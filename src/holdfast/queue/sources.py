@@ -45,27 +45,39 @@ class Source(Protocol):
         """Let go of what is held."""
 
 
-class LocalSource:
-    """The writer is in this process: it says where its end is, and rings when it moves."""
+class Writing(Protocol):
+    """A write side of this process, as far as the read side follows it."""
 
-    def __init__(self, end: Callable[[], LogEnd], prioritized_end: Callable[[], int], arrivals: Doorbell) -> None:
-        self._end = end
-        self._prioritized_end = prioritized_end
-        self._arrivals = arrivals
+    arrivals: Doorbell
 
     @property
     def end(self) -> LogEnd:
-        return self._end()
+        """Where the log ends for consumers, now."""
 
     @property
     def prioritized_end(self) -> int:
-        return self._prioritized_end()
+        """As that of :class:`Source`."""
+
+
+class LocalSource:
+    """The writer is in this process: it says where its end is, and rings when it moves."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    @property
+    def end(self) -> LogEnd:
+        return self._writing.end
+
+    @property
+    def prioritized_end(self) -> int:
+        return self._writing.prioritized_end
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
-        self._arrivals.wait(ready, seconds)
+        self._writing.arrivals.wait(ready, seconds)
 
     def wake(self) -> None:
-        self._arrivals.ring()
+        self._writing.arrivals.ring()
 
     def close(self) -> None:
         pass
