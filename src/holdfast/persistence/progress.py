@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # votes are kept here and made of entries, which are applied to progress
@@ -149,11 +149,14 @@ class GroupProgress:
         return runs
 
     def deliver(self, first: int, count: int, delivery_count: int) -> None:
-        """Note that messages were handed out, and how often that makes."""
-        for offset in range(first, first + count):
+        """Note that messages were handed out, and how often that makes; one that is finished stays so."""
+        offsets: Iterable[int] = range(first, first + count)
+        if first < self.floor or self._starts:
+            offsets = [offset for offset in offsets if not self.is_finished(offset)]
+        for offset in offsets:
             self.deliveries[offset] = delivery_count
         if self.returned:
-            self.again.update(offset for offset in range(first, first + count) if offset in self.returned)
+            self.again.update(offset for offset in offsets if offset in self.returned)
 
     def is_out(self, offset: int) -> bool:
         """Whether a message was handed out, and nothing has become of it since."""
