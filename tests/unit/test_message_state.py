@@ -9,9 +9,9 @@ import pytest
 from holdfast import Delivery, Empty, PersistentQueue, UsageError
 from holdfast.queue.message_state import TRANSITIONS, Event, MessageState, next_state
 from support.jobs import Jobs
+from support.state_tables import state_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "work-queue.md"
-HEADING = ["State", "Verb or event", "Next state"]
 
 READY, LEASED, DELAYED, DEAD = MessageState.READY, MessageState.LEASED, MessageState.DELAYED, MessageState.DEAD
 PAIRS = [(state, event) for state in MessageState for event in Event]
@@ -21,27 +21,11 @@ TTL_SECONDS = 20
 # -- The documentation -----------------------------------------------------------------------------------------------
 
 
-def cells(line: str) -> list[str]:
-    """Return what stands in a line of a table, without quotes."""
-    return [cell.strip().replace("`", "").replace("*", "") for cell in line.strip().strip("|").split("|")]
-
-
 def documented_rows() -> list[tuple[MessageState, Event, MessageState]]:
     """Return the rows of the table."""
-    lines = iter(PAGE.read_text(encoding="utf-8").splitlines())
-    for line in lines:
-        if line.startswith("|") and cells(line) == HEADING:
-            break
-    else:
-        raise AssertionError(f"{PAGE} has no table with the heading {HEADING}")
-    assert re.fullmatch(r"[|:\- ]+", next(lines))
-    rows = []
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        state, event, following = cells(line)
-        rows.append((MessageState(state), Event(event), MessageState(following)))
-    return rows
+    return [
+        (MessageState(state), Event(event), MessageState(following)) for state, event, following in state_rows(PAGE)
+    ]
 
 
 def documented_arrows() -> list[tuple[str, str, str]]:

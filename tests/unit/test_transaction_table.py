@@ -1,35 +1,20 @@
 """docs/transactions.md shows the state diagram of transactions as a table; it is the table that the code follows."""
 
-import re
 from pathlib import Path
 
 from holdfast.queue.transaction_state import TRANSITIONS, State
+from support.state_tables import state_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
-HEADING = ["State", "Verb or event", "Next state"]
-
-
-def cells(line: str) -> list[str]:
-    """Return what stands in a line of a table, without quotes."""
-    return [cell.strip().replace("`", "").replace("*", "") for cell in line.strip().strip("|").split("|")]
 
 
 def documented() -> list[tuple[State, str, State]]:
     """Return the rows of the table, those that name several verbs taken apart."""
-    lines = iter(PAGE.read_text(encoding="utf-8").splitlines())
-    for line in lines:
-        if line.startswith("|") and cells(line) == HEADING:
-            break
-    else:
-        raise AssertionError(f"{PAGE} has no table with the heading {HEADING}")
-    assert re.fullmatch(r"[|:\- ]+", next(lines))
-    rows = []
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        state, verbs, following = cells(line)
-        rows += [(State(state), verb.strip(), State(following)) for verb in verbs.split(",")]
-    return rows
+    return [
+        (State(state), verb.strip(), State(following))
+        for state, verbs, following in state_rows(PAGE)
+        for verb in verbs.split(",")
+    ]
 
 
 def test_the_documented_transitions_are_those_of_the_code() -> None:

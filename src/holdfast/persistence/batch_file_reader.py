@@ -31,7 +31,7 @@ from holdfast.persistence.format import (
 )
 from holdfast.persistence.frame_scanner import FrameScanner
 from holdfast.persistence.frame_trailer import frame_before
-from holdfast.persistence.framing import Frame, FrameError
+from holdfast.persistence.framing import Frame
 from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File, Storage
@@ -320,20 +320,8 @@ def _sealed_count(file: File, header: DataFileHeader, size: int) -> int | None:
 
 def _decision_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:
     """Return all decision frames between the start and the end that can be read, past whatever is damaged."""
-    scanner = FrameScanner(file, header.salt, FRAMES_START, size)
-    frames, index = [], 0
-    while scanner.position < size:
-        frame: Frame | None
-        try:
-            frame = scanner.next()
-        except FrameError:
-            frame = scanner.skip_damage(index)
-        if frame is None:
-            break
-        index = frame.next_index
-        if frame.kind == KIND_DECISION:
-            frames.append(frame)
-    return frames
+    frames = FrameScanner(file, header.salt, FRAMES_START, size).past_damage()
+    return [frame for frame in frames if frame.kind == KIND_DECISION]
 
 
 def _placed(frame: Frame, header: DataFileHeader) -> Decision | None:

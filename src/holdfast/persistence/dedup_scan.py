@@ -117,17 +117,5 @@ def _with_headers(file: File, header: DataFileHeader, end: int) -> Iterator[Fram
 
 def _past_damage(file: File, header: DataFileHeader, end: int) -> list[Frame]:
     """Return the messages with headers that verify, wherever there is damage between them."""
-    scanner = FrameScanner(file, header.salt, FRAMES_START, end)
-    found, index = [], 0
-    while scanner.position < end:
-        frame: Frame | None
-        try:
-            frame = scanner.next()
-        except FrameError:
-            frame = scanner.skip_damage(index)
-        if frame is None:
-            break
-        index = frame.next_index
-        if frame.kind == KIND_MESSAGE and frame.flags & FLAG_HEADERS:
-            found.append(frame)
-    return found
+    frames = FrameScanner(file, header.salt, FRAMES_START, end).past_damage()
+    return [frame for frame in frames if frame.kind == KIND_MESSAGE and frame.flags & FLAG_HEADERS]

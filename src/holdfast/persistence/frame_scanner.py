@@ -6,6 +6,8 @@ for good frames only, and faster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAME_SIZE_END
 from holdfast.persistence.framing import Frame, FrameError, decode_frame, resynchronise
 from holdfast.persistence.storage import File
@@ -80,6 +82,20 @@ class FrameScanner:
             start += len(window) - FRAME_HEADER_BYTES + 1  # a header that straddles two windows is seen whole in one
         self.position = damaged_from
         return None
+
+    def past_damage(self) -> Iterator[Frame]:
+        """Yield all frames up to the end that can be read, whatever is damaged between them."""
+        index = 0
+        while self.position < self._end:
+            frame: Frame | None
+            try:
+                frame = self.next()
+            except FrameError:
+                frame = self.skip_damage(index)
+            if frame is None:
+                return
+            index = frame.next_index
+            yield frame
 
     def _load(self, size: int) -> int:
         """See to it that ``size`` bytes from ``position`` are in the window, as far as the file has them."""

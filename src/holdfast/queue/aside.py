@@ -95,7 +95,10 @@ class Aside:
     def give_back(self, records: Iterable[Record]) -> None:
         """Have messages that were handed out wait for their time, and then be taken again."""
         for record in records:
-            self._place(record, decode_options(record[2]), in_order=False)
+            if self._progress.is_finished(record[0]):  # an acknowledgement, interrupted behind its entry, stands
+                self.leave((record,))
+            else:
+                self._place(record, decode_options(record[2]), in_order=False)
 
     def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
         offset = record[0]

@@ -7,6 +7,7 @@ next take reads what is unfinished from the log again.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,7 +26,7 @@ from holdfast.queue.redelivery import Redelivery
 from holdfast.queue.sources import Source
 
 
-class Settling:
+class Settling(ABC):
     """The half of :class:`ReadSide` that its deliveries and its transactions see; it fills in the attributes.
 
     Attributes
@@ -276,9 +277,9 @@ class Settling:
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _start(self) -> None:
         """Open the books at the first take, and go to where they say; again after a take was cut short."""
-        raise NotImplementedError
 
     def _require_books(self) -> GroupBooks:
         assert self._books is not None, "whoever has a delivery has begun"

@@ -1,0 +1,40 @@
+"""An acknowledgement that was cut short behind its entry stands, whatever becomes of the delivery then."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Delivery, Empty, PersistentQueue
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [lambda each: each.nack(delay=0), lambda each: each.release(), lambda each: each.reject("late")],
+    ids=["nack", "release", "reject"],
+)
+def test_what_was_acknowledged_is_not_handed_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settle: Callable[[Delivery], None]
+) -> None:
+    """Its entry is in the file, and its delivery is in hand still; the next one of its order key is ready."""
+    with PersistentQueue(tmp_path / "orders") as queue:
+        queue.put(b"first", order_key="a")
+        queue.put(b"second", order_key="a")
+        delivery = queue.receive()
+        books = queue.sides.require_read_side().books
+        assert books is not None
+        finish = books.finish
+
+        def cut_short(records: object) -> int:
+            finish(records)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(books, "finish", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.ack()
+        monkeypatch.undo()
+        settle(delivery)
+        assert queue.get(timeout=0) == b"second"
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        assert len(queue.dead) == 0
