@@ -1,10 +1,13 @@
 """Holdfast: a transactional, in-process work queue whose messages live in plain files.
 
->>> from holdfast import PersistentQueue
->>> with PersistentQueue("orders") as queue:  # doctest: +SKIP
-...     queue.put(b"order 42")
-...     with queue.receive() as delivery:
-...         print(delivery.payload)
+>>> from holdfast import QueueService
+>>> with QueueService("data/") as service:  # doctest: +SKIP
+...     orders = service.queue("orders")
+...     orders.put({"number": 42})
+...     with orders.receive() as message:
+...         print(message.body)
+
+:class:`PersistentQueue` is the queue of bytes below.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from holdfast.errors import (
     CommitUnknownError,
     ConfigError,
     CorruptionError,
+    DecodeError,
     DiskFullError,
     Empty,
+    EncodeError,
     ForkedError,
     Full,
     GroupNotFoundError,
@@ -29,11 +34,13 @@ from holdfast.errors import (
     QueueNotFoundError,
     RecordTooLargeError,
     RetryableError,
+    SerializationError,
     ShutDown,
     StaleReceiptError,
     StorageError,
     TransactionNotFoundError,
     TransactionStateError,
+    UnknownContentTypeError,
     UnsupportedVersionError,
     UsageError,
 )
@@ -51,6 +58,12 @@ from holdfast.queue.queues_transaction import QueuesTransaction, transaction
 from holdfast.queue.retry_policy import Backoff
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.transaction import Transaction
+from holdfast.serializers.serializer import Serializer
+from holdfast.service.handler_errors import Reject, Retry
+from holdfast.service.queue_service import QueueService
+from holdfast.service.service_transaction import ServiceTransaction
+from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+from holdfast.service.typed_queue import TypedQueue
 
 __version__ = "0.1.0"
 
@@ -64,10 +77,12 @@ __all__ = [
     "Damage",
     "DeadLetter",
     "DeadLetters",
+    "DecodeError",
     "Delivery",
     "DeliveryBatch",
     "DiskFullError",
     "Empty",
+    "EncodeError",
     "FlushPolicy",
     "ForkedError",
     "Full",
@@ -84,17 +99,27 @@ __all__ = [
     "Put",
     "QueueLockedError",
     "QueueNotFoundError",
+    "QueueService",
     "QueueStats",
     "QueuesTransaction",
     "RecordTooLargeError",
     "RecoveryReport",
+    "Reject",
+    "Retry",
     "RetryableError",
+    "SerializationError",
+    "Serializer",
+    "ServiceTransaction",
     "ShutDown",
     "StaleReceiptError",
     "StorageError",
     "Transaction",
     "TransactionNotFoundError",
     "TransactionStateError",
+    "TypedBatch",
+    "TypedDelivery",
+    "TypedQueue",
+    "UnknownContentTypeError",
     "UnsupportedVersionError",
     "UsageError",
     "VerifyReport",

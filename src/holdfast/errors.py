@@ -1,8 +1,8 @@
 """Every error Holdfast raises, ordered by what the caller should do about it.
 
 ``UsageError``: fix your code. ``NotFoundError``: name something that exists. ``RetryableError``: wait and try again.
-``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError`` joins them with the
-serializers.
+``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: what was put and what
+is expected do not fit together.
 
 Each error keeps its context as keyword attributes, survives pickling (it may cross process borders), has a stable
 ``code`` for metrics and exit codes, and reads as one line: what happened, and what to do.
@@ -194,3 +194,27 @@ class PoisonedError(StorageError):
     """An earlier failure left memory and disk possibly apart; nothing was written. Reopen the queue."""
 
     code = "poisoned"
+
+
+class SerializationError(HoldfastError):
+    """An object and its bytes do not fit together. Attribute: ``content_type``."""
+
+    code = "serialization"
+
+
+class EncodeError(SerializationError):
+    """The object cannot be put into this queue; nothing was written. Attributes: ``content_type``, ``type``."""
+
+    code = "encode"
+
+
+class DecodeError(SerializationError):
+    """The bytes are not what this program expects. Attributes: ``content_type``, ``offset`` (None while unknown)."""
+
+    code = "decode"
+
+
+class UnknownContentTypeError(SerializationError):
+    """No serializer is registered for it. Attributes: ``content_type``, ``known``."""
+
+    code = "unknown_content_type"

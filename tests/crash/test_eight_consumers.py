@@ -17,7 +17,7 @@ import pytest
 from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, StaleReceiptError
 from support.threads import Threads
 
-SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 CONSUMER_COUNT = 8
 
 

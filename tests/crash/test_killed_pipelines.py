@@ -1,6 +1,6 @@
 """SIGKILL at random moments of pipelines that work in transactions: nothing is lost, and nothing is doubled.
 
-``HOLDFAST_KILL_ROUNDS`` makes the run longer, ``HOLDFAST_SEED`` makes it another one.
+``HOLDFAST_TEST_KILL_ROUNDS`` makes the run longer, ``HOLDFAST_TEST_SEED`` makes it another one.
 """
 
 import os
@@ -32,8 +32,8 @@ from support.pipeline_work import (
 )
 from support.processes import Child
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "30"))
-SEED = int(os.environ.get("HOLDFAST_SEED", "20250711"))
+ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "30"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20250711"))
 WORK_SECONDS_MAX = 1.0
 
 
@@ -48,7 +48,7 @@ def kill_in_the_middle(work: Work, path: Path, journal: Journal, choice: random.
     process.kill()
     status = process.wait()
     wrong = [" ".join(line) for line in journal.lines() if line[0] == "X"]
-    assert not wrong, f"HOLDFAST_SEED={SEED}: {wrong}"
+    assert not wrong, f"HOLDFAST_TEST_SEED={SEED}: {wrong}"
     assert status in (-signal.SIGKILL, 0)
 
 
@@ -95,9 +95,9 @@ def check_moved(path: Path, choice: random.Random, *, take: bool) -> int:
     for queue in queues.values():
         queue.close()
     numbers = [number_of(payload) for payload in shown["out"]]
-    assert numbers == list(range(len(numbers))), f"HOLDFAST_SEED={SEED}: moved {numbers}"
+    assert numbers == list(range(len(numbers))), f"HOLDFAST_TEST_SEED={SEED}: moved {numbers}"
     left = [number_of(payload) for payload in shown["in"]]
-    assert left == list(range(len(numbers), end)), f"HOLDFAST_SEED={SEED}: moved {len(numbers)}, left {left}"
+    assert left == list(range(len(numbers), end)), f"HOLDFAST_TEST_SEED={SEED}: moved {len(numbers)}, left {left}"
     return len(numbers)
 
 
@@ -115,7 +115,9 @@ def test_one_message_is_passed_on_for_each_key(tmp_path: Path, work: Work) -> No
     hops = check_relayed(tmp_path, journal, choice)
     commits = [line for line in journal.lines() if line[0] == "C"]
     returned = {line[1] if work is relay_prepared else str(at): int(line[-1]) for at, line in enumerate(commits)}
-    assert hops >= sum(returned.values()), f"HOLDFAST_SEED={SEED}: {sum(returned.values())} were told, {hops} are there"
+    assert hops >= sum(returned.values()), (
+        f"HOLDFAST_TEST_SEED={SEED}: {sum(returned.values())} were told, {hops} are there"
+    )
     assert len(returned) >= ROUNDS // 2, "the processes were killed before they did anything"
 
 
@@ -125,5 +127,5 @@ def check_relayed(path: Path, journal: Journal, choice: random.Random) -> int:
         decide_prepared(queue, journal)
         assert not queue.recovery.damage
         found = dict(hop_of(message.payload) for message in queue.peek(10**6))
-        assert queue.stats().depth == len(found) == KEY_COUNT, f"HOLDFAST_SEED={SEED}: {found}, {queue.stats()}"
+        assert queue.stats().depth == len(found) == KEY_COUNT, f"HOLDFAST_TEST_SEED={SEED}: {found}, {queue.stats()}"
         return sum(found.values())

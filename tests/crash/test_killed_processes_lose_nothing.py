@@ -1,6 +1,6 @@
 """SIGKILL at random moments of put, roll, get, ack and file removal: promises 1 to 3 hold.
 
-``HOLDFAST_KILL_ROUNDS`` makes the run longer, ``HOLDFAST_SEED`` makes it another one.
+``HOLDFAST_TEST_KILL_ROUNDS`` makes the run longer, ``HOLDFAST_TEST_SEED`` makes it another one.
 """
 
 import os
@@ -17,9 +17,9 @@ from support.kill_oracle import BrokenPromiseError, judge
 from support.kill_work import Journal, drain, name_of, open_queue, work
 from support.processes import Child
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
 WORK_SECONDS_MAX = 1.0
-SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 POLICIES = {
     "every_commit": FlushPolicy.every_commit(),
     "every_10": FlushPolicy.every(commits=10),
@@ -91,7 +91,7 @@ def test_what_was_acknowledged_survives_kill_9_at_any_moment(
     try:
         put_count, delivered_count, file_count = run_rounds(tmp_path / "queue", modes, POLICIES[policy], seed)
     except BrokenPromiseError as violation:
-        pytest.fail(f"HOLDFAST_SEED={SEED}, policy {policy}, {ROUNDS} rounds: {violation}", pytrace=False)
+        pytest.fail(f"HOLDFAST_TEST_SEED={SEED}, policy {policy}, {ROUNDS} rounds: {violation}", pytrace=False)
     assert put_count >= ROUNDS, "the processes were killed before they did anything"
     assert delivered_count >= ROUNDS
     assert file_count >= ROUNDS, "no file was rolled"

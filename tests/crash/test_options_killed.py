@@ -1,6 +1,6 @@
 """SIGKILL at random moments: delayed messages are neither early nor lost, keys stay in order, priorities are found.
 
-``HOLDFAST_SEED`` makes the runs others; ``HOLDFAST_KILL_ROUNDS`` makes them longer.
+``HOLDFAST_TEST_SEED`` makes the runs others; ``HOLDFAST_TEST_KILL_ROUNDS`` makes them longer.
 """
 
 import os
@@ -17,8 +17,8 @@ from holdfast import Empty, FlushPolicy, PersistentQueue, Put
 from support.kill_work import Journal
 from support.processes import Child, Signal, child
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "8"))
-SEED = int(os.environ.get("HOLDFAST_SEED", "20261121"))
+ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "8"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20261121"))
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
 FILE_BYTES = 16 * 2**10
 KEYS, EACH = 5, 60
@@ -165,7 +165,7 @@ def test_keys_are_always_in_order_and_one_at_a_time(tmp_path: Path, policy: Flus
     try:
         seen = judge_keys(journal.lines())
     except AssertionError as broken:
-        pytest.fail(f"HOLDFAST_SEED={SEED}, {policy}: {broken}", pytrace=False)
+        pytest.fail(f"HOLDFAST_TEST_SEED={SEED}, {policy}: {broken}", pytrace=False)
     assert seen == {str(key): EACH - 1 for key in range(KEYS)}
     with open_queue(tmp_path / "queue", policy) as queue:
         assert queue.stats().depth == 0

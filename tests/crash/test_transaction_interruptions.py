@@ -1,6 +1,6 @@
 """KeyboardInterrupt wherever it can hit the end of a transaction: after closing and opening it is all or nothing.
 
-``HOLDFAST_CRASH_FULL=1`` interrupts at every point, and not at every few.
+``HOLDFAST_TEST_CRASH_FULL=1`` interrupts at every point, and not at every few.
 """
 
 import logging
@@ -16,7 +16,7 @@ from support.simulated_storage import SimulatedStorage
 from support.transaction_oracle import decide_all, judge, look, opened, told, work_on
 from support.transaction_runs import LARGE, Fate, Moment, TransactionRun
 
-FULL = bool(os.environ.get("HOLDFAST_CRASH_FULL"))
+FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 STRIDE = 1 if FULL else 17
 
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.never()]

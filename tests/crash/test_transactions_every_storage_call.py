@@ -1,7 +1,7 @@
 """Transactions, cut off after every single change of the disk, and their recovery too: all or nothing each time.
 
-The crash model: docs/durability.md; the oracle: tests/support/transaction_oracle.py. ``HOLDFAST_CRASH_FULL=1`` runs
-each scenario under every flush policy and not under one in turn, crashes the recovery from every point at which
+The crash model: docs/durability.md; the oracle: tests/support/transaction_oracle.py. ``HOLDFAST_TEST_CRASH_FULL=1``
+runs each scenario under every flush policy and not under one in turn, crashes the recovery from every point at which
 something is being decided and not from one, and adds more random losses of power: hours, not a minute.
 """
 
@@ -20,7 +20,7 @@ from support.transaction_oracle import Seen, Verdict, decide_all, judge, look, o
 from support.transaction_runs import Fate, Moment, TransactionRun
 from support.transaction_scenarios import SCENARIOS, Scenario
 
-FULL = bool(os.environ.get("HOLDFAST_CRASH_FULL"))
+FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolicy.never())
 RANDOM_CRASHES = 6 if FULL else 1
 RECOVERIES = 10**6 if FULL else 1  # points of each run whose recovery is crashed at each of its operations

@@ -1,6 +1,7 @@
 """Every single storage call of a transaction fails once, or for ever: errors are ours, and it is all or nothing.
 
-``HOLDFAST_CRASH_FULL=1`` lets every call fail, and not every few only, which move from run to run of the parameters.
+``HOLDFAST_TEST_CRASH_FULL=1`` lets every call fail, and not every few only, which move from run to run of the
+parameters.
 """
 
 import errno
@@ -18,7 +19,7 @@ from support.transaction_oracle import decide_all, judge, look, opened, told, wo
 from support.transaction_runs import Fate, Moment, TransactionRun
 from support.transaction_scenarios import SCENARIOS, Scenario
 
-FULL = bool(os.environ.get("HOLDFAST_CRASH_FULL"))
+FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 STRIDE = 1 if FULL else 13
 
 FAULTS: dict[str, Callable[[int], FaultPlan]] = {

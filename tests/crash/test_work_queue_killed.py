@@ -1,6 +1,6 @@
 """SIGKILL of real processes that have messages in hand: deliveries are counted, the poison is found, nothing is lost.
 
-``HOLDFAST_KILL_ROUNDS`` makes the random run longer, ``HOLDFAST_SEED`` makes it another one.
+``HOLDFAST_TEST_KILL_ROUNDS`` makes the random run longer, ``HOLDFAST_TEST_SEED`` makes it another one.
 """
 
 import json
@@ -21,8 +21,8 @@ from holdfast import DeadLetter, Empty, FlushPolicy, LeaseExpiredError, Persiste
 from support.jobs import drained, fail, ready
 from support.processes import Child
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "20"))
-SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
+ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
 
 
@@ -271,14 +271,14 @@ def test_what_was_acknowledged_before_a_kill_is_never_handed_out_again(
             continue
         offset, count = map(int, numbers)
         if verb == "acked":
-            assert offset not in acked, f"HOLDFAST_SEED={SEED}: {offset} was acknowledged twice"
+            assert offset not in acked, f"HOLDFAST_TEST_SEED={SEED}: {offset} was acknowledged twice"
             acked[offset] = count
         else:
             given[offset].append(count)
     assert end >= put_count > ROUNDS
     for offset, counts in given.items():
         assert len(set(counts)) == len(counts), (
-            f"HOLDFAST_SEED={SEED}: {offset} was given with one count twice: {counts}"
+            f"HOLDFAST_TEST_SEED={SEED}: {offset} was given with one count twice: {counts}"
         )
-        assert max(counts) <= acked.get(offset, 2**63), f"HOLDFAST_SEED={SEED}: {offset} came again after its ack"
+        assert max(counts) <= acked.get(offset, 2**63), f"HOLDFAST_TEST_SEED={SEED}: {offset} came again after its ack"
     assert max(max(counts) for counts in given.values()) > 2, "no lease has run out"

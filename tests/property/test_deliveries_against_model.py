@@ -9,7 +9,7 @@ import pytest
 from holdfast import Delivery, Empty, PersistentQueue, StaleReceiptError
 from support.jobs import Jobs, fail
 
-SEED = int(os.environ.get("HOLDFAST_SEED", "20240521"))
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 MAX_DELIVERIES = 3
 BACKOFF_SECONDS = 5
 LEASE_SECONDS = 10
@@ -213,7 +213,7 @@ def test_each_message_is_where_the_model_says_it_is(number: int) -> None:
             world.step()
             world.check()
         except BaseException as error:
-            error.add_note(f"HOLDFAST_SEED={SEED}, number {number}, step {step}")
+            error.add_note(f"HOLDFAST_TEST_SEED={SEED}, number {number}, step {step}")
             raise
     world.queue.close()
     assert any(known.state == "done" for known in world.known)

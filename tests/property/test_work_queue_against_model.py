@@ -1,6 +1,6 @@
 """An hour of simulated time with random verbs: a work queue does what its model does.
 
-``HOLDFAST_MODEL_RUNS`` asks for more runs than the suite has; the number of a run is its seed.
+``HOLDFAST_TEST_MODEL_RUNS`` asks for more runs than the suite has; the number of a run is its seed.
 """
 
 import os
@@ -11,7 +11,7 @@ from support.work_runs import WorkRun
 
 SIMULATED_SECONDS = 3600
 VERBS_MIN = 2000
-RUNS = int(os.environ.get("HOLDFAST_MODEL_RUNS", "5"))
+RUNS = int(os.environ.get("HOLDFAST_TEST_MODEL_RUNS", "5"))
 
 
 @pytest.mark.parametrize("seed", range(RUNS))

@@ -81,7 +81,7 @@ class ActiveFileWriter(ABC):
         self._directory = directory
         self._files = files
         self._time_ns = clock.time_ns
-        self._mark = WriteMarkFile(mark, directory.root, synced_only=synced_only)
+        self._mark = WriteMarkFile(storage, directory.write_mark, mark, synced_only=synced_only)
         self._priorities = priorities
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
@@ -344,6 +344,14 @@ class ActiveFileWriter(ABC):
         redo = self.open_decisions.first_position(end[1])
         has_priorities = self.prioritized_end > 0  # looked at behind the end, and raised before it
         self._mark.publish(self._header, end, self.synced, redo, self._timestamp_ns, has_priorities=has_priorities)
+
+    def rest(self) -> None:
+        """Let go of ``write.mark`` while it has nothing new to say; does nothing beside a sync."""
+        if self._sync_lock.acquire(blocking=False):
+            try:
+                self._mark.rest()
+            finally:
+                self._sync_lock.release()
 
     # -- Where there is no room --------------------------------------------------------------------------------------
 

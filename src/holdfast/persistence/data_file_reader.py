@@ -7,6 +7,7 @@ reading goes on at the next frame that verifies. It never reads past the end it 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import StorageError, UnsupportedVersionError
@@ -95,6 +96,8 @@ class QueueFileReader:
         self._position = 0
         self._buffer = b""
         self._at = 0
+        self._is_resting = False
+        self._seen_at = (0, 0)
 
     @property
     def name(self) -> DataFileName:
@@ -153,6 +156,21 @@ class QueueFileReader:
             self._file.close()
         self._file = None
         self._buffer, self._at = b"", 0
+        self._is_resting = False
+
+    def rest(self) -> None:
+        """Let go of the file where nothing was read since the last call; the next read goes on at the same place."""
+        at = (self._name.sequence, self._position)
+        if self._file is not None and at == self._seen_at:
+            self.close()
+            self._is_resting = True
+        self._seen_at = at
+
+    def _end_rest(self) -> None:
+        """Open the file again. Where it is gone it was finished meanwhile, or is missing: the read says which."""
+        with suppress(FileNotFoundError):
+            self._file = self._storage.open(self._files.path(self._name), writable=False)
+        self._is_resting = False
 
     def _open(self, name: DataFileName) -> bool:
         """Open a data file at its first frame; where that cannot be, report what is lost with it."""
@@ -233,6 +251,8 @@ class QueueFileReader:
         """
         records: list[Record] = []
         self.has_seen_headers = False
+        if self._is_resting:
+            self._end_rest()
         while not records and self.next_offset < end[2]:
             limit = self._limit(end) if self._file is not None else 0
             if self._position < limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import RecordTooLargeError
+from holdfast.messages import CommonHeaders
 from holdfast.persistence.format import (
     HEADERS_BYTES_MAX,
     TLV,
@@ -33,6 +34,13 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     RecordTooLargeError
         A name over 255 bytes, or more than 65,535 bytes in all.
     """
+    if type(headers) is CommonHeaders:
+        headers.encoded = headers.encoded or _encode(headers)
+        return headers.encoded
+    return _encode(headers)
+
+
+def _encode(headers: Mapping[str, str]) -> bytes:
     parts = []
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):

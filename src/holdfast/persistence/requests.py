@@ -87,10 +87,10 @@ class RequestName:
         return f"{DIRECTORY}/{self.as_kind(CLAIMED)}"
 
 
-def list_requests(storage: Storage, directory: QueueDirectory) -> list[str]:
+def list_requests(storage: Storage, requests: Path) -> list[str]:
     """Return the names in ``requests/``, sorted: so those of one mailbox by number. None where it was never made."""
     try:
-        return storage.list(directory.requests)
+        return storage.list(requests)
     except OSError as error:
         if is_missing(error):
             return []
@@ -220,7 +220,7 @@ def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
     not committed, and nobody was told that it was. Names that are not ours are left alone. Raises ``OSError``.
     """
     by_mailbox: dict[str, list[str]] = {}
-    for file_name in list_requests(storage, directory):
+    for file_name in list_requests(storage, directory.requests):
         match = _MAILBOX.fullmatch(file_name)
         if match is not None:
             by_mailbox.setdefault(match[1], []).append(file_name)

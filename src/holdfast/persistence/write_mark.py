@@ -15,7 +15,7 @@ from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES, WRITE_MARK_MAGIC
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.storage import File
+from holdfast.persistence.storage import File, Storage
 
 logger = logging.getLogger("holdfast")
 
@@ -117,17 +117,22 @@ class WriteMarkFile:
 
     Parameters
     ----------
-    file, root
-        Its handle, and the queue it belongs to.
+    storage, path
+        Where it is.
+    file : File
+        Its handle.
     synced_only : bool
         What every mark says of visibility.
     """
 
-    def __init__(self, file: File, root: Path, *, synced_only: bool) -> None:
-        self._file = file
-        self._root = root
+    def __init__(self, storage: Storage, path: Path, file: File, *, synced_only: bool) -> None:
+        self._storage = storage
+        self._path = path
+        self._file: File | None = file
+        self._is_closed = False
         self._synced_only = synced_only
         self._published: tuple[LogEnd, LogEnd, int, bool] | None = None
+        self._seen: tuple[LogEnd, LogEnd, int, bool] | None = None
 
     def publish(
         self,
@@ -143,7 +148,7 @@ class WriteMarkFile:
 
         Failing costs no durability: other processes see the end a little later, with the next mark.
         """
-        if self._published == (end, synced, redo, has_priorities):
+        if self._published == (end, synced, redo, has_priorities) or self._is_closed:
             return
         mark = WriteMark(
             queue_id=header.queue_id,
@@ -160,11 +165,25 @@ class WriteMarkFile:
             has_priorities=has_priorities,
         )
         try:
+            if self._file is None:
+                self._file = self._storage.open(self._path)
             self._file.write_at((mark.encode(),), 0)
             self._published = (end, synced, redo, has_priorities)
         except OSError as error:
-            logger.warning("write.mark of %s cannot be written: %s", self._root, error)
+            logger.warning("write.mark of %s cannot be written: %s", self._path.parent, error)
+
+    def rest(self) -> None:
+        """Let go of the handle where nothing was published since the last call; nothing waits on it for a sync."""
+        if self._published == self._seen:
+            self._let_go()
+        self._seen = self._published
 
     def close(self) -> None:
-        """Let go of the handle."""
-        self._file.close()
+        """Let go of the handle, and publish no more."""
+        self._is_closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

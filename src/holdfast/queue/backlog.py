@@ -260,6 +260,11 @@ class Backlog:
         """What reading has met."""
         return self._cursor.damage + self._ahead.damage
 
+    def rest(self) -> None:
+        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        self._cursor.rest()
+        self._ahead.rest()
+
     def close(self) -> None:
         """Let go of the data files."""
         self._cursor.close()

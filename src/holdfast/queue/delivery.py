@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, overload
 
@@ -23,6 +23,9 @@ class Deliverer(Protocol):
 
     def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """Make them dead letters."""
+
+    def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None) -> None:
+        """Make them dead letters, uncounted."""
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give them back as if they never had been handed out."""
@@ -65,6 +68,8 @@ class Delivery:
         The transaction that settles it, with ``tx.ack``; None: whoever received it.
     record : Record
         The stored record, for the read side.
+    stored_headers : bytes
+        The headers as they are stored: the same bytes mean the same headers.
     """
 
     __slots__ = (
@@ -79,6 +84,7 @@ class Delivery:
         "offset",
         "payload",
         "record",
+        "stored_headers",
         "timestamp_ns",
     )
 
@@ -88,13 +94,13 @@ class Delivery:
         self.holder = holder
         self.is_settled = self.has_expired = self.is_open = False
         self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
-        self.offset, self.timestamp_ns, _, self.payload, _, _ = record
+        self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
         self.delivery_count = delivery_count
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What was put beside the payload."""
-        return decode_headers(self.record[2])
+        return decode_headers(self.stored_headers)
 
     def ack(self) -> None:
         """Finish the message; when this returns it is never delivered again, as far as the flush policy reaches.
@@ -110,24 +116,35 @@ class Delivery:
         """
         self._deliverer.ack((self,))
 
-    def nack(self, delay: Seconds | None = None) -> None:
+    def nack(self, delay: Seconds | None = None, *, error: BaseException | None = None) -> None:
         """Give the message back: it failed. Raises as :meth:`ack`.
 
         Parameters
         ----------
         delay : float or timedelta, seconds
             How long before it is ready again, 0 for at once; None: as the queue's ``backoff`` says.
+        error : BaseException or None
+            Why; kept with the message if it becomes a dead letter.
 
         Notes
         -----
         After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; where a loss of power
         takes it, the message comes again without the wait.
         """
-        self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"))
+        failure = GIVEN_BACK if error is None else failure_of(error)
+        self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"), failure)
 
     def reject(self, reason: str) -> None:
         """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`, and is as durable."""
         self._deliverer.reject((self,), reason)
+
+    def park(self, error: BaseException) -> None:
+        """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
+
+        It has not failed, so this delivery does not count. Also for a delivery that a transaction has received, whatever
+        becomes of the transaction. Raises as :meth:`ack`, and is as durable.
+        """
+        self._deliverer.park((self,), failure_of(error, "undecodable"), self.holder)
 
     def release(self) -> None:
         """Give the message back at once, as if it never had been handed out. Raises as :meth:`ack`."""
@@ -136,6 +153,10 @@ class Delivery:
     def extend(self, seconds: Seconds | None = None) -> None:
         """Have the lease run out ``seconds`` from now; None: as long as it was given for. Raises as :meth:`ack`."""
         self._deliverer.extend((self,), None if seconds is None else as_seconds(seconds, "extend"))
+
+    def comes_from(self, deliverer: object) -> bool:
+        """Whether it was this read side that handed it out."""
+        return self._deliverer is deliverer
 
     def __enter__(self) -> Delivery:
         self.is_open = True
@@ -228,3 +249,11 @@ class DeliveryBatch(Sequence[Delivery]):
         finally:
             for delivery in self._deliveries:
                 delivery.is_open = False
+
+
+def by_queue(deliveries: Iterable[Delivery]) -> list[DeliveryBatch]:
+    """Sort deliveries of any takes into one batch for each queue, so that each can be settled in one step."""
+    batches: dict[Deliverer, list[Delivery]] = {}
+    for delivery in deliveries:
+        batches.setdefault(delivery._deliverer, []).append(delivery)
+    return [DeliveryBatch(deliverer, items) for deliverer, items in batches.items()]

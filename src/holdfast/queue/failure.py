@@ -37,13 +37,13 @@ GIVEN_BACK = Failure("max_deliveries")
 RAN_OUT = Failure("lease_expired")
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException, reason: str = "exception") -> Failure:
     """Return what is kept of an exception."""
     kind = type(error)
     lines = "".join(traceback.format_exception(error))
     if len(lines) > TRACEBACK_CHARACTERS_MAX:
         lines = "... " + lines[-TRACEBACK_CHARACTERS_MAX:]
-    return Failure("exception", _text_of(error), f"{kind.__module__}.{kind.__qualname__}", lines)
+    return Failure(reason, _text_of(error), f"{kind.__module__}.{kind.__qualname__}", lines)
 
 
 def _text_of(error: BaseException) -> str:

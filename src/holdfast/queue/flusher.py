@@ -1,7 +1,7 @@
 """A background thread for what must not wait for the next call: time-bound syncs, publishing, marks of an idle queue.
 
-It sleeps without a timeout while nothing happens. A side kicks it when it becomes busy, at the cost of one attribute
-read per commit.
+It is there while something happens, and a little longer: a queue that is idle has none. A side kicks it when it becomes
+busy, at the cost of one attribute read per commit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 
 logger = logging.getLogger("holdfast")
+
+LINGER_SECONDS = 2.0
+"""How long the thread waits for the next kick before it ends: whoever puts more often than that starts none."""
 
 
 class Flusher:
@@ -32,7 +35,7 @@ class Flusher:
     Attributes
     ----------
     idle : bool
-        Whether the thread sleeps until :meth:`kick`; read it before kicking on a hot path.
+        Whether nothing is done until :meth:`kick`; read it before kicking on a hot path.
     """
 
     def __init__(self, tick: Callable[[], bool], interval: float, clock: Clock) -> None:
@@ -42,31 +45,36 @@ class Flusher:
         self._kicked = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._start_lock = threading.Lock()
+        self._lock = threading.Lock()
         self.idle = True
 
     def kick(self) -> None:
-        """Say that there is something to do; starts the thread at the first call."""
-        self.idle = False
-        self._kicked.set()
-        if self._thread is None:
-            with self._start_lock:
+        """Say that there is something to do; starts the thread where there is none."""
+        try:
+            self.idle = False
+            with self._lock:
+                self._kicked.set()
                 if self._thread is None and not self._stopped.is_set():
-                    self._thread = threading.Thread(target=self._run, name="holdfast-flusher", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="holdfast-flusher", daemon=True)
+                    thread.start()
+                    self._thread = thread
+        except BaseException as error:
+            self.idle = True  # nobody may be at it: the next commit kicks again
+            if not isinstance(error, RuntimeError):
+                raise
+            logger.error("what should be flushed in the background waits for the next commit, or close: %s", error)
 
     def stop(self) -> None:
         """End the thread; nothing is called after this returns."""
-        with self._start_lock:
+        with self._lock:
             self._stopped.set()
             self._kicked.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._clock.wait(self._kicked, None)
-            self._kicked.clear()
+        while self._is_wanted():
             while not self._clock.wait(self._stopped, self._interval):
                 self.idle = True  # before looking: a commit from here on kicks again
                 try:
@@ -77,3 +85,13 @@ class Flusher:
                 if not busy:
                     break
                 self.idle = False
+
+    def _is_wanted(self) -> bool:
+        """Wait for a kick; False where none came in time, or this was stopped, and the thread is over."""
+        self._clock.wait(self._kicked, LINGER_SECONDS)
+        with self._lock:
+            is_wanted = self._kicked.is_set() and not self._stopped.is_set()
+            if not is_wanted:
+                self._thread = None
+            self._kicked.clear()
+            return is_wanted

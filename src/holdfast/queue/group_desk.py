@@ -42,6 +42,12 @@ class GroupDesk:
         self._answers = Answers(sides.storage, sides.directory.requests)
         self._stuck: set[RequestName] = set()
 
+    def find(self, names: Sequence[str]) -> list[RequestName]:
+        """Return those of the names in ``requests/`` that wait for the owner of this group's read side."""
+        requests = [name for each in names if (name := RequestName.parse(each)) is not None]
+        found = [name for name in requests if name.kind in (ASK, TAKEN) and name.group == self._group]
+        return [name for name in found if name not in self._stuck]
+
     def serve(self, names: Sequence[str] | None = None) -> bool:
         """Serve what waits now; return whether there was anything. Raises StorageError where it cannot be looked for.
 
@@ -49,11 +55,9 @@ class GroupDesk:
         """
         if names is None:
             with storage_errors("serving requests", self._directory.requests):
-                names = list_requests(self._storage, self._directory)
-        requests = [name for each in names if (name := RequestName.parse(each)) is not None]
-        found = [name for name in requests if name.kind in (ASK, TAKEN) and name.group == self._group]
-        self._stuck.intersection_update(found)
-        found = [name for name in found if name not in self._stuck]
+                names = list_requests(self._storage, self._directory.requests)
+        self._stuck.intersection_update(map(RequestName.parse, names))
+        found = self.find(names)
         failed_count = 0
         for name in found:
             try:

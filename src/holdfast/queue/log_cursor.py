@@ -143,6 +143,11 @@ class LogCursor:
             self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
             self._losses.pop(0)
 
+    def rest(self) -> None:
+        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        self._reader.rest()
+        self._lookups.rest()
+
     def close(self) -> None:
         """Let go of the data files."""
         self._reader.close()

@@ -223,6 +223,10 @@ class PersistentQueue(Putting, Working, Transactional):
         lease = None if lease_seconds is None else lease_of(lease_seconds)
         return DeliveryBatch(side, side.receive(check_count(max_messages), wait_for(True, timeout), None, lease))
 
+    def has_handed_out(self, delivery: Delivery) -> bool:
+        """Whether a delivery comes from this handle, settled or not."""
+        return self._read_side is not None and delivery.comes_from(self._read_side)
+
     def peek(self, max_messages: int = 1) -> list[Message]:
         """Return up to ``max_messages`` messages that would come next, and take nothing; empty where there are none."""
         check_count(max_messages)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 from holdfast.clock import Clock
 from holdfast.errors import UsageError
@@ -23,6 +24,19 @@ _SECONDS_MAX = 2**32
 """The longest duration, 136 years: whatever is longer is taken for that, so that no point in time leaves 64 bits."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PutOptions(TypedDict, total=False):
+    """What :meth:`PersistentQueue.put` takes beside the payload."""
+
+    timeout: float | None
+    headers: Mapping[str, str] | None
+    delay: Seconds | None
+    not_before: datetime | float | None
+    priority: int
+    ttl: Seconds | None
+    dedup_id: str | None
+    order_key: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,15 @@ class Putting(ABC):
         stored = encode_put(now, headers, delay, not_before, priority, ttl, dedup_id, order_key)
         return side.put_once(payload, stored, dedup_id, seconds) if dedup_id else side.put(payload, stored, seconds)
 
+    def put_encoded(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """Append one message whose headers are encoded already, and that asks for nothing; as :meth:`put`.
+
+        For layers above that put the same headers again and again: ``CommonHeaders.encoded``.
+        """
+        if len(payload) > self._record_bytes_max:
+            raise too_large(payload, self._record_bytes_max)
+        return (self._write_side or self._require_write_side()).put(payload, headers, timeout)
+
     def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:
         """Append one batch atomically: after any crash all of it is there, or none.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError, UsageError
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
@@ -43,19 +44,39 @@ def transaction(*queues: PersistentQueue, timeout: float = TIMEOUT_SECONDS) -> Q
     ...     tx.put(invoices, invoice_for(message.payload))
     ...     tx.ack(orders, message)
     """
-    return QueuesTransaction(queues, timeout)
+    if not queues or len({id(queue) for queue in queues}) < len(queues):
+        raise ConfigError("a transaction is over one queue or several, each named once")
+    begun = QueuesTransaction(queues[0].sides.clock, timeout)
+    for queue in queues:
+        begun.join(queue)
+    return begun
 
 
 class QueuesTransaction(TransactionBase):
     """A transaction over several queues: see :func:`holdfast.transaction`. Its verbs take the queue first."""
 
-    def __init__(self, queues: Sequence[PersistentQueue], timeout: float) -> None:
-        if not queues or len({id(queue) for queue in queues}) < len(queues):
-            raise ConfigError("a transaction is over one queue or several, each named once")
-        super().__init__(queues[0].sides.clock, timeout)
-        self._by_queue = {id(queue): queue.join_transaction(self, self._nonce) for queue in queues}
-        self._queues = tuple(queues)
-        self._branches = list(self._by_queue.values())
+    def __init__(self, clock: Clock, timeout: float) -> None:
+        super().__init__(clock, timeout)
+        self._by_queue: dict[int, Branch] = {}
+        self._queues: list[PersistentQueue] = []
+
+    def join(self, queue: PersistentQueue) -> None:
+        """Have a queue take part; one that does already stays as it is.
+
+        Raises
+        ------
+        UsageError
+            The queue is closed, or was opened in a mode that neither puts nor takes.
+        TransactionStateError
+            The transaction is over.
+        """
+        with self._lock:
+            if id(queue) not in self._by_queue:
+                self._check("put")
+                branch = queue.join_transaction(self, self._nonce)
+                self._queues.append(queue)
+                self._branches.append(branch)
+                self._by_queue[id(queue)] = branch
 
     def _branch(self, queue: PersistentQueue) -> Branch:
         branch = self._by_queue.get(id(queue))

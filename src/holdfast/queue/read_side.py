@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import repeat
 from typing import TypeVar
 
@@ -168,8 +167,12 @@ class ReadSide(Settling):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise Empty
-            seconds = self._wait_seconds(left)
-            self._source.wait(partial(self._may_go_on, seconds), seconds)
+            self.wait_for_more(left)
+
+    def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Sleep until there may be more to take, or ``is_over()`` at a ``wake``; at most ``left`` seconds."""
+        seconds = self._wait_seconds(left)
+        self._source.wait(lambda: is_over() or self._may_go_on(seconds), seconds)
 
     def _wait_seconds(self, left: float | None) -> float:
         """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
@@ -326,6 +329,14 @@ class ReadSide(Settling):
             with self._in_step():
                 return min([*candidates, *self._backlog.oldest_timestamps()], default=None)
 
+    def rest(self) -> None:
+        """Let go of data files that nothing was read from since the last call; does nothing beside a take."""
+        if self._take_lock.acquire(blocking=False):
+            try:
+                self._backlog.rest()
+            finally:
+                self._take_lock.release()
+
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -341,7 +352,7 @@ class ReadSide(Settling):
             if immediate and self._refusal is None:
                 self._refusal = ShutDown
                 self._let_go()
-        self._wake()
+        self.wake()
 
     def _let_go(self) -> None:
         """Give everything back that is handed out: nobody has failed."""
@@ -357,7 +368,7 @@ class ReadSide(Settling):
         with self._take_lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
             self._let_go()
-        self._wake()
+        self.wake()
         try:
             with self._take_lock:
                 if self._books is not None:
@@ -376,6 +387,7 @@ class ReadSide(Settling):
         self._backlog.close()
         self._source.close()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have everybody who waits here look again."""
         self._source.wake()
         self.room.ring()

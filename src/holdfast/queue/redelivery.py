@@ -80,9 +80,12 @@ class Redelivery:
             ]
         )
 
-    def reject(self, books: GroupBooks, deliveries: Sequence[Delivery], failure: Failure) -> None:
+    def reject(
+        self, books: GroupBooks, deliveries: Sequence[Delivery], failure: Failure, *, is_counted: bool = True
+    ) -> None:
         """Make messages dead letters at once."""
-        self._bury(books, [(each.offset, each.delivery_count) for each in deliveries], failure)
+        uncounted = 0 if is_counted else 1
+        self._bury(books, [(each.offset, each.delivery_count - uncounted) for each in deliveries], failure)
 
     # -- Messages that are not handed out any more -------------------------------------------------------------------
 

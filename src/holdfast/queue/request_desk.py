@@ -78,6 +78,12 @@ class RequestDesk:
             self._answers.keep(clear_abandoned(self._storage, self._directory))
         self._has_cleared = True
 
+    def find(self, names: Sequence[str]) -> list[RequestName]:
+        """Return those of the names in ``requests/`` that wait for the owner of the write side."""
+        kinds = (BATCH, PREPARE, VERB, CLAIMED) if self._takes_over else (BATCH, PREPARE, VERB)
+        found = [name for each in names if (name := RequestName.parse(each)) is not None]
+        return [name for name in found if name.kind in kinds]
+
     def serve(self, names: Sequence[str] | None = None) -> bool:
         """Serve what waits now; return whether there was anything.
 
@@ -92,10 +98,8 @@ class RequestDesk:
             self.clear()
         with storage_errors("serving requests", self._directory.requests):
             if names is None:
-                names = list_requests(self._storage, self._directory)
-            found = [name for each in names if (name := RequestName.parse(each)) is not None]
-            kinds = (BATCH, PREPARE, VERB, CLAIMED) if self._takes_over else (BATCH, PREPARE, VERB)
-            found = [name for name in found if name.kind in kinds]
+                names = list_requests(self._storage, self._directory.requests)
+            found = self.find(names)
             round_max = len(found) if self._takes_over else ROUND_MAX
             self._takes_over = False  # of those taken before us; from here on what is taken is ours, and under way
             if not found:

@@ -1,7 +1,9 @@
-"""The thread of an owner that looks for what other processes ask. docs/format.md, "Requests".
+"""Looks for what other processes ask of an owner, and serves it. docs/format.md, "Requests".
 
-One thread looks for both sides of a handle: it lists one directory, soon again while requests come, and more seldom
-while none do. Where nobody ever asked anything the directory is not there: looking costs one system call that fails.
+Looking is one listing for both sides of a handle, by the thread that looks after all queues of the process
+(``watcher.py``): where nobody ever asked anything the directory is not there, and that is one system call that fails.
+What is found is served by a thread of the queue's own, which looks again soon while requests come, and ends when none
+have come for a while: so nobody waits for the requests of another queue.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import threading
 from holdfast.errors import HoldfastError
 from holdfast.persistence.mailbox import ANSWERS
 from holdfast.persistence.requests import list_requests
-from holdfast.persistence.storage import storage_errors
 from holdfast.queue.group_desk import GroupDesk
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.request_desk import RequestDesk
 from holdfast.queue.sides import Sides
+from holdfast.queue.watcher import unwatch, watch
 
 logger = logging.getLogger("holdfast")
 
@@ -29,6 +31,9 @@ IDLE_SECONDS = 0.015
 
 ALONE_SECONDS = 0.1
 """The longest pause while nobody has a mailbox: looking more often would be what an idle queue costs most."""
+
+_LINGER_SECONDS = 1.0
+"""How long the serving thread stays after the last request."""
 
 _CLEAR_SECONDS = 30.0
 """How often to remove what processes that have died left in ``requests/``."""
@@ -51,20 +56,25 @@ class RequestServer:
     def __init__(self, sides: Sides, in_doubt: InDoubt) -> None:
         self._storage = sides.storage
         self._clock = sides.clock
-        self._directory = sides.directory
+        self._requests = sides.directory.requests  # kept: making a path costs as much as looking
         self._path = sides.path
         self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
         self._group_desk = GroupDesk(sides) if sides.read_side is not None else None
         self._cleared_at: float | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-requests", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        watch(self, self._clock)
+
+    def __repr__(self) -> str:
+        return f"<RequestServer {self._path}>"
 
     def stop(self) -> None:
-        """End the thread; what is under way is finished, what waits goes on waiting."""
+        """Serve no more; what is under way is finished, what waits goes on waiting."""
+        unwatch(self, self._clock)
         self._stopped.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
         self._close_desks()
 
     def forget(self) -> None:
@@ -77,33 +87,79 @@ class RequestServer:
             if desk is not None:
                 desk.close()
 
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def look(self) -> float:
+        """See whether anything is asked, and have it served; return how soon to look again."""
+        if self._thread is not None:  # it looks for itself
+            return IDLE_SECONDS
+        try:
+            names = list_requests(self._storage, self._requests)
+        except OSError as error:
+            logger.error("requests to %s wait: %s", self._path, error)
+            return _TROUBLE_SECONDS
+        if not names:
+            return ALONE_SECONDS
+        if self._is_asked(names) or self._is_clearing_due():
+            self._begin()
+        return _pause_max(names)
+
+    def _begin(self) -> None:
+        """Start the thread that serves."""
+        self._thread = thread = threading.Thread(target=self._run, name="holdfast-requests", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._thread = None
+            raise
+
+    def _is_asked(self, names: list[str]) -> bool:
+        """Whether any of ``names`` waits for us."""
+        return any(desk is not None and desk.find(names) for desk in (self._write_desk, self._group_desk))
+
+    def _is_clearing_due(self) -> bool:
+        if self._write_desk is None:
+            return False
+        return self._cleared_at is None or self._clock.monotonic() - self._cleared_at >= _CLEAR_SECONDS
+
+    # -- Serving -----------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
-        pause, vain_count = BUSY_SECONDS, _BUSY_COUNT
+        pause, vain_count, asked_at = 0.0, _BUSY_COUNT, self._clock.monotonic()
         while not self._clock.wait(self._stopped, pause):
+            now = self._clock.monotonic()
             try:
                 self._clear()
-                names = self._list()
+                names = list_requests(self._storage, self._requests)
+                asked_at = now if self._is_asked(names) else asked_at
                 vain_count = 0 if self._serve(names) else vain_count + 1
-                pause_max = IDLE_SECONDS if any(each.endswith(ANSWERS) for each in names) else ALONE_SECONDS
-                pause = BUSY_SECONDS if vain_count < _BUSY_COUNT else min(2 * pause, pause_max)
-            except HoldfastError as error:
+                pause = BUSY_SECONDS if vain_count < _BUSY_COUNT else min(2 * pause + BUSY_SECONDS, _pause_max(names))
+            except (HoldfastError, OSError) as error:
                 logger.error("requests to %s wait: %s", self._path, error)
                 pause = _TROUBLE_SECONDS
             except Exception:  # a fault of ours in one request must not leave all others unanswered
                 logger.exception("requests to %s wait", self._path)
                 pause = _TROUBLE_SECONDS
+            if now - asked_at >= _LINGER_SECONDS:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Leave the looking to others again: what is asked from here on, they find."""
+        self._close_desks()
+        self._thread = None
 
     def _clear(self) -> None:
         """Remove now and then what the dead have left: who has the write side knows what of it is in the log."""
-        now = self._clock.monotonic()
-        if self._write_desk is not None and (self._cleared_at is None or now - self._cleared_at >= _CLEAR_SECONDS):
+        if self._write_desk is not None and self._is_clearing_due():
             self._write_desk.clear()
-            self._cleared_at = now
-
-    def _list(self) -> list[str]:
-        with storage_errors("looking for requests", self._directory.requests):
-            return list_requests(self._storage, self._directory)
+            self._cleared_at = self._clock.monotonic()
 
     def _serve(self, names: list[str]) -> bool:
         is_busy = self._group_desk is not None and self._group_desk.serve(names)
         return (self._write_desk is not None and self._write_desk.serve(names)) or is_busy
+
+
+def _pause_max(names: list[str]) -> float:
+    """Return how long nobody needs to look: who asks has a mailbox."""
+    return IDLE_SECONDS if any(each.endswith(ANSWERS) for each in names) else ALONE_SECONDS

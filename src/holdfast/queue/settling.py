@@ -104,10 +104,19 @@ class Settling(ABC):
         """Make messages dead letters now."""
         if not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        self._reject(deliveries, Failure("rejected", reason), None, is_counted=True)
+
+    def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None = None) -> None:
+        """Make messages dead letters now that nobody has tried: their delivery does not count."""
+        self._reject(deliveries, failure, holder, is_counted=False)
+
+    def _reject(
+        self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None, *, is_counted: bool
+    ) -> None:
         if not deliveries:
             return
-        with self._settling(deliveries, None) as live:
-            self._redelivery.reject(self._require_books(), live, Failure("rejected", reason))
+        with self._settling(deliveries, holder) as live:
+            self._redelivery.reject(self._require_books(), live, failure, is_counted=is_counted)
             with self._in_step():
                 self._leases.end(live)
                 self._backlog.aside.leave([each.record for each in live])

@@ -188,6 +188,13 @@ class TransactionBase(ABC):
                 self.state = state
                 self._give_up()
 
+    def call_off(self) -> None:
+        """Abort because the work was called off: nobody has failed, so what was received comes again uncounted."""
+        with self._lock:
+            if self.state is State.OPEN:
+                self._failure = None
+            self.abort()
+
     @abstractmethod
     def commit(self) -> object:
         """Make it happen, all of it, once; return the offsets of what was put."""

@@ -10,6 +10,7 @@ from holdfast.queue.group_asker import GroupAsker
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.prepared_transactions import PreparedTransaction
 from holdfast.queue.request_server import RequestServer
+from holdfast.queue.resting import Resting
 from holdfast.queue.sides import Sides
 from holdfast.queue.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.transaction import Transaction
@@ -30,6 +31,7 @@ class Transactional(ABC):
         sides = self.sides
         self._transactions = OpenTransactions()
         self._server: RequestServer | None = None
+        self._resting: Resting | None = None
         self._group_asker = GroupAsker(sides)
         ask = asking(sides.storage, sides.clock, sides.path)
         try:
@@ -41,8 +43,11 @@ class Transactional(ABC):
             if sides.look_side is None:
                 self._in_doubt.resolve()
             if sides.write_side is not None or sides.read_side is not None:
+                self._resting = Resting(sides)
                 self._server = RequestServer(sides, self._in_doubt)
         except BaseException:
+            if self._resting is not None:
+                self._resting.stop()
             sides.close()
             raise
 
@@ -50,6 +55,8 @@ class Transactional(ABC):
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
         try:
             self._group_asker.close()
+            if self._resting is not None:
+                self._resting.stop()
             if self._server is not None:
                 self._server.stop()  # first: a closed write side refuses what another owner would take
             self._transactions.close(wait=False)

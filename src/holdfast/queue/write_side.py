@@ -296,10 +296,10 @@ class WriteSide:
 
     def _announce(self) -> None:
         """Let consumers see what was put, and the background thread do its part."""
-        if self._flusher.idle:
-            self._flusher.kick()
         if self.arrivals.waiting:
             self.arrivals.ring()
+        if self._flusher.idle:
+            self._flusher.kick()
 
     def _count_commit(self, commits_max: int, commit_count: int = 1) -> None:
         """Count commits, and sync all that was appended once there are so many: others may have counted before."""
@@ -327,8 +327,7 @@ class WriteSide:
         """Do what is due; return whether there will be more to do without another commit."""
         writer = self._writer
         end = writer.end
-        moved = end != self._seen_end
-        self._seen_end = end
+        moved, self._seen_end = end != self._seen_end, end
         now = time.monotonic()
         if moved:
             self._moved_at = now
@@ -354,16 +353,20 @@ class WriteSide:
         if self._unsynced_since is None:
             self._unsynced_since = now
         overdue = self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2
-        if overdue or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
+        is_due = overdue or writer.unsynced_bytes >= EARLY_SYNC_BYTES
+        if is_due:
             self._unsynced_since = None
-            return True
-        return False
+        return is_due
 
     def _leave_mark(self) -> None:
         with self._append_lock:
             if self._refusal is None and self._writer.end == self._seen_end:
                 self._writer.append_mark()
                 self._marked_end = self._seen_end = self._writer.end
+
+    def rest(self) -> None:
+        """Let go of the handle that is not needed while nothing is put."""
+        self._writer.rest()
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

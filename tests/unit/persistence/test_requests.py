@@ -67,7 +67,7 @@ def test_names_of_what_is_asked_of_a_group_say_which_one() -> None:
 def test_a_queue_that_nobody_ever_asked_has_no_requests(storage: SimulatedStorage) -> None:
     """Looking makes nothing, and there is nothing to sync or to clear."""
     count = storage.mutation_count
-    assert list_requests(storage, DIRECTORY) == []
+    assert list_requests(storage, DIRECTORY.requests) == []
     sync_requests(storage, DIRECTORY)
     assert clear_abandoned(storage, DIRECTORY) == set()
     assert storage.mutation_count == count

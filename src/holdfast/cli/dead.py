@@ -1,0 +1,135 @@
+"""``dead``: looks at dead letters, and decides what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from holdfast.cli.ending import FAILED, exit_with
+from holdfast.cli.opening import group_option, json_option, looking, queue_argument
+from holdfast.cli.output import message_document, write_json, write_table
+from holdfast.cli.text import counted, moment, preview, printable
+from holdfast.errors import NotFoundError
+from holdfast.persistence.format import DEAD_REASONS
+from holdfast.queue.persistent_queue import PersistentQueue
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_reason_option = click.option("--reason", type=click.Choice(DEAD_REASONS[1:]), help="Those that ended so.")
+
+
+@click.group()
+def dead() -> None:
+    """List, retry or discard dead letters.
+
+    Works while an application owns the queue, which then does it, and when nobody does.
+    """
+
+
+@dead.command("list")
+@queue_argument
+@_reason_option
+@click.option("-n", "--count", type=click.IntRange(min=1), help="How many at most; default: all.")
+@group_option
+@json_option
+def list_letters(path: Path, reason: str | None, count: int | None, group: str, as_json: bool) -> None:
+    """List dead letters; with --json each is a line of JSON."""
+    with looking(path, group) as queue:
+        letters = queue.dead.list(reason=reason, limit=count)
+        if as_json:
+            for letter in letters:
+                write_json(
+                    message_document(letter)
+                    | {
+                        "reason": letter.reason,
+                        "detail": letter.detail,
+                        "exception": letter.exception,
+                        "traceback": letter.traceback,
+                        "first_failure_ns": letter.first_failure_ns,
+                        "last_failure_ns": letter.last_failure_ns,
+                    }
+                )
+            return
+        write_table(
+            ("OFFSET", "REASON", "DELIVERED", "LAST FAILURE", "DETAIL", "PAYLOAD"),
+            [
+                (
+                    letter.offset,
+                    letter.reason,
+                    letter.delivery_count,
+                    moment(letter.last_failure_ns),
+                    preview(letter.detail.encode()),
+                    preview(letter.payload),
+                )
+                for letter in letters
+            ],
+        )
+
+
+def _which(command: Command) -> Command:
+    """Add the parameters that say which dead letters are meant."""
+    command = click.option("--all", "all_", is_flag=True, help="All of them.")(command)
+    command = _reason_option(command)
+    return click.argument("offsets", metavar="[OFFSET]...", type=click.IntRange(min=0), nargs=-1)(command)
+
+
+@dead.command()
+@queue_argument
+@_which
+@group_option
+@json_option
+def retry(path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, group: str, as_json: bool) -> None:
+    """Hand dead letters out again: those of these offsets, of one reason, or all."""
+    with looking(path, group) as queue:
+        chosen = _choose(queue, offsets, reason, all_)
+        _report("retried", queue.dead.retry(chosen), chosen if offsets else [], as_json=as_json)
+
+
+@dead.command()
+@queue_argument
+@_which
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@group_option
+@json_option
+def discard(
+    path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, yes: bool, group: str, as_json: bool
+) -> None:
+    """Finish dead letters for good: those of these offsets, of one reason, or all. Asks before it does."""
+    with looking(path, group) as queue:
+        chosen = _choose(queue, offsets, reason, all_)
+        if chosen and not yes and not _is_sure(len(chosen), path):
+            click.echo("nothing was discarded; --yes does not ask", err=True)
+            exit_with(FAILED)
+        _report("discarded", queue.dead.discard(chosen), chosen if offsets else [], as_json=as_json)
+
+
+def _choose(queue: PersistentQueue, offsets: tuple[int, ...], reason: str | None, all_: bool) -> list[int]:
+    """Return the offsets that are meant."""
+    if bool(offsets) + (reason is not None) + all_ != 1:
+        raise click.UsageError("one of OFFSET..., --reason and --all says which dead letters")
+    if offsets:
+        return sorted(set(offsets))
+    looked = queue.sides.look_side
+    assert looked is not None
+    return sorted(offset for offset, mark in looked.progress.dead.items() if all_ or mark.reason == reason)
+
+
+def _is_sure(count: int, path: Path) -> bool:
+    """Ask; whoever cannot answer is not."""
+    letters = counted(count, "dead letter")
+    click.echo(f"discard {letters} of {printable(str(path))} for good? [y/N] ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _report(verb: str, count: int, named: list[int], *, as_json: bool) -> None:
+    """Say how many it were; raises NotFoundError where fewer than those that were named."""
+    if as_json:
+        write_json({"count": count})
+    else:
+        click.echo(f"{verb} {counted(count, 'dead letter')}")
+    if count < len(named):
+        raise NotFoundError(f"{len(named) - count} of the {len(named)} that were named are no dead letters")

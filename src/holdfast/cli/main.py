@@ -1,0 +1,33 @@
+"""The command ``holdfast``: which commands there are. What each does is in a module of its own. docs/cli.md."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.dead import dead
+from holdfast.cli.ending import Commands
+from holdfast.cli.figures import ls, stats
+from holdfast.cli.prepared import abort, commit, prepared
+from holdfast.cli.putting import put
+from holdfast.cli.taking import get, peek
+from holdfast.cli.verifying import verify
+
+COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify)
+"""In the order in which help lists them. A new command is registered here."""
+
+
+@click.group(cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
+def holdfast() -> None:
+    """Look into durable queues, put messages in, take them out, decide what needs a decision.
+
+    QUEUE is the path of a queue's directory. Every command takes --json.
+
+    Exit codes: 0 done; 1 failed; 2 damage found; 3 get: nothing came; 64 wrong usage; 75 try again later; 130
+    interrupted; 141 whoever read the output has gone.
+    """
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and exit."""
+    holdfast.main()

@@ -1,0 +1,99 @@
+"""What commands write to standard output: documents in JSON for programs, tables for people."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from holdfast.messages import Message
+from holdfast.persistence.report import Damage
+from holdfast.queue.dead_letters import DeadLetter
+from holdfast.queue.delivery import Delivery
+
+Document = dict[str, Any]
+
+_WIDTH = 10_000
+"""Columns of a table that no terminal shows: a pipe has no edge at which to cut."""
+
+
+def write_json(document: Any) -> None:
+    """Write one JSON document, as one line."""
+    click.echo(json_line(document), nl=False)
+
+
+def json_line(document: Any) -> bytes:
+    """Return a JSON document as one line."""
+    import msgspec
+
+    return msgspec.json.encode(document) + b"\n"
+
+
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table; numbers stand to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            if isinstance(cell, int):
+                column.justify = "right"
+        table.add_row(*(Text(str(cell)) for cell in row))  # not str: that would be read as markup
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    with console.capture() as shown:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
+
+
+def message_document(message: Message | Delivery | DeadLetter) -> Document:
+    """Return a message with everything that is known of it.
+
+    The payload is ``payload`` where it is JSON, else ``payload_text`` where it is UTF-8, else ``payload_base64``.
+    """
+    return {
+        "offset": message.offset,
+        "timestamp_ns": message.timestamp_ns,
+        "delivery_count": message.delivery_count,
+        "headers": dict(message.headers),
+        **_payload_fields(message.payload),
+    }
+
+
+def _payload_fields(payload: bytes) -> Document:
+    import msgspec
+
+    try:
+        msgspec.json.decode(payload)
+        return {"payload": msgspec.Raw(msgspec.json.format(payload, indent=-1))}  # in one line, numbers as they are
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return {"payload_text": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def span(offsets: range, count: int | None = None) -> Document:
+    """Return a range of offsets; ``count``: how many of these are meant, where not all are."""
+    return {
+        "count": len(offsets) if count is None else count,
+        "first_offset": offsets[0] if offsets else None,
+        "last_offset": offsets[-1] if offsets else None,
+    }
+
+
+def damage_document(damage: Damage) -> Document:
+    """Return one run of bytes that does not verify, and the offsets that are lost with it."""
+    return {
+        "path": str(damage.path),
+        "position": damage.position,
+        "size_bytes": damage.size_bytes,
+        "offsets": span(damage.offsets),
+        "verdict": damage.verdict,
+        "reason": damage.reason,
+    }

@@ -1,0 +1,88 @@
+"""``prepared``, ``commit`` and ``abort``: transactions that are durable and undecided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.ending import DAMAGED, exit_with
+from holdfast.cli.opening import json_option, looking, queue_argument, submitting
+from holdfast.cli.output import damage_document, span, write_json, write_table
+from holdfast.cli.text import counted, duration, offsets, printable, size
+
+_id_argument = click.argument("transaction_id", metavar="ID")
+_force_option = click.option(
+    "--force", is_flag=True, help="Decide here what another queue's log should, because that is gone for good."
+)
+
+
+@click.command()
+@queue_argument
+@json_option
+def prepared(path: Path, as_json: bool) -> None:
+    """List the transactions that wait for a decision, oldest first; a damaged one can only be aborted."""
+    with looking(path) as queue:
+        found = queue.prepared()
+    if as_json:
+        write_json(
+            [
+                {
+                    "id": each.id,
+                    "age_seconds": each.age_seconds,
+                    "put_count": each.put_count,
+                    "ack_count": each.ack_count,
+                    "size_bytes": each.size_bytes,
+                    "coordinator": None if each.coordinator is None else str(each.coordinator),
+                    "damage": [damage_document(damage) for damage in each.damage],
+                }
+                for each in found
+            ]
+        )
+    else:
+        write_table(
+            ("ID", "AGE", "PUTS", "ACKS", "SIZE", "DECIDED BY", "DAMAGE"),
+            [
+                (
+                    each.id,
+                    duration(each.age_seconds),
+                    each.put_count,
+                    each.ack_count,
+                    size(each.size_bytes),
+                    "-" if each.coordinator is None else printable(str(each.coordinator)),
+                    printable(each.damage[0].reason) if each.damage else "-",
+                )
+                for each in found
+            ],
+        )
+    exit_with(DAMAGED if any(each.damage for each in found) else 0)
+
+
+@click.command()
+@queue_argument
+@_id_argument
+@_force_option
+@json_option
+def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
+    """Commit a prepared transaction; a second time does nothing, and says the same."""
+    with submitting(path) as queue:
+        put = queue.commit_prepared(transaction_id, force=force)
+    if as_json:
+        write_json({"id": transaction_id, **span(put)})
+    else:
+        click.echo(f"committed {printable(transaction_id)}: put {counted(len(put), 'message')}, {offsets(put)}")
+
+
+@click.command()
+@queue_argument
+@_id_argument
+@_force_option
+@json_option
+def abort(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
+    """Abort a prepared transaction; a second time does nothing."""
+    with submitting(path) as queue:
+        queue.abort_prepared(transaction_id, force=force)
+    if as_json:
+        write_json({"id": transaction_id})
+    else:
+        click.echo(f"aborted {printable(transaction_id)}")

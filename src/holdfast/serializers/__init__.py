@@ -1,0 +1,1 @@
+"""Objects <-> bytes: one serializer for each content type, schemas and their versions, compression."""

@@ -1,0 +1,24 @@
+"""Optional packages: imported when used, and where one is missing, an error that says how to get it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from holdfast.errors import ConfigError
+
+
+def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
+    """Return an optional module.
+
+    Raises
+    ------
+    ConfigError
+        It is not installed. Attribute: ``extra``.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{purpose} needs a package that is not installed: pip install 'holdfast[{extra}]'", extra=extra
+        ) from error

@@ -1,0 +1,59 @@
+"""Which types msgspec takes, and what becomes of those it leaves to us."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from holdfast.errors import ConfigError
+from holdfast.serializers import pydantic_models
+from holdfast.serializers.serializer import Decode
+
+TYPES_CACHED_MAX = 256
+"""Decoders kept by a serializer. A queue keeps its own besides; more types than this only cost building them again."""
+
+
+def encode_other(body: Any) -> Any:
+    """Return what msgspec can encode in place of an object that it does not know; raises TypeError."""
+    if pydantic_models.is_model(type(body)):
+        return pydantic_models.to_builtins(body)
+    raise TypeError(f"{type(body).__name__} is no type that json and msgpack take")
+
+
+def decode_other(kind: Any, value: Any) -> Any:
+    """Return an object of a type that msgspec does not know, from what it has decoded; raises TypeError."""
+    if pydantic_models.is_model(kind):
+        return pydantic_models.from_builtins(kind, value)
+    raise TypeError(f"{kind!r} is no type that json and msgpack give")
+
+
+def build_decoder(build: Callable[[], Decode], kind: Any) -> Decode:
+    """Return a decoder of msgspec's.
+
+    Raises
+    ------
+    ConfigError
+        It cannot decode to the type.
+    """
+    try:
+        decode = build()
+        stranger = _stranger(kind)
+    except Exception as error:  # whatever comes out of the annotations of a class, a NameError for one
+        raise ConfigError(f"json and msgpack cannot decode to {kind!r}: {error}") from error
+    if stranger is not None:
+        raise ConfigError(
+            f"json and msgpack cannot decode to {stranger!r}: declare a dataclass, a msgspec.Struct, an attrs class, "
+            "a TypedDict, a NamedTuple, a pydantic model or a builtin; or pass a serializer of your own"
+        )
+    return decode
+
+
+def _stranger(kind: Any) -> Any:
+    """Return a type that nobody can make an object of, as far as can be seen without looking into classes."""
+    from msgspec.inspect import CustomType, type_info
+
+    info = type_info(kind)
+    if isinstance(info, CustomType):
+        return None if pydantic_models.is_model(info.cls) else info.cls
+    arguments = (argument for argument in get_args(kind) if isinstance(argument, type) or get_args(argument))
+    return next((stranger for argument in arguments if (stranger := _stranger(argument)) is not None), None)

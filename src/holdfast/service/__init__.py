@@ -1,0 +1,1 @@
+"""What an application opens: many queues, typed messages, workers, a catalogue."""

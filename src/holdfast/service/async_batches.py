@@ -1,0 +1,92 @@
+"""Gathers messages into batches for an ``async for`` loop, and settles each batch when the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from holdfast.errors import Empty, HoldfastError, ShutDown
+from holdfast.queue.delivery import by_queue
+from holdfast.service.async_delivery import AsyncBatch
+from holdfast.service.async_threads import Threads
+from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+
+Body = TypeVar("Body")
+
+Receive = Callable[[int, float], Awaitable[TypedBatch[Body]]]
+"""Takes from 1 to so many messages, within so many seconds."""
+
+
+class AsyncBatches(Generic[Body]):
+    """The batches of one loop: see :meth:`AsyncQueue.consume_many`; they fill as those of :class:`Batches`."""
+
+    def __init__(self, receive: Receive[Body], max_messages: int, max_wait: float, threads: Threads) -> None:
+        self._receive = receive
+        self._max_messages = max_messages
+        self._max_wait = max_wait
+        self._threads = threads
+        self._next: list[TypedDelivery[Body]] = []
+
+    async def run(self, *, stop_when_empty: bool) -> AsyncGenerator[AsyncBatch[Body], None]:
+        """Yield batches until the queue is shut down, or nothing came for so long."""
+        task = asyncio.current_task()
+        gathered: list[TypedDelivery[Body]] = []
+        try:
+            while True:
+                gathered = self._next
+                self._next = []
+                try:
+                    await self._gather(gathered)
+                except ShutDown:
+                    return
+                if gathered:
+                    batch = AsyncBatch(_batch_of(gathered), self._threads)
+                    gathered = []
+                    try:
+                        await batch.__aenter__()
+                        yield batch
+                    except GeneratorExit as left:  # by a break, or by an exception that is not told here
+                        was_cancelled = task is not None and (task.cancelled() or task.cancelling() > 0)
+                        error = asyncio.CancelledError() if was_cancelled else left
+                        await batch.__aexit__(type(error), error, error.__traceback__)
+                        raise
+                    except BaseException as error:
+                        await batch.__aexit__(type(error), error, error.__traceback__)
+                        raise
+                    await batch.__aexit__(None, None, None)
+                elif stop_when_empty:
+                    return
+        finally:
+            for unused in (gathered, self._next):
+                if unused:
+                    self._threads.start(lambda unused=_batch_of(unused): _release(unused))
+
+    async def _gather(self, gathered: list[TypedDelivery[Body]]) -> None:
+        """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
+        deadline = time.monotonic() + self._max_wait
+        while len(gathered) < self._max_messages and not (gathered and gathered[0].delivery_count > 1):
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                taken = await self._receive(self._max_messages - len(gathered), left)
+            except Empty:
+                return
+            except ShutDown:
+                if not gathered:
+                    raise
+                return
+            if gathered and taken[0].delivery_count > 1:
+                self._next = list(taken)
+                return
+            gathered += taken
+
+
+def _batch_of(deliveries: list[TypedDelivery[Body]]) -> TypedBatch[Body]:
+    return TypedBatch(by_queue(each.delivery for each in deliveries), deliveries)
+
+
+def _release(batch: TypedBatch[Body]) -> None:
+    with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
+        batch.release()

@@ -1,0 +1,237 @@
+"""Waits for messages on behalf of tasks: one thread for each queue, however many tasks wait there.
+
+The thread takes for one task after the other, first come first served, and sleeps where a consumer's thread would:
+so a put wakes it at once. Nothing has to be told to the thread when a task is cancelled. Whoever comes second, the task
+that calls off or the thread that has a message for it, sees that, and gives the message back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import ClosedError, Empty, HoldfastError
+from holdfast.service.async_threads import Threads
+from holdfast.service.failover import FailoverSource
+
+Taken = TypeVar("Taken")
+
+
+class Take(Generic[Taken]):
+    """What one task waits for.
+
+    Parameters
+    ----------
+    take : callable
+        Takes, without waiting; raises queue.Empty.
+    give_back : callable
+        Gives back what was taken, uncounted.
+    timeout : float or None, seconds
+        How long the task waits.
+    is_alike : bool
+        Whether it is of no use to try where another task has just found nothing.
+
+    Attributes
+    ----------
+    done : asyncio.Future
+        Set when there is a result, or an error.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[], Taken],
+        give_back: Callable[[Taken], object],
+        timeout: float | None,
+        *,
+        is_alike: bool,
+    ) -> None:
+        self.take = take
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.is_alike = is_alike
+        self.is_called_off = False
+        self._give_back = give_back
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+        self._lock = threading.Lock()
+        self._taken: list[Taken] = []
+        self._error: BaseException | None = None
+
+    # -- The thread ------------------------------------------------------------------------------------------------
+
+    def succeed(self, taken: Taken) -> None:
+        """Hand over what was taken; where nobody wants it any more it is given back."""
+        with self._lock:
+            is_wanted = not self.is_called_off
+            if is_wanted:
+                self._taken.append(taken)
+        if is_wanted:
+            self._tell()
+        else:
+            self.give_back(taken)
+
+    def fail(self, error: BaseException) -> None:
+        """Hand over an error."""
+        self._error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed; then the task's end has called it off, or will
+            self._loop.call_soon_threadsafe(self._set_done)
+
+    def _set_done(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def give_back(self, taken: Taken) -> None:
+        """Give back what was taken for nothing."""
+        with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
+            self._give_back(taken)
+
+    # -- The task --------------------------------------------------------------------------------------------------
+
+    def result(self) -> Taken:
+        """Return what was taken, or raise."""
+        if self._error is not None:
+            raise self._error
+        return self._taken[0]
+
+    def call_off(self) -> list[Taken]:
+        """Say that nobody waits any more; return what was taken already."""
+        with self._lock:
+            self.is_called_off = True
+            return self._taken
+
+
+class Takes:
+    """Takes messages of one queue for tasks.
+
+    Parameters
+    ----------
+    name : str
+        The queue's.
+    source : FailoverSource
+        Where the messages come from, and what to wait at.
+    threads : Threads
+        Do what nobody waits for.
+    """
+
+    def __init__(self, name: str, source: FailoverSource, threads: Threads) -> None:
+        self._name = name
+        self._source = source
+        self._threads = threads
+        self._new: deque[Take[Any]] = deque()
+        self._bell = threading.Condition(threading.Lock())
+        self._is_watching = False
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    async def take(
+        self,
+        take: Callable[[], Taken],
+        give_back: Callable[[Taken], object],
+        timeout: float | None,
+        *,
+        is_alike: bool = True,
+    ) -> Taken:
+        """Return what ``take()`` returns as soon as there is something; cancelled, it is given back.
+
+        Raises
+        ------
+        queue.Empty
+            Nothing came within ``timeout`` seconds.
+        HoldfastError, queue.ShutDown
+            As ``take``.
+        """
+        self._threads.check()
+        wanted = Take(take, give_back, timeout, is_alike=is_alike)
+        self._add(wanted)
+        try:
+            await wanted.done
+        except BaseException:
+            for taken in wanted.call_off():
+                self._threads.start(lambda: wanted.give_back(taken))
+            raise
+        return wanted.result()
+
+    def close(self) -> None:
+        """Fail all that wait with ClosedError, and end the thread."""
+        with self._bell:
+            self._is_over = True
+            self._bell.notify()
+            thread = self._thread
+        self._source.wake()
+        if thread is not None:
+            thread.join()
+
+    def _add(self, wanted: Take[Any]) -> None:
+        with self._bell:
+            if self._is_over:
+                raise self._closed()
+            self._new.append(wanted)
+            self._bell.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"holdfast-takes-{self._name}", daemon=True)
+                self._thread.start()
+        if self._is_watching:  # read behind the append: the thread says it watches, and then looks for new ones
+            self._source.wake()
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"the queue {self._name!r} is closed; open it again")
+
+    # -- The thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        waiting: list[Take[Any]] = []
+        while True:
+            with self._bell:
+                while not (waiting or self._new or self._is_over):
+                    self._bell.wait()
+                waiting += self._new
+                self._new.clear()
+                if self._is_over:
+                    break
+            waiting = self._serve(waiting)
+            if waiting:
+                self._sleep(waiting)
+        for each in waiting:
+            each.fail(self._closed())
+
+    def _serve(self, waiting: list[Take[Any]]) -> list[Take[Any]]:
+        """Take for each of them in turn; return those that go on waiting."""
+        left = []
+        is_empty = False
+        for each in waiting:
+            if each.is_called_off:
+                continue
+            try:
+                if is_empty and each.is_alike:
+                    raise Empty
+                each.succeed(each.take())
+            except Empty as error:
+                is_empty = is_empty or each.is_alike
+                if each.deadline is not None and each.deadline <= time.monotonic():
+                    each.fail(error)
+                else:
+                    left.append(each)
+            except BaseException as error:
+                each.fail(error)
+        return left
+
+    def _sleep(self, waiting: list[Take[Any]]) -> None:
+        """Wait for messages, for another task, or for the first one's time to be over."""
+        deadline = min((each.deadline for each in waiting if each.deadline is not None), default=None)
+        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+        self._is_watching = True
+        try:
+            self._source.wait_for_more(seconds, lambda: bool(self._new) or self._is_over)
+        except BaseException as error:
+            for each in waiting:
+                each.fail(error)
+            waiting.clear()
+        finally:
+            self._is_watching = False

@@ -1,0 +1,113 @@
+"""The threads that do the work of a service for asyncio, so that an event loop never waits for a disk.
+
+Two places: one for calls that end by themselves soon, one for calls that may have to wait for somebody. So a hundred
+puts that wait for room never keep an acknowledgement from making it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.errors import ClosedError, Full
+from holdfast.queue.fork import forked_error
+
+Result = TypeVar("Result")
+
+THREADS_MAX = 16
+"""In each place. Puts at the same time share a sync, so a few threads make many of them."""
+
+SLICE_SECONDS = 0.25
+"""A wait that nobody wants any more ends after so long. What is waited for is not found later for it."""
+
+
+class Threads:
+    """Runs calls for coroutines.
+
+    Parameters
+    ----------
+    name : str
+        Of what they work for, in errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._brief = ThreadPoolExecutor(THREADS_MAX, "holdfast-asyncio")
+        self._patient = ThreadPoolExecutor(THREADS_MAX, "holdfast-asyncio-waiting")
+
+    async def run(self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any) -> Result:
+        """Return what a call returns that soon ends.
+
+        Parameters
+        ----------
+        call, args, options
+            What to call.
+        cancelled : str
+            What to tell who cancels it while it is under way: the call goes on. Empty: nothing.
+        """
+        return await self._wait(self._submit(self._brief, partial(call, *args, **options)), cancelled)
+
+    async def run_patiently(
+        self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any
+    ) -> Result:
+        """Return what a call returns that may have to wait for others; as :meth:`run`."""
+        return await self._wait(self._submit(self._patient, partial(call, *args, **options)), cancelled)
+
+    async def run_put(self, put: Callable[[float | None], Result], timeout: float | None, cancelled: str) -> Result:
+        """Return what ``put(timeout)`` returns: at once where there is room, else in slices until there is."""
+        with suppress(Full):
+            return await self.run(put, 0.0, cancelled=cancelled)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                raise Full
+            with suppress(Full):
+                return await self.run_patiently(put, left, cancelled=cancelled)
+
+    def start(self, call: Callable[[], object]) -> None:
+        """Have something done that nobody waits for; not where the service is closed, whose closing does it all."""
+        with suppress(ClosedError):
+            self._submit(self._brief, call)
+
+    def check(self) -> None:
+        """Raise ClosedError or ForkedError where nothing can run any more."""
+        if os.getpid() != self._pid:  # before any lock: these threads are not there
+            raise forked_error()
+        if self._is_closed:
+            raise ClosedError(f"the service of {self._name} is closed; make a new one")
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy in a forked child."""
+        return os.getpid() != self._pid
+
+    def close(self) -> None:
+        """Take nothing new, and wait for what is under way."""
+        self._is_closed = True
+        self._brief.shutdown()
+        self._patient.shutdown()
+
+    def _submit(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Future[Result]:
+        self.check()
+        try:
+            return pool.submit(call)
+        except RuntimeError:  # it was closed just now
+            self.check()
+            raise
+
+    async def _wait(self, future: Future[Result], cancelled: str) -> Result:
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            if cancelled:
+                error.add_note("cancelled before it began: nothing was written" if future.cancel() else cancelled)
+            raise

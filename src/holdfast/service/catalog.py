@@ -1,0 +1,213 @@
+"""``catalog.db``: what a service's queues hold, for people and their tools. docs/catalogue.md.
+
+Everything in it comes from the queues' files and from what the service knows anyway, so it may be deleted at any time,
+and may be late. No queue ever waits for it or reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, QueueLockedError, StorageError
+from holdfast.persistence import locks
+from holdfast.persistence.storage import OsStorage
+from holdfast.service.catalog_database import CatalogDatabase, CatalogUnavailableError
+from holdfast.service.catalog_facts import QueueFacts, Rows
+from holdfast.service.catalog_rows import QueueRows
+from holdfast.service.catalog_signature import Signature, take_signature
+from holdfast.service.queue_names import CATALOG_NAME, check_queue_name
+
+logger = logging.getLogger("holdfast")
+
+REFRESH_SECONDS = 5.0
+_LOCK_SECONDS = 5.0
+"""How long to wait for another process that writes the catalogue."""
+
+_NOT_SEEN: tuple[QueueFacts, Signature | None] | None = None
+
+
+class Catalog:
+    """Keeps ``catalog.db`` in a service's directory. Threads may share it.
+
+    Parameters
+    ----------
+    directory : Path
+        The service's directory; queues that nobody has opened are found in it.
+    snapshot : callable
+        Returns what the service knows of each queue that it has open.
+    configured : callable
+        Returns the settings of a queue that is not open, by its name: what the configuration says.
+    refresh_seconds : float
+        How often the thread looks for changes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        snapshot: Callable[[], Sequence[QueueFacts]],
+        *,
+        configured: Callable[[str], Mapping[str, Any]] = lambda _: {},
+        refresh_seconds: float = REFRESH_SECONDS,
+    ) -> None:
+        self.path = directory / CATALOG_NAME
+        self._directory = directory
+        self._snapshot = snapshot
+        self._configured = configured
+        self._refresh_seconds = refresh_seconds
+        self._storage = OsStorage()
+        self._database = CatalogDatabase(self._storage, self.path)
+        self._lock = threading.Lock()
+        self._readers: dict[str, QueueRows] = {}
+        self._written: dict[str, tuple[QueueFacts, Signature]] = {}
+        self._trouble = ""
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    # -- In the background -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to keep the catalogue up to date, off everybody's way."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="holdfast-catalog", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Bring the catalogue up to date once more, and end. In a forked child: nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._pid != os.getpid():
+            return
+        self._stopping.set()
+        thread.join()
+        self._refresh_quietly(_LOCK_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._refresh_seconds):
+            self._refresh_quietly(0)
+
+    def _refresh_quietly(self, timeout: float) -> None:
+        """Refresh; whatever goes wrong is said once, and the queues go on."""
+        try:
+            self._refresh(timeout)
+            self._trouble = ""
+        except QueueLockedError:  # another process is at it; there is a next time
+            pass
+        except Exception as error:
+            if str(error) != self._trouble:
+                logger.warning("the catalogue is not up to date: %s", error, exc_info=not _is_expected(error))
+            self._trouble = str(error)
+
+    # -- Writing -----------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Bring the catalogue up to date: afterwards it has the rows that :meth:`rebuild` would write.
+
+        Cost: a look at the files of each queue; for those that have changed, as many reads as they have data files and
+        dead letters that were not read before.
+
+        Raises
+        ------
+        StorageError
+            It cannot be written.
+        LockTimeoutError
+            Another process is writing it, for long.
+        """
+        with _as_storage_error(self.path):
+            self._refresh(_LOCK_SECONDS)
+
+    def rebuild(self) -> None:
+        """Drop everything and write it again from the queues. Raises as :meth:`refresh`."""
+        with _as_storage_error(self.path), self._lock, self._alone(_LOCK_SECONDS):
+            self._readers.clear()
+            self._write_anew(self._facts())
+
+    def _refresh(self, timeout: float) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            facts, is_there = self._facts(), self._database.exists()
+            signatures = {name: take_signature(each.path) for name, each in facts.items()}
+            changed = [name for name in facts if not is_there or not self._is_written(facts[name], signatures[name])]
+            if is_there and not changed and facts.keys() == self._written.keys():
+                return
+            with self._alone(timeout):
+                self._readers = {name: reader for name, reader in self._readers.items() if name in facts}
+                rows = self._read([facts[name] for name in changed])
+                gone = {name for name in changed if not rows[name]}
+                if is_there and self._database.update(rows, facts.keys() - gone):
+                    self._written = {name: (facts[name], signatures[name]) for name in facts}
+                else:
+                    self._write_anew(facts)
+
+    def _write_anew(self, facts: Mapping[str, QueueFacts]) -> None:
+        signatures = {name: take_signature(each.path) for name, each in facts.items()}
+        self._written = {}
+        self._database.write_anew(self._read(facts.values()))
+        self._written = {name: (facts[name], signatures[name]) for name in facts}
+
+    def _is_written(self, facts: QueueFacts, signature: Signature) -> bool:
+        return signature.is_settled and self._written.get(facts.name) == (facts, signature)
+
+    def _read(self, queues: Iterator[QueueFacts]) -> dict[str, Rows]:
+        rows = {}
+        for facts in queues:
+            reader = self._readers.setdefault(facts.name, QueueRows(self._storage, self._directory))
+            rows[facts.name] = reader.read(facts)
+        return rows
+
+    def _facts(self) -> dict[str, QueueFacts]:
+        """Return what is known of all queues: the open ones, and those that stand in the directory."""
+        facts = {each.name: each for each in self._snapshot()}
+        for name in self._storage.list(self._directory):
+            if name not in facts and _is_queue(self._directory, name):
+                facts[name] = QueueFacts(name, self._directory / name, self._settings(name))
+        return facts
+
+    def _settings(self, name: str) -> Mapping[str, Any]:
+        try:
+            return self._configured(name)
+        except ConfigError:  # whoever opens the queue is told
+            return {}
+
+    @contextmanager
+    def _alone(self, timeout: float) -> Iterator[None]:
+        """Hold the lock under which one process at a time reads the queues and writes what it found.
+
+        So what is written last is what was read last.
+        """
+        path = self.path.with_name(f"{CATALOG_NAME}.lock")
+        lock = locks.acquire(self._storage, path, SystemClock(), timeout=timeout, what="the catalogue")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+@contextmanager
+def _as_storage_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (CatalogUnavailableError, OSError) as error:
+        raise StorageError(
+            f"the catalogue {path} cannot be written ({error}); the queues are not affected", path=str(path)
+        ) from error
+
+
+def _is_expected(error: Exception) -> bool:
+    return isinstance(error, CatalogUnavailableError | OSError | StorageError)
+
+
+def _is_queue(directory: Path, name: str) -> bool:
+    try:
+        check_queue_name(name)
+    except ConfigError:
+        return False
+    return (directory / name / "queue.json").is_file()

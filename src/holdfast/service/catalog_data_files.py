@@ -1,0 +1,322 @@
+"""What each data file of a queue holds, as far as its header, its first message and its seal say.
+
+The cost follows the number of files. A file that is not the last one is read once in the life of a process, and again
+where it has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.errors import CorruptionError, StorageError
+from holdfast.persistence.file_header import DataFileHeader, block_copies, damaged_copies
+from holdfast.persistence.format import (
+    DATA_MAGIC,
+    FLAG_HEADERS,
+    FRAME_HEADER_BYTES,
+    FRAMES_START,
+    HEADER_BLOCK_BYTES,
+    KIND_MESSAGE,
+    KIND_SEAL,
+    SEAL_TRAILER,
+    STX,
+)
+from holdfast.persistence.frame_scanner import FrameScanner
+from holdfast.persistence.framing import Frame, FrameError
+from holdfast.persistence.layout import (
+    DataFileName,
+    QueueDirectory,
+    check_header,
+    is_missing,
+    list_data_files,
+    read_data_file_header,
+)
+from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.recovery import count_unreadable, missing_last_file
+from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.sealed_file import read_seal
+from holdfast.persistence.storage import File, Storage
+from holdfast.persistence.tail_scan import scan_tail
+from holdfast.persistence.write_mark import WriteMark, read_write_mark
+
+_LOOKS = 3
+"""How often to look where a writer may be changing things just now."""
+
+_FIRST_BYTES = 64 * 2**10
+"""Where a first message usually ends; a larger one is read whole."""
+
+_FIRST_FRAMES = 64
+"""Frames that are no messages may stand before it: decisions that were carried."""
+
+_KIND_AT = 9
+"""Where the kind stands in a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileFacts:
+    """What one data file says.
+
+    Attributes
+    ----------
+    name : DataFileName
+        Sequence and first offset.
+    state : "active", "sealed", "cut" or "damaged"
+        Written to; sealed; ended by recovery after an unclean end; without a header that can be read.
+    size_bytes : int
+        On the disk, reserved space included.
+    message_count : int or None
+        None where the files do not say.
+    first_ns, last_ns : int or None
+        Timestamps of the first and the last message.
+    content_type : str or None
+        Of the first message.
+    recovered_ns : int or None
+        Timestamp of the last message before the unclean end; None where there was none.
+    damage : tuple of Damage
+        What does not verify.
+    """
+
+    name: DataFileName
+    state: str
+    size_bytes: int
+    message_count: int | None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    content_type: str | None = None
+    recovered_ns: int | None = None
+    damage: tuple[Damage, ...] = ()
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last message, as far as is known."""
+        return self.name.first_offset + (self.message_count or 0)
+
+
+class DataFiles:
+    """Reads the data files of one queue, again and again.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+
+    Attributes
+    ----------
+    files : list of DataFileFacts
+        As of the last :meth:`read`, in log order.
+    damage : tuple of Damage
+        Of the log as a whole: files at its end that are not there.
+    end_offset : int
+        Of the message that comes next.
+    """
+
+    def __init__(self, storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+        self._storage = storage
+        self._directory = directory
+        self.queue_id = queue_id
+        self.files: list[DataFileFacts] = []
+        self.damage: tuple[Damage, ...] = ()
+        self.end_offset = 0
+        self._known: dict[tuple[object, ...], DataFileFacts] = {}
+        self._mark: WriteMark | None = None
+
+    def read(self) -> None:
+        """Look at the files as they are now.
+
+        Raises
+        ------
+        UnsupportedVersionError
+            A newer Holdfast wrote one of them.
+        OSError
+            The disk refuses.
+        """
+        names = self._list()
+        known: dict[tuple[object, ...], DataFileFacts] = {}
+        self.files = []
+        for name, following in pairwise([*names, None]):
+            assert name is not None
+            key = (name, following, self._stamp(name)) if following is not None else None
+            facts = self._known.get(key) if key is not None else None
+            facts = facts or self._look_at(name, following)
+            if facts is None:
+                continue
+            if key is not None and facts.state != "damaged":
+                known[key] = facts
+            self.files.append(facts)
+        self._known = known
+        last = self.files[-1] if self.files else None
+        sequence, self.end_offset = (last.name.sequence, last.end_offset) if last is not None else (0, 0)
+        gone = missing_last_file(self._mark, self._directory.data, sequence, self.end_offset)
+        self.damage = () if gone is None else (gone,)
+        if gone is not None:
+            self.end_offset = max(self.end_offset, gone.offsets.stop)
+
+    def _list(self) -> list[DataFileName]:
+        """Return the names, as old as ``write.mark`` or younger: the writer may begin the next file just now."""
+        for _ in range(_LOOKS):
+            names = list_data_files(self._storage, self._directory)
+            self._mark = self._read_mark()
+            if self._mark is None or (names and self._mark.sequence <= names[-1].sequence):
+                break
+        return names
+
+    def _read_mark(self) -> WriteMark | None:
+        try:
+            file = self._storage.open(self._directory.write_mark, writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return None
+            raise
+        try:
+            marks = (read_write_mark(file, self.queue_id) for _ in range(_LOOKS))
+            return next((mark for mark in marks if mark is not None), None)
+        finally:
+            file.close()
+
+    def _stamp(self, name: DataFileName) -> tuple[int, int, int]:
+        try:
+            status = os.stat(self._directory.data_file(name))
+        except FileNotFoundError:
+            return (0, 0, 0)
+        return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def _look_at(self, name: DataFileName, following: DataFileName | None) -> DataFileFacts | None:
+        """Return what one file says; None where it was retired meanwhile."""
+        path = self._directory.data_file(name)
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return None
+            raise
+        try:
+            start = file.read_at(FRAMES_START, 0)
+            try:
+                header = DataFileHeader.decode(block_copies(start), str(path))
+                check_header(header, name, self.queue_id, path)
+            except CorruptionError as error:
+                if name not in list_data_files(self._storage, self._directory):
+                    return None  # it has begun another life
+                return self._unreadable(file, name, following, path, str(error))
+            reason = "one of the two copies of the header does not verify"
+            damage = tuple(
+                Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, reason)
+                for at in damaged_copies(start, DATA_MAGIC, str(path))
+            )
+            return self._readable(file, header, name, following, damage)
+        finally:
+            file.close()
+
+    def _unreadable(
+        self, file: File, name: DataFileName, following: DataFileName | None, path: Path, reason: str
+    ) -> DataFileFacts:
+        count = _count_between(name, following)
+        if following is None:
+            count = count_unreadable(file, name.sequence, self._mark)
+        size = file.size()
+        lost = range(name.first_offset, name.first_offset + (count or 0))
+        return DataFileFacts(name, "damaged", size, count, damage=(Damage(path, 0, size, lost, DAMAGED, reason),))
+
+    def _readable(
+        self,
+        file: File,
+        header: DataFileHeader,
+        name: DataFileName,
+        following: DataFileName | None,
+        damage: tuple[Damage, ...],
+    ) -> DataFileFacts:
+        seal, recovered_ns = read_seal(file, header), None
+        count: int | None
+        last_ns: int | None
+        if seal is not None:
+            state, count, last_ns = "sealed", seal.message_count, max(seal.timestamp_max_ns, header.base_timestamp_ns)
+        elif following is None:
+            state = "active"
+            count, last_ns = self._end_of_log(file, header, name)
+        else:
+            state, count = "cut", _count_between(name, following)
+            last_ns = self._base_timestamp_of(following) if count is not None else None
+            at = _seal_position(file)
+            if at is None:
+                recovered_ns = last_ns
+            else:
+                state, path = "sealed", self._directory.data_file(name)
+                reason = "the seal does not verify"
+                damage += (Damage(path, at, file.size() - at, range(0), DAMAGED, reason),)
+        first = _first_message(file, header) if count != 0 else None
+        if first is None and count is not None:
+            first_ns = seal.timestamp_min_ns if seal is not None and count else None
+        else:
+            first_ns = max(first.timestamp_ns, header.base_timestamp_ns) if first is not None else None
+        return DataFileFacts(
+            name,
+            state,
+            file.size(),
+            count,
+            first_ns,
+            last_ns if count else None,
+            _content_type(first),
+            recovered_ns,
+            damage,
+        )
+
+    def _end_of_log(self, file: File, header: DataFileHeader, name: DataFileName) -> tuple[int, int]:
+        mark = self._mark
+        if mark is not None and mark.file_id == header.file_id:
+            return mark.visible[1], mark.timestamp_ns
+        scan = scan_tail(file, header, self._directory.data_file(name), None)
+        return scan.message_count, scan.timestamp_ns
+
+    def _base_timestamp_of(self, following: DataFileName) -> int | None:
+        """Return the latest timestamp before a file begins, which its header says."""
+        try:
+            path = self._directory.data_file(following)
+            return read_data_file_header(self._storage, path).base_timestamp_ns
+        except (StorageError, OSError):  # reported when its turn comes
+            return None
+
+
+def _seal_position(file: File) -> int | None:
+    """Return where the seal of a file stands that has one which does not verify; None where nothing looks like one."""
+    size = file.size()
+    at = size - int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), "little")
+    start = file.read_at(FRAME_HEADER_BYTES, at) if FRAMES_START <= at <= size - FRAME_HEADER_BYTES else b""
+    return at if start[:1] == bytes((STX,)) and start[_KIND_AT : _KIND_AT + 1] == bytes((KIND_SEAL,)) else None
+
+
+def _count_between(name: DataFileName, following: DataFileName | None) -> int | None:
+    """Return how many messages a file must have so that the next one begins where it does; None where that is gone."""
+    if following is None or following.sequence != name.sequence + 1:
+        return None
+    return following.first_offset - name.first_offset
+
+
+def _first_message(file: File, header: DataFileHeader) -> Frame | None:
+    """Return the first message of a file, or None where it cannot be read."""
+    size = file.size()
+    for end in (min(FRAMES_START + _FIRST_BYTES, size), size):
+        for frame in _frames(FrameScanner(file, header.salt, FRAMES_START, end)):
+            if frame.kind == KIND_MESSAGE:
+                return frame
+    return None
+
+
+def _frames(scanner: FrameScanner) -> Iterator[Frame]:
+    for _ in range(_FIRST_FRAMES):
+        try:
+            yield scanner.next()
+        except FrameError:
+            return
+
+
+def _content_type(first: Frame | None) -> str | None:
+    if first is None or not first.flags & FLAG_HEADERS:
+        return None
+    try:
+        return decode_headers(first.headers).get("content-type")
+    except ValueError:
+        return None

@@ -1,0 +1,262 @@
+"""What operators say of queues: ``holdfast.toml`` in the service's directory, and environment variables.
+
+docs/configuration.md. For each option the first of these counts: the argument in the program, the variable for the
+queue, the variable for all queues, ``[queues.<name>]``, ``[defaults]``, what is built in. All of it is read and checked
+when the service is opened: a mistake is found then, and not when some queue is used first.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.queue.arguments import check_sizes
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.service.config_lines import line_of_error, line_of_key, shown_key
+from holdfast.service.config_options import (
+    OPTIONS,
+    PROGRAM_OPTIONS,
+    QUEUE_ONLY_OPTIONS,
+    UnfitError,
+    nearest,
+    read_option,
+    unfit,
+)
+from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
+
+PREFIX = "HOLDFAST_"
+TEST_PREFIX = "HOLDFAST_TEST_"
+"""Of variables that our own tests read; nobody else's business."""
+
+_BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_PROGRAMS_REASON = " is for the program to say, in service.queue(); it cannot be configured"
+_BUILT_IN: Mapping[str, Any] = PersistentQueue.__init__.__kwdefaults__ or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The value of one option, and what makes an error that says where it stands."""
+
+    value: Any
+    fail: Callable[[str], ConfigError]
+
+
+Settings = dict[str, Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What is set, for which queues.
+
+    Attributes
+    ----------
+    path : Path
+        Of ``holdfast.toml``, whether it is there or not.
+    defaults, queues
+        From the file: for all queues, and by the name of the queue.
+    environment, environment_queues
+        From variables: for all queues, and by the name of the queue as variables have it.
+    """
+
+    path: Path
+    defaults: Settings = field(default_factory=dict)
+    queues: Mapping[str, Settings] = field(default_factory=dict)
+    environment: Settings = field(default_factory=dict)
+    environment_queues: Mapping[str, Settings] = field(default_factory=dict)
+
+    def options(self, queue_name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the keyword arguments for a queue: what is set for it, and over that what the program passes.
+
+        Options that nobody has set are left out: then what is built in counts.
+
+        Raises
+        ------
+        ConfigError
+            A name that cannot be a queue's, or sizes that cannot work together.
+        """
+        check_queue_name(queue_name)
+        settings = {
+            **self.defaults,
+            **self.queues.get(queue_name, {}),
+            **self.environment,
+            **self.environment_queues.get(variable_part(queue_name), {}),
+        }
+        options = {name: setting.value for name, setting in settings.items()}
+        options.update(arguments or {})
+        if "max_bytes" in settings and "max_bytes" not in (arguments or {}):
+            sizes = {name: options.get(name, _BUILT_IN[name]) for name in ("data_file_bytes", "max_bytes")}
+            try:
+                check_sizes(**sizes, record_bytes_max=0, maxsize=0, lock_timeout=0)
+            except ConfigError as error:
+                raise settings["max_bytes"].fail(str(error).removeprefix("max_bytes")) from None
+        return options
+
+
+def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
+    """Return what ``holdfast.toml`` in ``directory`` and the variables say; neither has to say anything.
+
+    Raises
+    ------
+    ConfigError
+        A mistake. Attributes: ``path`` and ``line`` (None for a variable), ``key``.
+    """
+    variables, queue_variables = _read_environment(directory, environment)
+    path = directory / CONFIG_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Config(path, environment=variables, environment_queues=queue_variables)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"{path} cannot be read ({reason}); make it a file that this user may read",
+            path=str(path),
+            line=None,
+            key=None,
+        ) from None
+    defaults, queues = _ConfigFile(path, data).read()
+    return Config(path, defaults, queues, variables, queue_variables)
+
+
+def variable_part(queue_name: str) -> str:
+    """Return what stands for a queue in the names of variables: upper case, and ``_`` for what cannot stand there."""
+    return re.sub(r"[^A-Z0-9]", "_", queue_name.upper())
+
+
+# -- holdfast.toml ---------------------------------------------------------------------------------------------------
+
+
+class _ConfigFile:
+    """One ``holdfast.toml``."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path = path
+        try:
+            self._text = data.decode().replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise self._error(line, "not UTF-8, which TOML has to be", None) from None
+
+    def read(self) -> tuple[Settings, dict[str, Settings]]:
+        """Return the settings for all queues, and those by queue."""
+        try:
+            document = tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            line = line_of_error(self._text, error)
+            raise self._error(line, f"no valid TOML: {re.sub(r' [(]at [^)]*[)]$', '', str(error))}", None) from None
+        for key in document:
+            if key not in ("defaults", "queues"):
+                raise self._fail((key,), f" is no table of this file; {nearest(key, ('defaults', 'queues'))}")
+        defaults = self._settings(("defaults",), document.get("defaults", {}), frozenset(OPTIONS) - QUEUE_ONLY_OPTIONS)
+        named = document.get("queues", {})
+        self._check_table(("queues",), named)
+        queues = {}
+        for name, table in named.items():
+            try:
+                check_queue_name(name)
+            except ConfigError as error:
+                raise self._fail(("queues", name), f": {error}") from None
+            queues[name] = self._settings(("queues", name), table, frozenset(OPTIONS))
+        return defaults, queues
+
+    def _settings(self, path: tuple[str, ...], table: Any, known: frozenset[str]) -> Settings:
+        self._check_table(path, table)
+        settings = {}
+        for name, value in table.items():
+            key = (*path, name)
+            if name not in known:
+                raise self._fail(key, self._unknown(key, value, known))
+            try:
+                read = read_option(name, value)
+            except UnfitError as error:
+                raise self._fail((*key, *error.key), error.reason) from None
+            settings[name] = Setting(_beside(self._path.parent, read), partial(self._fail, key))
+        return settings
+
+    def _check_table(self, path: tuple[str, ...], table: Any) -> None:
+        if not isinstance(table, dict):
+            raise self._fail(path, unfit(f"a table: [{shown_key(path)}]", table).reason)
+
+    def _unknown(self, key: tuple[str, ...], value: Any, known: frozenset[str]) -> str:
+        name = key[-1]
+        if name in PROGRAM_OPTIONS:
+            return _PROGRAMS_REASON
+        if name in QUEUE_ONLY_OPTIONS:
+            return " is for one queue: set it in [queues.<name>]"
+        if isinstance(value, dict) and key[0] == "queues":
+            return f' is no option; the name of a queue with a dot is quoted: [queues."{".".join(key[1:])}"]'
+        return f" is no option; {nearest(name, known)}"
+
+    def _fail(self, key: tuple[str, ...], reason: str) -> ConfigError:
+        return self._error(line_of_key(self._text, key), f"{shown_key(key)}{reason}", shown_key(key))
+
+    def _error(self, line: int | None, message: str, key: str | None) -> ConfigError:
+        return ConfigError(f"{self._path}, line {line}: {message}", path=str(self._path), line=line, key=key)
+
+
+def _beside(directory: Path, value: Any) -> Any:
+    """Return paths as seen from the service's directory; any other value as it is."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Path):
+        return tuple(directory / path for path in value)
+    return value
+
+
+# -- Environment -----------------------------------------------------------------------------------------------------
+
+
+def _read_environment(directory: Path, environment: Mapping[str, str]) -> tuple[Settings, dict[str, Settings]]:
+    """Return the settings for all queues, and those by queue."""
+    everywhere: Settings = {}
+    queues: dict[str, Settings] = {}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX):
+            continue
+        queue, separator, option = variable.removeprefix(PREFIX).rpartition("__")
+        name = option.lower()
+        if variable.startswith(TEST_PREFIX) and not (separator and name in OPTIONS):
+            continue
+        _check_variable(variable, queue, separator, option)
+        try:
+            value = read_option(name, _variable_value(environment[variable]))
+        except UnfitError as error:
+            raise _variable_error(variable, error.reason, error.key) from None
+        settings = queues.setdefault(queue, {}) if separator else everywhere
+        settings[name] = Setting(_beside(directory, value), partial(_variable_error, variable))
+    return everywhere, queues
+
+
+def _check_variable(variable: str, queue: str, separator: str, option: str) -> None:
+    """Refuse a variable that says nothing to us."""
+    name = option.lower()
+    known = frozenset(OPTIONS) if separator else frozenset(OPTIONS) - QUEUE_ONLY_OPTIONS
+    if name in PROGRAM_OPTIONS:
+        raise _variable_error(variable, _PROGRAMS_REASON)
+    if not separator and name in QUEUE_ONLY_OPTIONS:
+        raise _variable_error(variable, f" is for one queue: {PREFIX}<QUEUE>__{option}")
+    if name not in known or option != option.upper() or (separator and not queue):
+        hint = nearest(option.upper(), map(str.upper, known), f"{PREFIX}{queue}{separator}")
+        raise _variable_error(variable, f" says nothing to Holdfast; {hint}")
+
+
+def _variable_value(text: str) -> Any:
+    """Return what a variable holds: a value as TOML has it, or a word."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        document = {}
+    if document.keys() == {"value"}:
+        return document["value"]
+    if _BARE_WORD.fullmatch(text):
+        return text
+    raise UnfitError(f" holds {text!r}, which is no value as TOML has it; quote texts, or unset it")
+
+
+def _variable_error(variable: str, reason: str, key: tuple[str, ...] = ()) -> ConfigError:
+    name = ".".join((variable, *key))
+    return ConfigError(f"{name} in the environment{reason}", path=None, line=None, key=name)

@@ -1,0 +1,199 @@
+"""Takes over the queues of nodes that died: what is left there is handed out together with a queue's own messages.
+
+A node is dead when nobody holds the locks of its queue. Whoever takes it over holds them until nothing is unfinished
+there, and then lets go: the node may come back. Dead letters stay where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.errors import ConfigError, Empty, HoldfastError, QueueLockedError, QueueNotFoundError, UsageError
+from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.put_options import Seconds
+
+Taken = TypeVar("Taken")
+
+logger = logging.getLogger("holdfast")
+
+LOOK_SECONDS = 2.0
+"""How often to look whether a node has died, or its queue is finished. A look costs some milliseconds."""
+
+UNFINISHED_SECONDS = 0.1
+"""The longest wait for a queue's own messages while some of a dead node's may become ready."""
+
+
+@dataclass
+class Adopted:
+    """The queue of another node.
+
+    Attributes
+    ----------
+    path : Path
+        Where it stands.
+    is_watched : bool
+        Whether to take it over again, whenever its node dies.
+    queue : PersistentQueue or None
+        While it is taken over.
+    was_finished : bool
+        Whether nothing was unfinished at the last look.
+    """
+
+    path: Path
+    is_watched: bool
+    queue: PersistentQueue | None = None
+    was_finished: bool = False
+
+
+class FailoverSource:
+    """A queue of bytes with those of nodes that died.
+
+    Parameters
+    ----------
+    own : PersistentQueue
+        The queue itself.
+    open_queue : callable
+        Opens the queue at a path in a mode, and makes none.
+    """
+
+    def __init__(self, own: PersistentQueue, open_queue: Callable[[Path, str], PersistentQueue]) -> None:
+        self._own = own
+        self._open_queue = open_queue
+        self._adopted: list[Adopted] = []
+        self._lock = threading.Lock()
+        self._look_at = 0.0
+
+    @property
+    def queues(self) -> list[PersistentQueue]:
+        """The queue itself, and those that are taken over just now."""
+        return [self._own, *(each.queue for each in tuple(self._adopted) if each.queue is not None)]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where those stand that are taken over, or watched."""
+        return [each.path for each in tuple(self._adopted)]
+
+    # -- Taking over -------------------------------------------------------------------------------------------------
+
+    def watch(self, path: Path) -> None:
+        """Take a queue over whenever its node is dead and something is unfinished there."""
+        with self._lock:
+            self._check(path)
+            self._adopted.append(Adopted(path, is_watched=True))
+
+    def adopt(self, path: Path) -> None:
+        """Take a queue over now, until it is finished; raises QueueLockedError where its node lives."""
+        with self._lock:
+            self._check(path)
+            self._adopted.append(Adopted(path, is_watched=False, queue=self._open_queue(path, "both")))
+
+    def _check(self, path: Path) -> None:
+        if self._own.mode not in ("both", "consume"):
+            raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it to consume")
+        if path in (self._own.path, *self.paths):
+            raise ConfigError(f"{path} takes part in {self._own.path} already")
+
+    def _look(self) -> None:
+        """Open what is free now, and let go of what is finished; now and then only. The caller holds the lock."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        for each in list(self._adopted):
+            if each.queue is None:
+                self._try_to_open(each)
+                continue
+            is_finished = not each.queue.sides.depth()
+            if is_finished and each.was_finished:  # for as long as a look: whoever finished the last one has returned
+                self._let_go(each)
+            each.was_finished = is_finished
+
+    def _try_to_open(self, adopted: Adopted) -> None:
+        try:
+            with self._open_queue(adopted.path, "look") as glance:
+                if not glance.sides.depth():
+                    return
+            adopted.queue = self._open_queue(adopted.path, "both")
+            logger.warning("taking over %s, whose node is gone", adopted.path)
+        except (QueueLockedError, QueueNotFoundError):  # it lives, or has not begun
+            pass
+        except HoldfastError as error:
+            logger.error("cannot take over %s: %s", adopted.path, error)
+
+    def _let_go(self, adopted: Adopted) -> None:
+        queue, adopted.queue = adopted.queue, None
+        if not adopted.is_watched:
+            self._adopted.remove(adopted)
+        if queue is not None:
+            logger.warning("finished %s, which was taken over", adopted.path)
+            queue.close()
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> Delivery:
+        """Take one message from any of them; as that of :class:`PersistentQueue`."""
+        return self._take(lambda queue, wait: queue.receive(timeout=wait, lease_seconds=lease_seconds), timeout)
+
+    def receive_many(
+        self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> DeliveryBatch:
+        """Take messages from one of them; as that of :class:`PersistentQueue`."""
+        return self._take(
+            lambda queue, wait: queue.receive_many(max_messages, timeout=wait, lease_seconds=lease_seconds), timeout
+        )
+
+    def _take(self, take: Callable[[PersistentQueue, float | None], Taken], timeout: float | None) -> Taken:
+        """Take from what is left of the dead first: it has waited longest."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._look()
+                for each in self._adopted:
+                    if each.queue is not None:
+                        try:
+                            return take(each.queue, 0)
+                        except Empty:
+                            pass
+                wait = self._wait_seconds()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                return take(self._own, min((each for each in (wait, left) if each is not None), default=None))
+            except Empty:
+                if left is not None and (wait is None or left <= wait):
+                    raise
+
+    def _wait_seconds(self) -> float | None:
+        """Return how long to wait for the queue's own messages before looking at the others again; None: for ever."""
+        if any(each.queue is not None and not each.was_finished for each in self._adopted):
+            return UNFINISHED_SECONDS
+        return LOOK_SECONDS if self._adopted else None
+
+    def wait_for_more(self, seconds: float | None, is_over: Callable[[], bool]) -> None:
+        """Sleep until one of them may have more, or ``is_over()`` at a :meth:`wake`; at most ``seconds``."""
+        with self._lock:
+            wait = self._wait_seconds()
+        left = min((each for each in (wait, seconds) if each is not None), default=None)
+        self._own.sides.require_read_side().wait_for_more(left, is_over)
+
+    def wake(self) -> None:
+        """Have whoever waits for a message look again."""
+        if self._own.sides.read_side is not None:
+            self._own.sides.read_side.wake()
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all of them."""
+        with ExitStack() as stack:  # each is closed, whatever becomes of the others
+            stack.callback(self._own.close)
+            with self._lock:
+                for each in self._adopted:
+                    if each.queue is not None:
+                        stack.callback(each.queue.close)

@@ -1,0 +1,238 @@
+"""``QueueService``: many queues in one directory, typed messages, workers, a catalogue. What an application opens."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ClosedError, ConfigError, UsageError
+from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.queues_transaction import QueuesTransaction
+from holdfast.queue.transaction_base import TIMEOUT_SECONDS
+from holdfast.serializers.codec import Codec
+from holdfast.serializers.registry import Registry
+from holdfast.serializers.serializer import Serializer
+from holdfast.service.config import load_config
+from holdfast.service.failover import FailoverSource
+from holdfast.service.queue_names import check_queue_name
+from holdfast.service.queue_settings import QueueSettings, Settings
+from holdfast.service.service_transaction import ServiceTransaction
+from holdfast.service.typed_queue import TypedQueue
+
+Body = TypeVar("Body")
+
+
+class QueueService:
+    """Opens the queues of one directory, each with its type, its settings and its consumers.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The service's directory; each queue is a directory in it. Made when the first queue is.
+    serializers : iterable of Serializer
+        More than the built-in ones.
+    catalog : bool
+        Whether to keep ``catalog.db`` there, for people and their tools. docs/catalogue.md.
+    storage, clock
+        The ports to the operating system; tests put others in their place.
+
+    Raises
+    ------
+    ConfigError
+        ``holdfast.toml`` or a variable ``HOLDFAST_*`` cannot work; nothing was made.
+
+    Notes
+    -----
+    Threads share one object. Nothing is locked before a queue is opened, so a module may make its service where it is
+    imported. docs/service.md.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        serializers: Iterable[Serializer] = (),
+        catalog: bool = True,
+        storage: Storage | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._storage = storage or OsStorage()
+        self._clock = clock or SystemClock()
+        self._registry = Registry(serializers)
+        self._config = load_config(self.path, os.environ)
+        self._lock = threading.RLock()
+        self._queues: dict[str, TypedQueue[Any]] = {}
+        self._settings: dict[str, Settings] = {}
+        self._is_closed = False
+
+    # -- Queues ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> TypedQueue[Body]: ...
+    @overload
+    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]: ...
+    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]:
+        """Open a queue, or return it where it is open.
+
+        Parameters
+        ----------
+        name : str
+            1 to 100 of ``A-Z a-z 0-9 . _ -`` without a leading dot.
+        type : type, or tuple of types
+            Of its objects; None: whatever the serializer makes of the bytes. docs/serializers.md.
+        serializer : str or Serializer
+            "json", "msgpack", "raw", "pickle", "protobuf", or one of your own; by default "json", for bytes "raw".
+        version : int, or mapping of type to int
+            Of the schema, as this program knows it.
+        allow_pickle : bool
+            Whether payloads may be pickles. Who can write into the queue's directory can then run code here.
+        compress_bytes : int or None
+            Size from which payloads are compressed; None: never.
+        also_read : sequence of paths
+            Directories of the same queue on nodes that died: what is left there is taken too. docs/service.md.
+        **settings
+            Options of :class:`PersistentQueue`. What is not given here is taken from the configuration.
+
+        Raises
+        ------
+        ConfigError
+            A name, a setting or an option that cannot work, or one that is not as the queue was opened with.
+        ClosedError
+            The service is closed.
+        HoldfastError
+            As :class:`PersistentQueue`.
+        """
+        check_queue_name(name)
+        with self._lock:
+            self._check_open()
+            wanted = Settings(type, dict(settings), self._config.options(name))
+            found = self._queues.get(name)
+            if found is None:
+                found = self._queues[name] = self._open(name, wanted)
+                self._settings[name] = wanted
+            elif differing := wanted.differing(self._settings[name]):
+                raise ConfigError(
+                    f"queue {name!r} is open with another {differing}: open it once, or with the same settings"
+                )
+            return found
+
+    @property
+    def queues(self) -> Mapping[str, TypedQueue[Any]]:
+        """A copy: the queues that are open, by name."""
+        with self._lock:
+            return dict(self._queues)
+
+    def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> TypedQueue[Any]:
+        """Take over the queue of a node that died: what is left there is taken too, with that of the same name here.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The queue's directory, wherever it stands; nobody may own it.
+        name : str or None
+            The queue of this service that it belongs to; None: of the same name.
+
+        Raises
+        ------
+        QueueLockedError
+            Its node lives.
+        QueueNotFoundError, ConfigError
+            There is no queue, or it takes part already.
+        UsageError
+            The queue of this service was opened in a mode that does not take.
+        """
+        adopted = Path(os.path.abspath(path))
+        queue = self.queue(name or adopted.name)
+        queue.adopt(adopted)
+        return queue
+
+    def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> ServiceTransaction:
+        """Begin a transaction over any of the queues: a ``with`` block commits on a clean exit.
+
+        Parameters
+        ----------
+        timeout : float, seconds
+            After so long it aborts.
+
+        Examples
+        --------
+        >>> with service.transaction() as tx:  # doctest: +SKIP
+        ...     order = tx.receive(orders)
+        ...     tx.put(invoices, invoice_for(order.body))
+        ...     tx.ack(order)
+        """
+        self._check_open()
+        return ServiceTransaction(QueuesTransaction(self._clock, timeout), self._find_queue)
+
+    # -- The service itself ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all queues; again does nothing."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            with ExitStack() as stack:  # each is closed, whatever becomes of the others
+                for queue in self._queues.values():
+                    stack.callback(queue.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<QueueService {self.path}, {len(self._queues)} queues open{', closed' * self._is_closed}>"
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def _open(self, name: str, settings: Settings) -> TypedQueue[Any]:
+        codec: Codec[Any] = Codec(self._registry, **settings.codec_options)
+        options = settings.queue_options
+        if options.get("mode", "both") != "look":
+            self._make_directory()
+        raw = PersistentQueue(self.path / name, storage=self._storage, clock=self._clock, **options)
+        try:
+            failover = FailoverSource(raw, partial(self._open_elsewhere, options=options))
+            for path in settings.also_read:
+                failover.watch(self.path / path)
+            return TypedQueue(name, raw, codec, failover)
+        except BaseException:
+            raw.close()
+            raise
+
+    def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
+        """Open the queue of another node; what is not there is not made."""
+        ports = {"storage": self._storage, "clock": self._clock}
+        if mode != "look":
+            PersistentQueue(path, **{**options, **ports, "mode": "look"}).close()
+        return PersistentQueue(path, **{**options, **ports, "mode": mode, "lock_timeout": 0})
+
+    def _make_directory(self) -> None:
+        with storage_errors("making the service's directory", self.path):
+            self._storage.make_directory(self.path)
+
+    def _find_queue(self, delivery: Delivery) -> PersistentQueue:
+        """Return the queue that a delivery comes from."""
+        for queue in self.queues.values():
+            for raw in queue.failover.queues:
+                if raw.has_handed_out(delivery):
+                    return raw
+        raise UsageError(f"{delivery!r} is not of a queue that this service has open")
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"the service of {self.path} is closed; make a new one")

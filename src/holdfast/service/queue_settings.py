@@ -1,0 +1,95 @@
+"""How a queue of a service is opened: what the program says, and what the configuration adds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.queue.put_options import Seconds
+from holdfast.queue.retry_policy import Backoff
+from holdfast.serializers.serializer import Serializer
+
+
+class QueueSettings(TypedDict, total=False):
+    """What :meth:`QueueService.queue` takes beside the name and the type.
+
+    The first five say how objects become bytes (:class:`Codec`), ``also_read`` which directories of nodes that died are
+    read too; the others are options of :class:`PersistentQueue`.
+    """
+
+    serializer: str | Serializer | None
+    version: int | Mapping[Any, int]
+    allow_pickle: bool
+    compress_bytes: int | None
+    also_read: Sequence[str | os.PathLike[str]]
+    mode: str
+    group: str
+    flush: FlushPolicy
+    data_file_bytes: int
+    record_bytes_max: int
+    maxsize: int
+    max_bytes: int | None
+    dedup_window: Seconds
+    dedup_max: int
+    max_deliveries: int | None
+    backoff: Backoff | Sequence[float]
+    lease_seconds: Seconds
+    dead_letter_seconds: Seconds
+    expired: str
+    lock_timeout: float
+
+
+_OF_CODEC = ("serializer", "version", "allow_pickle", "compress_bytes")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one queue was opened with.
+
+    Attributes
+    ----------
+    type : object
+        Of the bodies; None: not said.
+    given : mapping
+        What the program said.
+    configured : mapping
+        What the configuration says; it counts where the program says nothing.
+    """
+
+    type: Any
+    given: Mapping[str, Any]
+    configured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """All of it."""
+        return {**self.configured, **self.given}
+
+    @property
+    def codec_options(self) -> dict[str, Any]:
+        """What :class:`Codec` takes."""
+        options = {name: value for name, value in self.merged.items() if name in _OF_CODEC}
+        return options if self.type is None else {"type": self.type, **options}
+
+    @property
+    def queue_options(self) -> dict[str, Any]:
+        """What :class:`PersistentQueue` takes."""
+        return {name: value for name, value in self.merged.items() if name not in (*_OF_CODEC, "also_read")}
+
+    @property
+    def also_read(self) -> Sequence[str | os.PathLike[str]]:
+        """Directories of nodes that died."""
+        paths: Sequence[str | os.PathLike[str]] = self.merged.get("also_read", ())
+        return paths
+
+    def differing(self, other: Settings) -> str:
+        """Return the name of a setting that the other one has otherwise, where this one says anything; or nothing."""
+        if self.type is not None and self.type != other.type:
+            return "type"
+        for name, value in self.given.items():
+            if name not in other.merged or other.merged[name] != value:
+                return name
+        return ""

@@ -1,0 +1,155 @@
+"""What a typed queue offers for taking messages. What it can make nothing of is set aside, and the next one comes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
+
+from holdfast.errors import HoldfastError, SerializationError
+from holdfast.persistence.message_headers import decode_headers
+from holdfast.queue.arguments import check_count, wait_for
+from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.queue.put_options import Seconds
+from holdfast.serializers.codec import Codec
+from holdfast.service.batches import Batches
+from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+
+Body = TypeVar("Body")
+
+logger = logging.getLogger("holdfast")
+
+_DECODERS_MAX = 256
+"""So many sets of headers are remembered with what decodes them. Most queues have one set; where each message has its
+own, nothing is gained by more."""
+
+
+class Source(Protocol):
+    """A queue of bytes, or several that are taken from in turn."""
+
+    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> Delivery:
+        """As that of :class:`PersistentQueue`."""
+
+    def receive_many(
+        self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> DeliveryBatch:
+        """As that of :class:`PersistentQueue`."""
+
+
+class TypedTaking(Generic[Body]):
+    """The verbs of :class:`TypedQueue` that take.
+
+    Parameters
+    ----------
+    name : str
+        The queue's, for the log.
+    source : Source
+        Where messages come from.
+    codec : Codec
+        Says what they mean.
+    """
+
+    def __init__(self, name: str, source: Source, codec: Codec[Body]) -> None:
+        self.name = name
+        self.codec = codec
+        self._decoders: dict[bytes, Callable[[bytes], Body]] = {}
+        self._take_from(source)
+
+    def _take_from(self, source: Source) -> None:
+        self._receive = source.receive
+        self._receive_many = source.receive_many
+
+    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> TypedDelivery[Body]:
+        """Take one message, to be acknowledged or given back: a context manager does either.
+
+        Takes and raises what :meth:`PersistentQueue.receive` does. What cannot be decoded is passed by: it has become a
+        dead letter, ``undecodable``.
+        """
+        deadline = None if not timeout else time.monotonic() + timeout
+        while True:
+            delivery = self._receive(timeout=timeout, lease_seconds=lease_seconds)
+            try:
+                decode = self._decoders[delivery.stored_headers]
+                return TypedDelivery(delivery, decode(delivery.payload))
+            except Exception:  # headers that were not met yet, or a payload that is to be set aside
+                typed = self.decode_delivery(delivery)
+            except BaseException:
+                _give_back(delivery)
+                raise
+            if typed is not None:
+                return typed
+            timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def receive_many(
+        self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> TypedBatch[Body]:
+        """Take from 1 to ``max_messages`` messages as soon as there is one; as :meth:`receive`."""
+        deadline = None if not timeout else time.monotonic() + timeout
+        while True:
+            batch = self._receive_many(max_messages, timeout=timeout, lease_seconds=lease_seconds)
+            try:
+                typed = [each for delivery in batch if (each := self.decode_delivery(delivery)) is not None]
+            except BaseException:
+                _give_back(batch)
+                raise
+            if typed:
+                return TypedBatch((batch,), typed)
+            timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def consume_many(
+        self, max_messages: int, *, max_wait: float = 1.0, stop_when_empty: bool = False
+    ) -> Iterator[TypedBatch[Body]]:
+        """Yield batches for ever; each is acknowledged when the next one is asked for.
+
+        Parameters
+        ----------
+        max_messages : int
+            Largest batch.
+        max_wait : float, seconds
+            How long to wait for a batch to become full; then what there is comes. To be shorter than the lease.
+        stop_when_empty : bool
+            End when nothing came in that time, instead of waiting on.
+
+        Notes
+        -----
+        What the loop leaves behind by ``break``, ``return`` or an exception has failed, unless it was settled before:
+        ``with batch:`` in the loop settles it there. A message that was handed out before comes alone. The loop ends
+        when the queue is shut down.
+        """
+        batches = Batches(self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
+        return batches.run(stop_when_empty=stop_when_empty)
+
+    def ack(self, deliveries: Iterable[TypedDelivery[Body]]) -> None:
+        """Finish messages of any takes in one step; as :meth:`DeliveryBatch.ack`."""
+        for batch in by_queue(each.delivery for each in deliveries):
+            batch.ack(batch)
+
+    def decode_delivery(self, delivery: Delivery) -> TypedDelivery[Body] | None:
+        """Return what was taken from the queue of bytes, with its object; None where that has become a dead letter."""
+        try:
+            decode = self._decoders.get(delivery.stored_headers) or self._find_decoder(delivery.stored_headers)
+            return TypedDelivery(delivery, decode(delivery.payload))
+        except SerializationError as error:
+            error.context["offset"] = delivery.offset
+            delivery.park(error)
+            logger.warning("%s: offset %d is a dead letter, undecodable: %s", self.name, delivery.offset, error)
+            return None
+        except BaseException:
+            _give_back(delivery)
+            raise
+
+    def _find_decoder(self, stored: bytes) -> Callable[[bytes], Body]:
+        """Return what decodes messages with these headers; the same bytes mean the same headers."""
+        decode = self.codec.decoder(decode_headers(stored))
+        if len(self._decoders) >= _DECODERS_MAX:
+            self._decoders.clear()
+        self._decoders[stored] = decode
+        return decode
+
+
+def _give_back(taken: Delivery | DeliveryBatch) -> None:
+    """Give messages back, uncounted, where decoding them is cut short: nobody else would before their lease is over."""
+    with suppress(HoldfastError):
+        taken.release()

@@ -1,0 +1,174 @@
+"""``TypedQueue``: one queue of a service. Objects in, objects out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+from holdfast.errors import UsageError
+from holdfast.messages import Message
+from holdfast.persistence.message_headers import encode_headers
+from holdfast.queue.browse import BrowsedMessage
+from holdfast.queue.dead_letters import DeadLetter, DeadLetters
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.put_options import Put, PutOptions
+from holdfast.queue.stats import QueueStats
+from holdfast.serializers.codec import Codec
+from holdfast.serializers.headers import RESERVED_HEADERS
+from holdfast.service.failover import FailoverSource
+from holdfast.service.taking import TypedTaking
+
+Body = TypeVar("Body")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class TypedQueue(TypedTaking[Body]):
+    """A queue of objects; made by :meth:`QueueService.queue`. Threads share it.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the service.
+    raw : PersistentQueue
+        The queue of bytes below: what is not here is there.
+    codec : Codec
+        What turns its objects into bytes and back.
+    failover : FailoverSource
+        The queues of dead nodes that are taken from too.
+    """
+
+    def __init__(self, name: str, raw: PersistentQueue, codec: Codec[Body], failover: FailoverSource) -> None:
+        super().__init__(name, failover if failover.paths else raw, codec)
+        self.raw = raw
+        self.failover = failover
+        self._encode = codec.encode
+        self._put_encoded = raw.put_encoded
+
+    @property
+    def path(self) -> Path:
+        """The queue's directory."""
+        return self.raw.path
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def put(self, body: Body, **options: Unpack[PutOptions]) -> int:
+        """Append one object; return its offset.
+
+        Parameters
+        ----------
+        body : object
+            Of the queue's type.
+        **options
+            ``headers``, ``delay``, ``not_before``, ``priority``, ``ttl``, ``dedup_id``, ``order_key``, ``timeout``: as
+            :meth:`PersistentQueue.put` has them.
+
+        Raises
+        ------
+        EncodeError
+            The object is not of the queue's type, or cannot be serialized; nothing was written.
+        UsageError
+            A header that says how the payload is to be read; nothing was written.
+        HoldfastError, queue.Full
+            As :meth:`PersistentQueue.put`.
+        """
+        payload, described = self._encode(body)
+        if not options:
+            return self._put_encoded(payload, described.encoded or encode_headers(described), None)
+        headers = options.get("headers")
+        options["headers"] = described if headers is None else with_headers(described, headers)
+        return self.raw.put(payload, **options)
+
+    def put_many(self, bodies: Iterable[Body | Put], *, timeout: float | None = None) -> range:
+        """Append one batch atomically; return its offsets in the order given.
+
+        Parameters
+        ----------
+        bodies : iterable of objects, or of Put
+            ``Put(order, delay=60)`` asks more for one of them.
+        timeout : float or None, seconds
+            As :meth:`PersistentQueue.put_many`.
+
+        Raises
+        ------
+        EncodeError
+            One of the objects does not fit; nothing was written.
+        HoldfastError, queue.Full
+            As :meth:`PersistentQueue.put_many`.
+        """
+        return self.raw.put_many([self.encode_put(body) for body in bodies], timeout=timeout)
+
+    def encode_put(self, body: Body | Put) -> Put:
+        """Return an object as the queue of bytes takes it into a batch; raises as :meth:`put`."""
+        if isinstance(body, Put):
+            payload, described = self._encode(body.payload)  # type: ignore[arg-type]  # of a Put for a queue of objects
+            headers = described if body.headers is None else with_headers(described, body.headers)
+            return replace(body, payload=payload, headers=headers)
+        payload, described = self._encode(body)
+        return Put(payload, described)
+
+    def adopt(self, path: Path) -> None:
+        """Take over the queue of a dead node until it is finished; as :meth:`QueueService.adopt`."""
+        self.failover.adopt(path)
+        self._take_from(self.failover)
+
+    # -- The queue itself --------------------------------------------------------------------------------------------
+
+    def upcast(
+        self, from_version: int, to_version: int, *, schema: type | str | None = None
+    ) -> Callable[[Function], Function]:
+        """Have a function turn the plain data of an older version into that of a newer one; as :meth:`Codec.upcast`.
+
+        Examples
+        --------
+        >>> @orders.upcast(1, 2)  # doctest: +SKIP
+        ... def add_currency(order: dict) -> dict:
+        ...     return {**order, "currency": "EUR"}
+        """
+        return self.codec.upcast(from_version, to_version, schema=schema)
+
+    def decode(self, message: Message | BrowsedMessage | DeadLetter) -> Body:
+        """Return the object that a message carries, which was looked at and not taken; raises SerializationError."""
+        return self.codec.decode(message.payload, message.headers)
+
+    def peek(self, max_messages: int = 1) -> list[Message]:
+        """Return messages that would come next, as bytes; :meth:`decode` says what they mean."""
+        return self.raw.peek(max_messages)
+
+    def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+        """Return messages of one state, as bytes; as :meth:`PersistentQueue.browse`."""
+        return self.raw.browse(state, limit=limit, after=after)
+
+    @property
+    def dead(self) -> DeadLetters:
+        """The dead letters; as :attr:`PersistentQueue.dead`."""
+        return self.raw.dead
+
+    def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
+        """Hand out nothing; as :meth:`PersistentQueue.pause`."""
+        self.raw.pause(until, reason)
+
+    def resume(self) -> None:
+        """Hand messages out again."""
+        self.raw.resume()
+
+    def stats(self) -> QueueStats:
+        """Return figures about the queue; as :meth:`PersistentQueue.stats`."""
+        return self.raw.stats()
+
+    def close(self) -> None:
+        """Close the queue, and those it has taken over; as :meth:`PersistentQueue.close`."""
+        self.failover.close()
+
+    def __repr__(self) -> str:
+        return f"<TypedQueue {self.name} at {self.path}>"
+
+
+def with_headers(described: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """Return an application's headers together with those that say how to read the payload."""
+    taken = RESERVED_HEADERS.intersection(headers)
+    if taken:
+        raise UsageError(f"the header {min(taken)!r} says how the payload is to be read: choose another name")
+    return {**described, **headers}

@@ -1,0 +1,96 @@
+"""``holdfast prepared``, ``commit`` and ``abort``."""
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from holdfast import PersistentQueue
+from support.cli import done, run
+from support.half_commits import voted
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue with two transactions in doubt; one of them holds a message."""
+    with PersistentQueue(tmp_path / "orders") as queue:
+        queue.put(b"zero")
+        first = queue.begin()
+        first.ack(first.receive())
+        first.put_many([b"one", b"two"])
+        first.prepare("first")
+        second = queue.begin()
+        second.put(b"three")
+        second.prepare("second")
+    return tmp_path / "orders"
+
+
+@pytest.fixture(params=[True, False], ids=["owned", "without owner"])
+def owner(path: Path, request: pytest.FixtureRequest) -> AbstractContextManager[object]:
+    """Who owns the queue, or nobody."""
+    return PersistentQueue(path) if request.param else nullcontext()
+
+
+def test_prepared_lists_what_is_in_doubt(path: Path) -> None:
+    """Oldest first, with what each puts and finishes."""
+    first, second = done("prepared", path, "--json").document
+    assert (first["id"], first["put_count"], first["ack_count"], first["coordinator"]) == ("first", 2, 1, None)
+    assert (second["id"], second["put_count"], second["ack_count"], second["damage"]) == ("second", 1, 0, [])
+    assert first["size_bytes"] > second["size_bytes"] > 0
+    assert first["age_seconds"] >= second["age_seconds"]
+    shown = done("prepared", path).text.splitlines()
+    assert [line.split()[0] for line in shown] == ["ID", "first", "second"]
+
+
+def test_commit_and_abort_decide_for_good(path: Path, owner: AbstractContextManager[object]) -> None:
+    """Through whoever owns the queue; again is the same, and the other way round is an error."""
+    with owner:
+        committed = {"id": "first", "count": 2, "first_offset": 1, "last_offset": 2}
+        assert done("commit", path, "first", "--json").document == committed
+        assert done("commit", path, "first").text == "committed first: put 2 messages, offsets 1 to 2\n"
+        assert done("abort", path, "second").text == "aborted second\n"
+        assert done("abort", path, "second", "--json").document == {"id": "second"}
+        ran = run("abort", path, "first", "--json")
+        assert (ran.code, json.loads(ran.err)["error"]) == (1, "transaction_state")
+        ran = run("commit", path, "third", "--json")
+        assert (ran.code, json.loads(ran.err)["error"]) == (1, "transaction_not_found")
+        assert done("prepared", path, "--json").document == []
+        assert [document["payload_text"] for document in done("peek", path, "--json").documents] == ["one", "two"]
+
+
+def test_a_damaged_one_is_shown_and_ends_with_2(path: Path) -> None:
+    """It cannot be committed, which is damage too; it can be aborted."""
+    batch = path / "prepared" / "first.batch"
+    content = bytearray(batch.read_bytes())
+    at = content.index(b"two")
+    content[at] ^= 1
+    batch.write_bytes(content)
+    ran = run("prepared", path, "--json")
+    first, second = ran.document
+    assert (ran.code, second["damage"]) == (2, [])
+    assert first["damage"][0]["path"] == str(batch)
+    assert run("prepared", path).code == 2
+    ran = run("commit", path, "first", "--json")
+    assert (ran.code, json.loads(ran.err)["error"]) == (2, "corruption")
+    done("abort", path, "first")
+    assert [each["id"] for each in done("prepared", path, "--json").document] == ["second"]
+
+
+def test_force_decides_what_another_queue_should(tmp_path: Path) -> None:
+    """Without it the error says which queue decides."""
+    for path, content in sorted(voted().tree().items()):
+        real = tmp_path / path.relative_to("/")
+        if content is None:
+            real.mkdir(exist_ok=True)
+        else:
+            real.write_bytes(content)
+    (tmp_path / "hub").rename(tmp_path / "elsewhere")
+    aside = tmp_path / "aside"
+    (found,) = done("prepared", aside, "--json").document
+    assert found["coordinator"] == str(tmp_path / "hub")
+    ran = run("commit", aside, found["id"])
+    assert ran.code == 1
+    assert f"is decided by the log of {tmp_path / 'hub'}" in ran.err
+    assert done("commit", aside, found["id"], "--force", "--json").document["count"] == 1
+    assert done("prepared", aside, "--json").document == []

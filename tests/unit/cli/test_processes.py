@@ -1,0 +1,177 @@
+"""The command in a process of its own, beside an application that owns the queue."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import PersistentQueue
+from support.cli import command, run_alone, started
+from support.processes import Signal, child
+from support.small_queues import build
+from support.threads import wait_until
+
+SECONDS = 60
+
+
+@contextmanager
+def writing_owner(path: Path) -> Iterator[int]:
+    """Have another process own both sides, and put without end; yields its pid."""
+    begun = Signal()
+
+    def own() -> None:
+        with PersistentQueue(path) as queue:
+            queue.put_many([b"bad", b"held", b"waiting"])
+            queue.receive().reject("it is bad")
+            held = queue.receive()
+            begun.send()
+            while not held.is_settled:
+                queue.put(b"more")
+
+    with child(own) as process:
+        begun.wait()
+        yield process.pid
+        assert process.is_alive()
+    begun.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the queue is."""
+    return tmp_path / "orders"
+
+
+def test_looking_works_while_another_process_owns_and_writes(path: Path) -> None:
+    """And takes nothing: depth only grows, each offset is there once."""
+    with writing_owner(path) as pid:
+        first = json.loads(run_alone("stats", path, "--json").out)
+        assert (first["dead"], first["leased"], first["last_writer"]["pid"]) == (1, 1, pid)
+        for words in (["ls"], ["peek", "-n", "1000"], ["dead", "list"], ["prepared"], ["verify"]):
+            ran = run_alone(*words, path, "--json")
+            assert (ran.code, ran.err) == (0, ""), ran
+            assert ran.documents
+        letters = run_alone("dead", "list", path, "--json").documents
+        assert [letter["payload_text"] for letter in letters] == ["bad"]
+        wait_until(lambda: json.loads(run_alone("stats", path, "--json").out)["depth"] > first["depth"])
+        offsets = [document["offset"] for document in run_alone("peek", path, "-n", "5000", "--json").documents]
+        assert offsets == list(range(1, len(offsets) + 1))
+
+
+def test_messages_are_put_through_the_owner(path: Path) -> None:
+    """It goes on meanwhile, and has them when the command ends."""
+    with writing_owner(path):
+        ran = run_alone("put", path, "--lines", "--json", stdin=b'"a"\n"b"\n"c"\n')
+        assert (ran.code, ran.err, ran.document["count"]) == (0, "", 3)
+        with PersistentQueue(path, mode="look") as queue:
+            put = queue.browse(after=ran.document["first_offset"] - 1, limit=3)
+        assert [(each.offset, each.payload) for each in put] == [
+            (ran.document["first_offset"] + number, payload) for number, payload in enumerate([b'"a"', b'"b"', b'"c"'])
+        ]
+
+
+def test_a_taken_read_side_names_the_owner(path: Path) -> None:
+    """With the exit code of what may work later."""
+    with writing_owner(path) as pid:
+        ran = run_alone("get", path)
+        assert (ran.code, ran.out) == (75, b"")
+        assert ran.err.startswith(f"error: process {pid} on ")
+        assert ran.err.count("\n") == 1
+
+
+def test_exit_codes_reach_the_shell(tmp_path: Path) -> None:
+    """Those of usage, failure and damage."""
+    assert run_alone("put").code == 64
+    assert run_alone("stats", tmp_path / "nowhere").code == 1
+    queue = build(tmp_path / "orders")
+    queue.flip(queue.data_files()[0], queue.frames(queue.data_files()[0])[1].end - 1)
+    ran = run_alone("verify", queue.root, "--json")
+    assert (ran.code, ran.document["lost"]) == (2, [{"count": 1, "first_offset": 1, "last_offset": 1}])
+
+
+def test_ctrl_c_ends_a_waiting_get_quietly(path: Path) -> None:
+    """With 130; the queue is closed in order, and nothing is taken."""
+    PersistentQueue(path).close()
+    with started("get", path, "-n", "2", "--json") as process:
+        with PersistentQueue(path, mode="submit") as queue:
+            queue.put(b"one")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["payload_text"] == "one"  # so it waits for the second one
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, out, err.strip()) == (130, b"", b"")
+    with PersistentQueue(path) as queue:
+        assert queue.stats().depth == 0
+
+
+def test_a_slow_pipe_puts_each_line_as_it_comes_and_ctrl_c_says_how_many(path: Path) -> None:
+    """Nothing waits for a batch to be full."""
+    PersistentQueue(path).close()
+    with started("put", path, "--lines", "--json") as process, PersistentQueue(path, mode="look") as queue:
+        assert process.stdin is not None
+        for count in (1, 2):
+            process.stdin.write(b'{"number": %d}\n' % count)
+            wait_until(lambda count=count: queue.stats().depth == count)  # type: ignore[misc]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, err.strip()) == (130, b"")
+        assert json.loads(out) == {"count": 2, "first_offset": 0, "last_offset": 1}
+
+
+def test_what_could_not_be_written_stays_in_the_queue(path: Path) -> None:
+    """Whoever read the output has gone: quiet, with 141, and nothing is acknowledged or counted."""
+    with PersistentQueue(path) as queue:
+        queue.put_many([b"x" * 2**20] * 3)
+    with started("get", path, "-n", "3") as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(SECONDS) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    with PersistentQueue(path) as queue:
+        assert queue.stats().depth == 3
+        assert queue.receive(timeout=5).delivery_count == 1
+
+
+def test_a_progress_bar_is_shown_on_a_terminal_only(path: Path, tmp_path: Path) -> None:
+    """On standard error, so that the output stays what it is."""
+    PersistentQueue(path).close()
+    (tmp_path / "lines").write_bytes(b"1\n" * 1500)
+    ours, theirs = pty.openpty()
+    try:
+        with (tmp_path / "lines").open("rb") as lines:
+            process = subprocess.Popen(
+                command("put", path, "--lines"), stdin=lines, stdout=subprocess.PIPE, stderr=theirs
+            )
+        os.close(theirs)
+        shown = _all_of(ours)
+        out, _ = process.communicate(timeout=SECONDS)
+    finally:
+        os.close(ours)
+    assert (process.returncode, out) == (0, b"put 1500 messages, offsets 0 to 1499\n")
+    assert b"1500 messages" in shown
+    ran = run_alone("put", path, "--lines", stdin=b"1\n")
+    assert ran.err == ""
+
+
+def _all_of(terminal: int) -> bytes:
+    """Return what is written to a terminal until its other end is closed."""
+    shown = b""
+    deadline = time.monotonic() + SECONDS
+    while select.select([terminal], [], [], deadline - time.monotonic())[0]:
+        try:
+            some = os.read(terminal, 65536)
+        except OSError:  # Linux says so where the other end is closed
+            break
+        if not some:
+            break
+        shown += some
+    return shown

@@ -1,0 +1,181 @@
+"""Queues of nodes that died: taken over when their locks are free, finished, and let go of."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import ConfigError, Empty, PersistentQueue, QueueLockedError, QueueNotFoundError, UsageError
+from holdfast.service import failover
+from holdfast.service.queue_service import QueueService
+from holdfast.service.typed_queue import TypedQueue
+from support.processes import Child
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(failover, "UNFINISHED_SECONDS", 0.01)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The service's directory of another node."""
+    return tmp_path / "node-7"
+
+
+def leave_behind(directory: Path, *bodies: object) -> Path:
+    """Have a node put these into its queue of orders, take the first one, and be killed; return the queue's path."""
+
+    def work() -> None:
+        node = QueueService(directory, catalog=False).queue("orders")
+        node.put_many(bodies)
+        node.receive(timeout=0)
+        os.kill(os.getpid(), 9)
+
+    child = Child(work)
+    assert child.wait() == -9
+    return directory / "orders"
+
+
+def bodies_of(queue: TypedQueue[object], count: int) -> list[object]:
+    """Take and acknowledge so many messages; return what was put."""
+    taken = []
+    for _ in range(count):
+        with queue.receive(timeout=10) as message:
+            taken.append(message.body)
+    return taken
+
+
+def test_what_a_dead_node_left_is_taken_with_ones_own(service: QueueService, elsewhere: Path) -> None:
+    """Also what it had in hand when it died, counted; nothing is left there."""
+    path = leave_behind(elsewhere, "a", "b", "c")
+    orders = service.queue("orders", also_read=[path])
+    orders.put("own")
+    with orders.receive(timeout=10) as message:
+        assert (message.body, message.delivery_count) == ("a", 2)
+    assert sorted(map(str, bodies_of(orders, 3))) == ["b", "c", "own"]
+    with pytest.raises(Empty):
+        orders.receive(timeout=0.05)
+    with PersistentQueue(path, mode="look") as queue:
+        assert queue.stats().depth == 0
+
+
+def test_batches_and_acknowledgements_know_where_they_came_from(service: QueueService, elsewhere: Path) -> None:
+    """Deliveries of both queues are finished in one call."""
+    path = leave_behind(elsewhere, "a", "b", "c")
+    orders = service.queue("orders", also_read=[path])
+    orders.put_many(["own", "own"])
+    taken = [each for _ in range(3) for each in orders.receive_many(10, timeout=10)]
+    assert len(taken) == 5
+    orders.ack(taken)
+    assert orders.stats().depth == 0
+    with PersistentQueue(path, mode="look") as queue:
+        assert queue.stats().depth == 0
+
+
+def test_a_transaction_acknowledges_what_a_dead_node_left(service: QueueService, elsewhere: Path) -> None:
+    """The queue that was taken over takes part in it."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.queue("orders", also_read=[path])
+    invoices = service.queue("invoices")
+    message = orders.receive(timeout=10)
+    with service.transaction() as tx:
+        tx.put(invoices, "invoice for a")
+        tx.ack(message)
+    assert invoices.receive(timeout=0).body == "invoice for a"
+    with PersistentQueue(path, mode="look") as queue:
+        assert queue.stats().depth == 0
+
+
+def test_a_queue_is_let_go_of_when_it_is_finished_and_taken_over_again(service: QueueService, elsewhere: Path) -> None:
+    """The node may come back, and die again."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.queue("orders", also_read=[path])
+    assert bodies_of(orders, 1) == ["a"]
+    while len(orders.failover.queues) > 1:
+        with pytest.raises(Empty):
+            orders.receive(timeout=0.02)
+    leave_behind(elsewhere, "b")
+    assert bodies_of(orders, 1) == ["b"]
+
+
+def test_a_node_that_lives_is_left_alone_until_it_dies(service: QueueService, elsewhere: Path) -> None:
+    """It holds its locks; when they are free, a consumer that waits already is given what is left."""
+    with QueueService(elsewhere, catalog=False) as node:
+        theirs = node.queue("orders")
+        theirs.put("theirs")
+        orders = service.queue("orders", also_read=[theirs.path])
+        with pytest.raises(Empty):
+            orders.receive(timeout=0.05)
+        taken: list[object] = []
+        waiting = threading.Thread(target=lambda: taken.extend(bodies_of(orders, 1)))
+        waiting.start()
+    waiting.join(60)
+    assert taken == ["theirs"]
+
+
+def test_what_is_not_there_yet_is_waited_for(service: QueueService, elsewhere: Path) -> None:
+    """A node that has never begun has left nothing, and nothing is made in its place."""
+    orders = service.queue("orders", also_read=[elsewhere / "orders"])
+    orders.put("own")
+    assert bodies_of(orders, 1) == ["own"]
+    with pytest.raises(Empty):
+        orders.receive(timeout=0.05)
+    assert not elsewhere.exists()
+
+
+def test_adopting_takes_over_at_once_and_until_it_is_finished(service: QueueService, elsewhere: Path) -> None:
+    """Under the name that it had, or another."""
+    path = leave_behind(elsewhere, "a", "b")
+    orders = service.adopt(path)
+    assert orders is service.queue("orders")
+    with pytest.raises(QueueLockedError):
+        PersistentQueue(path)
+    assert sorted(map(str, bodies_of(orders, 2))) == ["a", "b"]
+    while orders.failover.paths:
+        with pytest.raises(Empty):
+            orders.receive(timeout=0.02)
+    PersistentQueue(path).close()
+    leave_behind(elsewhere, "c")
+    late = service.adopt(path, name="late")
+    assert bodies_of(late, 1) == ["c"]
+
+
+def test_a_node_that_lives_is_not_adopted(service: QueueService, elsewhere: Path) -> None:
+    """The error names it; once it is dead it can be."""
+    with PersistentQueue(elsewhere, mode="produce") as node:
+        node.put(b'"a"')
+        with pytest.raises(QueueLockedError):
+            service.adopt(elsewhere)
+    assert bodies_of(service.adopt(elsewhere), 1) == ["a"]
+
+
+def test_what_cannot_be_adopted_is_refused(service: QueueService, elsewhere: Path) -> None:
+    """Nothing is made where nothing is, and no queue is read twice."""
+    with pytest.raises(QueueNotFoundError):
+        service.adopt(elsewhere / "orders")
+    assert not elsewhere.exists()
+    path = leave_behind(elsewhere, "a")
+    orders = service.adopt(path)
+    with pytest.raises(ConfigError, match="takes part"):
+        service.adopt(path)
+    with pytest.raises(ConfigError, match="takes part"):
+        service.adopt(orders.path)
+    service.queue("puts", mode="produce")
+    with pytest.raises(UsageError, match="takes nothing"):
+        service.adopt(path, name="puts")
+    with pytest.raises(UsageError, match="takes nothing"):
+        service.queue("more-puts", mode="produce", also_read=[path])
+    assert "more-puts" not in service.queues
+
+
+def test_closing_gives_back_what_was_taken_over(service: QueueService, elsewhere: Path) -> None:
+    """Its locks are free, and what was in hand is there for the next one, uncounted."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.adopt(path)
+    orders.receive(timeout=10)
+    service.close()
+    with PersistentQueue(path) as queue:
+        assert queue.receive(timeout=10).delivery_count == 2

@@ -1,0 +1,176 @@
+"""What a service opens, refuses, and closes."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast import ClosedError, ConfigError, PersistentQueue, QueueLockedError
+from holdfast.service.queue_service import QueueService
+
+
+def test_queues_are_directories_of_the_service(service: QueueService) -> None:
+    """Plain queues that are private to their owner, each opened once."""
+    orders = service.queue("orders")
+    assert orders.path == service.path / "orders"
+    assert service.queue("orders") is orders
+    assert service.queues == {"orders": orders}
+    assert stat.S_IMODE(os.stat(service.path).st_mode) == 0o700
+    orders.put({"number": 1})
+    service.close()
+    with PersistentQueue(orders.path) as raw:
+        assert raw.get() == b'{"number":1}'
+
+
+def test_a_service_locks_and_makes_nothing_before_a_queue_is_opened(tmp_path: Path) -> None:
+    """So a module may make one where it is imported."""
+    with QueueService(tmp_path / "data"):
+        assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "", "a\0b", "x" * 101, "catalog.db", "holdfast.toml", 7])
+def test_a_name_that_cannot_be_a_queues_is_refused(service: QueueService, name: str) -> None:
+    """Nothing is made."""
+    with pytest.raises(ConfigError, match="queue"):
+        service.queue(name)
+    assert not service.path.exists()
+
+
+def test_a_queue_may_be_named_again_with_what_it_was_opened_with(service: QueueService) -> None:
+    """Or with less; anything else is refused by name."""
+    orders = service.queue("orders", type=dict, lease_seconds=5)
+    assert service.queue("orders", type=dict) is orders
+    assert service.queue("orders", lease_seconds=5) is orders
+    with pytest.raises(ConfigError, match="another lease_seconds"):
+        service.queue("orders", lease_seconds=6)
+    with pytest.raises(ConfigError, match="another type"):
+        service.queue("orders", type=list)
+    with pytest.raises(ConfigError, match="another max_deliveries"):
+        service.queue("orders", max_deliveries=3)
+
+
+def test_the_configuration_counts_where_the_program_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file for operators, variables over it, and the program over both."""
+    tmp_path.joinpath("holdfast.toml").write_text("[queues.mail]\nmax_deliveries = 1\nbackoff = []\nmaxsize = 2\n")
+    monkeypatch.setenv("HOLDFAST_MAIL__MAXSIZE", "1")
+    with QueueService(tmp_path, catalog=False) as service:
+        mail = service.queue("mail", max_deliveries=2)
+        mail.put("one")
+        assert mail.raw.full()
+        mail.receive(timeout=0).nack()
+        assert len(mail.dead) == 0
+        mail.receive(timeout=0).nack()
+        assert len(mail.dead) == 1
+
+
+def test_a_bad_configuration_is_found_when_the_service_is_made(tmp_path: Path) -> None:
+    """With its file, line and key."""
+    tmp_path.joinpath("holdfast.toml").write_text('[defaults]\nlease_seconds = "soon"\n')
+    with pytest.raises(ConfigError, match=r"holdfast\.toml, line 2: defaults\.lease_seconds"):
+        QueueService(tmp_path)
+
+
+def test_a_serializer_of_ones_own_is_named_like_the_others(tmp_path: Path) -> None:
+    """One class, one argument."""
+
+    class Reversed:
+        name = "reversed"
+        content_type = "text/x-reversed"
+
+        def encode(self, body: str) -> bytes:
+            return body[::-1].encode()
+
+        def decode(self, payload: bytes, type: object) -> str:
+            return payload.decode()[::-1]
+
+    with QueueService(tmp_path, serializers=[Reversed()], catalog=False) as service:
+        words = service.queue("words", serializer="reversed")
+        words.put("stressed")
+        assert words.raw.peek()[0].payload == b"desserts"
+        assert words.receive(timeout=0).body == "stressed"
+
+
+def test_an_unknown_serializer_is_refused_before_anything_is_made(service: QueueService) -> None:
+    """With the names of those that are known."""
+    with pytest.raises(ConfigError, match="json"):
+        service.queue("orders", serializer="yaml")
+    assert not service.path.exists()
+
+
+def test_pickles_are_refused_unless_they_are_allowed(service: QueueService) -> None:
+    """Naming the serializer is not enough, and allowing it warns."""
+    with pytest.raises(ConfigError, match="allow_pickle"):
+        service.queue("jobs", serializer="pickle")
+    with pytest.warns(UserWarning, match="pickle"):
+        jobs = service.queue("jobs", serializer="pickle", allow_pickle=True)
+    jobs.put({1, 2})
+    assert jobs.receive(timeout=0).body == {1, 2}
+
+
+def test_a_pickle_that_nobody_asked_for_is_a_dead_letter(service: QueueService) -> None:
+    """It is not looked into."""
+    with pytest.warns(UserWarning, match="pickle"):
+        jobs = service.queue("jobs", serializer="pickle", allow_pickle=True)
+    jobs.put({1, 2})
+    service.close()
+    with QueueService(service.path, catalog=False) as other:
+        plain = other.queue("jobs")
+        plain.put("next")
+        assert plain.receive(timeout=0).body == "next"
+        assert "allow_pickle" in plain.dead.list(reason="undecodable")[0].detail
+
+
+def test_an_unknown_content_type_is_a_dead_letter_that_says_which(service: QueueService) -> None:
+    """Bytes of somebody else's serializer."""
+    queue = service.queue("orders")
+    queue.raw.put(b"- yaml", headers={"content-type": "application/yaml"})
+    queue.put("next")
+    assert queue.receive(timeout=0).body == "next"
+    assert "application/yaml" in queue.dead.list(reason="undecodable")[0].detail
+
+
+def test_a_queue_that_another_process_owns_is_refused_and_may_be_opened_later(service: QueueService) -> None:
+    """The failed attempt leaves nothing behind."""
+    with PersistentQueue(service.path.parent / "owner") as owner:
+        (service.path).mkdir()
+        (service.path / "orders").symlink_to(owner.path)
+        with pytest.raises(Exception, match="symbolic link"):
+            service.queue("orders")
+    with PersistentQueue(service.path / "jobs"), pytest.raises(QueueLockedError):
+        service.queue("jobs")
+    assert service.queue("jobs").stats().depth == 0
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    """It stays as it is."""
+    tmp_path.joinpath("data").write_text("mine")
+    with pytest.raises(Exception, match="data"), QueueService(tmp_path / "data", catalog=False) as service:
+        service.queue("orders")
+    assert tmp_path.joinpath("data").read_text() == "mine"
+
+
+def test_a_closed_service_says_so(service: QueueService) -> None:
+    """Its queues too; closing again does nothing."""
+    orders = service.queue("orders")
+    service.close()
+    service.close()
+    for call in (lambda: service.queue("orders"), service.transaction, lambda: orders.put(1), lambda: orders.receive()):
+        with pytest.raises(ClosedError):
+            call()
+    assert "closed" in repr(service)
+
+
+def test_modes_are_those_of_the_queue_below(service: QueueService) -> None:
+    """One process puts, another takes, a third submits and a fourth looks."""
+    produced = service.queue("orders", mode="produce")
+    with QueueService(service.path, catalog=False) as other:
+        consumed = other.queue("orders", mode="consume")
+        produced.put(1)
+        assert consumed.receive(timeout=5).body == 1
+        with QueueService(service.path, catalog=False) as third:
+            assert third.queue("orders", mode="submit").put(2) == 1
+            with QueueService(service.path, catalog=False) as fourth:
+                assert fourth.queue("orders", mode="look").peek(2)[-1].payload == b"2"

@@ -1,0 +1,246 @@
+"""Objects go in and come out: typed, with their headers, and what cannot be read is set aside."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Empty, PersistentQueue, Put, StaleReceiptError, UsageError
+from holdfast.errors import DecodeError, EncodeError
+from holdfast.service.queue_service import QueueService
+from holdfast.service.typed_queue import TypedQueue
+
+
+class Order(msgspec.Struct):
+    """What is ordered."""
+
+    number: int
+    item: str = "book"
+
+
+class Refund(msgspec.Struct):
+    """What is given back."""
+
+    number: int
+    cents: int
+
+
+@pytest.fixture
+def orders(service: QueueService) -> TypedQueue[Order]:
+    """A queue of orders whose failures come again at once."""
+    return service.queue("orders", type=Order, backoff=[])
+
+
+def test_an_object_comes_out_as_it_was_put(orders: TypedQueue[Order]) -> None:
+    """Its type, its offset and its headers are there; the block's end finishes it."""
+    assert orders.put(Order(42, "lamp"), headers={"tenant": "acme"}) == 0
+    with orders.receive(timeout=0) as message:
+        assert message.body == Order(42, "lamp")
+        assert (message.offset, message.delivery_count, message.is_settled) == (0, 1, False)
+        assert message.headers["tenant"] == "acme"
+        assert message.headers["content-type"] == "application/json"
+        assert message.headers["ce-type"] == "Order"
+        assert message.headers["ce-schemaversion"] == "1"
+        assert msgspec.json.decode(message.payload) == {"number": 42, "item": "lamp"}
+        assert message.timestamp_ns > 0
+        assert "Order(number=42" in repr(message)
+    assert message.is_settled
+    assert orders.stats().depth == 0
+
+
+def test_a_batch_takes_objects_and_what_is_asked_for_them(orders: TypedQueue[Order]) -> None:
+    """Put(object, ...) asks for one of them; the batch is one."""
+    assert orders.put_many([Order(1), Put(Order(2), ttl=3600), Put(Order(3), headers={"a": "b"})]) == range(3)
+    batch = orders.receive_many(10, timeout=0)
+    assert batch.bodies == [Order(1), Order(2), Order(3)]
+    assert batch[2].headers["a"] == "b"
+    assert batch[2].headers["ce-type"] == "Order"
+    assert [each.body.number for each in batch[1:]] == [2, 3]
+    batch.ack()
+    assert len(batch) == 3
+    assert orders.stats().depth == 0
+
+
+def test_what_may_be_asked_of_bytes_may_be_asked_of_objects(orders: TypedQueue[Order]) -> None:
+    """Delay, deduplication, priority and the rest reach the queue below."""
+    first = orders.put(Order(1), dedup_id="order-1")
+    assert orders.put(Order(1), dedup_id="order-1") == first
+    orders.put(Order(2), delay=3600)
+    orders.put(Order(3), priority=1, ttl=3600)
+    orders.put(Order(4), order_key="a", timeout=1)
+    assert [orders.decode(each).number for each in orders.browse("delayed")] == [2]
+    assert [orders.decode(each).number for each in orders.peek(10)] == [3, 1, 4]
+
+
+@pytest.mark.parametrize("wrong", [Refund(1, 2), {"number": 1}, b"bytes", None, "text", 7])
+def test_an_object_of_another_type_is_refused_and_nothing_is_written(orders: TypedQueue[Order], wrong: Any) -> None:
+    """Neither alone nor in a batch."""
+    with pytest.raises(EncodeError, match="Order"):
+        orders.put(wrong)
+    with pytest.raises(EncodeError, match="Order"):
+        orders.put_many([Order(1), wrong])
+    assert orders.stats().next_offset == 0
+
+
+@pytest.mark.parametrize("name", ["content-type", "content-encoding", "ce-type", "ce-schemaversion"])
+def test_headers_that_say_how_to_read_are_not_an_applications(orders: TypedQueue[Order], name: str) -> None:
+    """They are refused by name, and nothing is written."""
+    with pytest.raises(UsageError, match=name):
+        orders.put(Order(1), headers={name: "x"})
+    with pytest.raises(UsageError, match=name):
+        orders.put_many([Put(Order(1), headers={name: "x"})])
+    assert orders.stats().next_offset == 0
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter_and_the_next_one_comes(orders: TypedQueue[Order]) -> None:
+    """It carries its raw bytes and the reason, and its delivery does not count."""
+    orders.raw.put(b'{"number": "not a number"}')
+    orders.put(Order(2))
+    assert orders.receive(timeout=0).body == Order(2)
+    (letter,) = orders.dead.list(reason="undecodable")
+    assert letter.payload == b'{"number": "not a number"}'
+    assert (letter.offset, letter.delivery_count) == (0, 0)
+    assert "number" in letter.detail
+    assert letter.exception == "holdfast.errors.DecodeError"
+    with pytest.raises(DecodeError):
+        orders.decode(letter)
+
+
+def test_an_undecodable_message_has_all_its_deliveries_once_the_program_can_read_it(service: QueueService) -> None:
+    """Retried after an update, it comes as if it never had been handed out."""
+    old = service.queue("orders", type=Order)
+    with_newer = PersistentQueue(old.path, mode="submit")
+    with_newer.put(b'{"number": 1, "item": 5}')
+    with_newer.close()
+    with pytest.raises(Empty):
+        old.receive(timeout=0)
+    service.close()
+    with QueueService(service.path, catalog=False) as updated:
+        new = updated.queue("orders", type=dict)
+        assert new.dead.retry(reason="undecodable") == 1
+        with new.receive(timeout=0) as message:
+            assert message.body == {"number": 1, "item": 5}
+            assert message.delivery_count == 1
+
+
+def test_a_batch_is_without_what_cannot_be_decoded(orders: TypedQueue[Order]) -> None:
+    """A batch that has nothing else is passed by."""
+    orders.raw.put_many([b"garbage", b"garbage"])
+    orders.put_many([Order(1), Order(2)])
+    orders.raw.put(b"garbage")
+    first = orders.receive_many(2, timeout=0)
+    assert first.bodies == [Order(1), Order(2)]
+    first.ack()
+    with pytest.raises(Empty):
+        orders.receive_many(2, timeout=0)
+    assert len(orders.dead) == 3
+    assert orders.stats().depth == 0
+
+
+def test_time_that_went_into_undecodable_messages_is_part_of_the_timeout(orders: TypedQueue[Order]) -> None:
+    """There is nothing behind them, and the wait ends."""
+    orders.raw.put_many([b"garbage"] * 3)
+    with pytest.raises(Empty):
+        orders.receive(timeout=0.01)
+    assert len(orders.dead) == 3
+
+
+def test_a_message_is_given_back_where_decoding_is_interrupted(orders: TypedQueue[Order]) -> None:
+    """Not counted, and at once: its lease is not waited for."""
+
+    class Interrupting:
+        name = "interrupting"
+        content_type = "application/x-interrupting"
+
+        def encode(self, body: Any) -> bytes:
+            return b"x"
+
+        def decode(self, payload: bytes, type: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with QueueService(orders.path.parent, serializers=[Interrupting()], catalog=False) as other:
+        queue = other.queue("interrupted", serializer="interrupting")
+        queue.put("anything")
+        for take in (lambda: queue.receive(timeout=0), lambda: queue.receive_many(2, timeout=0)):
+            with pytest.raises(KeyboardInterrupt):
+                take()
+            assert queue.stats().in_flight == 0
+        assert queue.browse()[0].delivery_count == 0
+
+
+@pytest.mark.parametrize("verb", ["ack", "release", "nack", "extend", "reject"])
+def test_verbs_of_a_typed_delivery_are_those_of_the_delivery(orders: TypedQueue[Order], verb: str) -> None:
+    """Each does what it does on bytes, and a stale one raises."""
+    orders.put(Order(1))
+    message = orders.receive(timeout=0)
+    getattr(message, verb)(*(["no"] if verb == "reject" else []))
+    depth, dead = orders.stats().depth, len(orders.dead)
+    assert (depth, dead) == {"ack": (0, 0), "reject": (0, 1)}.get(verb, (1, 0))
+    if verb == "extend":
+        message.ack()
+    with pytest.raises(StaleReceiptError):
+        message.ack()
+
+
+@pytest.mark.parametrize("verb", ["ack", "release", "nack", "extend", "reject"])
+def test_verbs_of_a_typed_batch_take_some_or_all(orders: TypedQueue[Order], verb: str) -> None:
+    """Some of its deliveries, then the rest; naming one that is settled raises."""
+    orders.put_many([Order(1), Order(2), Order(3)])
+    batch = orders.receive_many(3, timeout=0)
+    call = getattr(batch, verb)
+    arguments = {"reject": ["no"], "extend": [60]}.get(verb, [])
+    call(*arguments, [batch[0]])
+    settled = [each.is_settled for each in batch]
+    assert settled == ([False] * 3 if verb == "extend" else [True, False, False])
+    call(*arguments)
+    if verb == "extend":
+        batch.ack()
+    assert all(each.is_settled for each in batch)
+    with pytest.raises(StaleReceiptError):
+        batch.ack([batch[0]])
+
+
+def test_a_failed_delivery_keeps_its_error_for_the_dead_letter(orders: TypedQueue[Order]) -> None:
+    """nack(error=...) says why, as an exception in the block does."""
+    orders.put(Order(1))
+    for _ in range(5):
+        orders.receive(timeout=0).nack(0, error=ValueError("no stock"))
+    (letter,) = orders.dead.list()
+    assert (letter.reason, letter.detail, letter.exception) == ("exception", "no stock", "builtins.ValueError")
+
+
+def test_deliveries_of_several_takes_are_acknowledged_in_one_step(orders: TypedQueue[Order]) -> None:
+    """Or, where one of them is stale, none of them."""
+    orders.put_many([Order(1), Order(2), Order(3)])
+    messages = [orders.receive(timeout=0) for _ in range(3)]
+    messages[0].ack()
+    with pytest.raises(StaleReceiptError):
+        orders.ack(messages)
+    orders.ack(messages[1:])
+    assert orders.stats().depth == 0
+
+
+def test_pause_and_resume_reach_the_queue_below(orders: TypedQueue[Order]) -> None:
+    """A paused queue hands out nothing."""
+    orders.put(Order(1))
+    orders.pause(reason="audit")
+    assert orders.stats().paused == "audit"
+    with pytest.raises(Empty):
+        orders.receive(timeout=0)
+    orders.resume()
+    assert orders.receive(timeout=0).body == Order(1)
+
+
+def test_older_versions_are_cast_up_also_behind_messages_that_were_read_before(service: QueueService) -> None:
+    """An upcast that is registered late counts for the messages that come then."""
+    queue = service.queue("orders", type=dict, version=2)
+    encoded, headers = queue.codec.encode({"number": 1})
+    for _ in range(2):
+        queue.raw.put(encoded, headers={**headers, "ce-schemaversion": "1"})
+    assert queue.receive(timeout=0).body == {"number": 1}
+
+    @queue.upcast(1, 2)
+    def add_currency(order: dict[str, Any]) -> dict[str, Any]:
+        return {**order, "currency": "EUR"}
+
+    assert queue.receive(timeout=0).body == {"number": 1, "currency": "EUR"}
