@@ -6,8 +6,10 @@ the end every event must have come out, unchanged, and none again behind its ack
 Then a worker moves events from one queue to another, each in a transaction over both, and is killed too. In the end
 every event must be in the second queue, once.
 
-Start with ``make demo``; ``demo_producer.py``, ``demo_consumer.py``, ``demo_worker.py`` and ``demo_preparer.py`` show
-what an application writes.
+In the end a service reads the events as typed objects, and workers sum them up by magnitude.
+
+Start with ``make demo``; ``demo_producer.py``, ``demo_consumer.py``, ``demo_worker.py``, ``demo_preparer.py`` and
+``demo_typed.py`` show what an application writes.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from demo_events import digest, read_events
 from demo_evidence import Evidence, table
 from demo_pipeline import Pipeline
 from demo_prepared import UndecidedError, kill_and_decide
+from demo_typed import show_typed
 from demo_victim import ChildFailedError, Victim, plan_kills, watch
 
 from holdfast import PersistentQueue, verify
@@ -43,6 +46,7 @@ def main() -> int:
     failure = ""
     try:
         failure = show(directory, options) or show_pipeline(directory, options)
+        failure = failure or show_typed(directory, read_events(options.events))
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -56,6 +60,7 @@ def main() -> int:
         return 1
     print("\nEvery event came out unchanged, and none came again behind its acknowledgement.")
     print("Every event that was to move is in the other queue, once.")
+    print("Every event that can be read was handled as an object; what cannot be read was set aside.")
     return 0
 
 

@@ -34,10 +34,11 @@ def start(
     )
 
 
-def figures(output: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the tables that the demo printed: of the one queue, and of the pipeline."""
-    one_queue, pipeline = output.split("from one queue to another")
-    return dict(FIGURE.findall(one_queue)), dict(FIGURE.findall(pipeline))
+def figures(output: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the tables that the demo printed: of the one queue, of the pipeline, and of the objects."""
+    one_queue, rest = output.split("from one queue to another")
+    pipeline, typed = rest.split("as typed objects")
+    return dict(FIGURE.findall(one_queue)), dict(FIGURE.findall(pipeline)), dict(FIGURE.findall(typed))
 
 
 def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) 
     demo = start(tmp_path, "--kills", "4", "--events", "300")
     output, errors = demo.communicate()
     assert (demo.returncode, errors) == (0, ""), output + errors
-    table, pipeline = figures(output)
+    table, pipeline, typed = figures(output)
     assert table["events"] == table["received"] == "300"
     assert table["lost"] == table["altered"] == table["received after durable ack"] == "0"
     assert table["left in the queue"] == table["damage found by verify"] == "0"
@@ -59,6 +60,9 @@ def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) 
     assert int(pipeline["transactions undone"]) <= 5
     assert pipeline["killed"] == str(output.count("kill -9 worker")) == "5"
     assert pipeline["decided after a kill"] == "1"
+    assert typed["total"] == "300"
+    assert sum(int(count) for name, count in typed.items() if "magnitude" in name) == 300
+    assert typed["undecodable"] == "2"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,7 +72,7 @@ def test_the_demo_keeps_the_queue_and_the_journals_where_it_is_asked_to(tmp_path
     output, _ = demo.communicate()
     (kept,) = tmp_path.iterdir()
     assert f"Kept: {kept}" in output
-    queues = {"queue", "detected", "enriched", "questions"}
+    queues = {"queue", "detected", "enriched", "questions", "service"}
     roles = {"producer", "consumer", "worker", "preparer"}
     assert {path.name for path in kept.iterdir()} == queues | {f"{role}.journal" for role in roles}
 

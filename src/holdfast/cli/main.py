@@ -11,8 +11,9 @@ from holdfast.cli.prepared import abort, commit, prepared
 from holdfast.cli.putting import put
 from holdfast.cli.taking import get, peek
 from holdfast.cli.verifying import verify
+from holdfast.cli.work import work
 
-COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify)
+COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify, work)
 """In the order in which help lists them. A new command is registered here."""
 
 

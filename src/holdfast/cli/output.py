@@ -25,6 +25,16 @@ def write_json(document: Any) -> None:
     click.echo(json_line(document), nl=False)
 
 
+def write_bytes(data: bytes) -> None:
+    """Write all of it; Python writes a part and says so where it was told not to buffer (``python -u``)."""
+    left = memoryview(data)
+    while left:
+        written = sys.stdout.buffer.write(left)
+        if not written:
+            raise BlockingIOError("standard output takes nothing just now, and is not to be waited for")
+        left = left[written:]
+
+
 def json_line(document: Any) -> bytes:
     """Return a JSON document as one line."""
     import msgspec

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.ending import NOTHING_CAME, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, taking
-from holdfast.cli.output import json_line, message_document, write_json, write_table
+from holdfast.cli.output import json_line, message_document, write_bytes, write_json, write_table
 from holdfast.cli.text import moment, preview, printable
 from holdfast.errors import Empty
 from holdfast.queue.delivery import DeliveryBatch
@@ -46,10 +46,9 @@ def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool
 
 
 def _write(batch: DeliveryBatch, *, as_json: bool, line_end: bytes) -> None:
-    stdout = sys.stdout.buffer
     for delivery in batch:
-        stdout.write(json_line(message_document(delivery)) if as_json else delivery.payload + line_end)
-    stdout.flush()  # what cannot be written is found out before the acknowledgement
+        write_bytes(json_line(message_document(delivery)) if as_json else delivery.payload + line_end)
+    sys.stdout.flush()  # what cannot be written is found out before the acknowledgement
 
 
 @click.command()

@@ -87,7 +87,11 @@ class WriteMark:
 
 def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
     """Return the mark, or None where it does not verify or belongs to another queue."""
-    data = file.read_at(WRITE_MARK_BYTES, 0)
+    return decode_write_mark(file.read_at(WRITE_MARK_BYTES, 0), queue_id)
+
+
+def decode_write_mark(data: bytes, queue_id: bytes) -> WriteMark | None:
+    """As :func:`read_write_mark`, of what the file holds."""
     if len(data) < WRITE_MARK_BYTES:
         return None
     magic, version, flags, owner, file_id, *numbers = WRITE_MARK.unpack_from(data)

@@ -116,14 +116,14 @@ class Delivery:
         """
         self._deliverer.ack((self,))
 
-    def nack(self, delay: Seconds | None = None, *, error: BaseException | None = None) -> None:
+    def nack(self, delay: Seconds | None = None, *, error: BaseException | Failure | None = None) -> None:
         """Give the message back: it failed. Raises as :meth:`ack`.
 
         Parameters
         ----------
         delay : float or timedelta, seconds
             How long before it is ready again, 0 for at once; None: as the queue's ``backoff`` says.
-        error : BaseException or None
+        error : BaseException, Failure or None
             Why; kept with the message if it becomes a dead letter.
 
         Notes
@@ -138,7 +138,7 @@ class Delivery:
         """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`, and is as durable."""
         self._deliverer.reject((self,), reason)
 
-    def park(self, error: BaseException) -> None:
+    def park(self, error: BaseException | Failure) -> None:
         """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
 
         It has not failed, so this delivery does not count. Also for a delivery that a transaction has received, whatever

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class Doorbell:
@@ -29,10 +29,23 @@ class Doorbell:
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until a ring, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
+        self.poll(ready, lambda: True, (seconds,))
+
+    def poll(self, ready: Callable[[], bool], changed: Callable[[], bool], pauses: Iterable[float | None]) -> bool:
+        """Sleep as :meth:`wait` does, through all ``pauses``; after each of them go on if ``changed()``.
+
+        Returns whether it was ready, or has changed; not whether it rang.
+        """
         with self._condition:
             self.waiting += 1
             try:
-                if not ready():
-                    self._condition.wait(seconds)
+                if ready():
+                    return True
+                for pause in pauses:
+                    if self._condition.wait(pause):
+                        return False
+                    if changed():
+                        return True
+                return False
             finally:
                 self.waiting -= 1

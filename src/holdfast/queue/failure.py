@@ -37,8 +37,10 @@ GIVEN_BACK = Failure("max_deliveries")
 RAN_OUT = Failure("lease_expired")
 
 
-def failure_of(error: BaseException, reason: str = "exception") -> Failure:
-    """Return what is kept of an exception."""
+def failure_of(error: BaseException | Failure, reason: str = "exception") -> Failure:
+    """Return what is kept of an exception; what was made of one already, in another process, stays as it is."""
+    if isinstance(error, Failure):
+        return error
     kind = type(error)
     lines = "".join(traceback.format_exception(error))
     if len(lines) > TRACEBACK_CHARACTERS_MAX:

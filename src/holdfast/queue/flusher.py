@@ -19,8 +19,12 @@ LINGER_SECONDS = 2.0
 """How long the thread waits for the next kick before it ends: whoever puts more often than that starts none."""
 
 
+_SOON_SECONDS = 0.0005
+"""From the first kick to the first call: what it publishes, an idle consumer in another process waits for."""
+
+
 class Flusher:
-    """Calls ``tick`` every ``interval`` seconds while there is something to do.
+    """Calls ``tick`` soon, and then every ``interval`` seconds, while there is something to do.
 
     Parameters
     ----------
@@ -75,7 +79,9 @@ class Flusher:
 
     def _run(self) -> None:
         while self._is_wanted():
-            while not self._clock.wait(self._stopped, self._interval):
+            pause = min(_SOON_SECONDS, self._interval)
+            while not self._clock.wait(self._stopped, pause):
+                pause = self._interval
                 self.idle = True  # before looking: a commit from here on kicks again
                 try:
                     busy = self._tick()

@@ -5,19 +5,22 @@ From a writer in this process; or by looking at ``write.mark``, where the writer
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.persistence.format import WRITE_MARK_BYTES
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.priorities import Priorities
-from holdfast.persistence.storage import File, Storage, storage_errors
-from holdfast.persistence.write_mark import WriteMark, read_write_mark
+from holdfast.persistence.storage import File, Storage, storage_error
+from holdfast.persistence.write_mark import decode_write_mark
 from holdfast.queue.doorbell import Doorbell
 
 _POLL_SECONDS_MIN = 0.001
-_POLL_SECONDS_MAX = 0.02
+_POLL_SECONDS_MAX = 0.03
+"""A consumer that has waited for long hears of a message 15 ms late, in the middle, at a third of a percent of a core."""
 
 
 class Source(Protocol):
@@ -95,6 +98,7 @@ class RemoteSource:
         self._priorities = priorities
         self._has_priorities = False
         self._mark: File | None = None
+        self._seen = b""
         self._queue_id = queue_id
         self._bell = Doorbell()
         self._last: LogEnd = (0, 0, 0)
@@ -102,36 +106,50 @@ class RemoteSource:
 
     @property
     def end(self) -> LogEnd:
-        with storage_errors("looking for the end of the log", self._path):
-            mark = self._read_mark()
-            if mark is not None:
-                position, count = mark.visible
-                self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
-                self._has_priorities = self._has_priorities or mark.has_priorities
-            elif self._last[2] and not self._has_priorities:
-                self._has_priorities = self._priorities.look()
+        try:
+            data = self._read_mark()
+            if data != self._seen:  # most looks of a consumer that waits end here
+                self._learn(data)
+        except OSError as error:
+            raise storage_error(error, "looking for the end of the log", self._path) from error
         return self._last
+
+    def _learn(self, data: bytes) -> None:
+        mark = decode_write_mark(data, self._queue_id)
+        if mark is not None:
+            position, count = mark.visible
+            self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
+            self._has_priorities = self._has_priorities or mark.has_priorities
+            self._seen = data
+        elif self._last[2] and not self._has_priorities:
+            self._has_priorities = self._priorities.look()
 
     @property
     def prioritized_end(self) -> int:
         return self._last[2] if self._has_priorities else 0
 
-    def _read_mark(self) -> WriteMark | None:
+    def _read_mark(self) -> bytes:
         if self._mark is None:
             try:
                 self._mark = self._storage.open(self._path, writable=False)
             except FileNotFoundError:  # nobody has written yet
-                return None
-        return read_write_mark(self._mark, self._queue_id)
+                return b""
+        return self._mark.read_at(WRITE_MARK_BYTES, 0)
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
-        """Poll with back-off: from 1 ms after the last arrival up to 20 ms."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        self._delay = min(self._delay * 2, _POLL_SECONDS_MAX)
-        pause = self._delay if deadline is None else min(self._delay, max(0.0, deadline - time.monotonic()))
-        self._bell.wait(ready, pause)
-        if ready():
+        """Poll with back-off: from 1 ms after the last arrival up to 30 ms."""
+        before = self._last
+        if self._bell.poll(ready, lambda: self.end != before, self._pauses(seconds)):
             self._delay = _POLL_SECONDS_MIN
+
+    def _pauses(self, seconds: float | None) -> Iterator[float]:
+        """Yield pauses that add up to ``seconds``."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        left = math.inf if seconds is None else seconds
+        while left > 0:
+            self._delay = min(self._delay * 2, _POLL_SECONDS_MAX)
+            yield min(self._delay, left)
+            left = deadline - time.monotonic()
 
     def wake(self) -> None:
         self._bell.ring()

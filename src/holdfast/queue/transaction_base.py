@@ -189,11 +189,11 @@ class TransactionBase(ABC):
                 self._give_up()
 
     def call_off(self) -> None:
-        """Abort because the work was called off: nobody has failed, so what was received comes again uncounted."""
+        """Abort if it is open, because the work was called off: what was received comes again uncounted."""
         with self._lock:
             if self.state is State.OPEN:
                 self._failure = None
-            self.abort()
+                self.abort()
 
     @abstractmethod
     def commit(self) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ConfigError, DecodeError, EncodeError
 from holdfast.messages import CommonHeaders
@@ -33,12 +33,9 @@ _REASON_CHARACTERS_MAX = 500
 """Of somebody else's error in one of ours, which is one line."""
 
 
-class _Lane(NamedTuple):
-    """What the objects of one type need on their way out: made once, so that a put costs little more than encoding."""
-
-    encode: Encode
-    headers: Mapping[str, str]
-    compressed_headers: Mapping[str, str]
+_Lane = tuple[Encode, Mapping[str, str], Mapping[str, str]]
+"""What the objects of one type need on their way out, made once: what encodes them, their headers, and those where they
+are compressed. A plain tuple: taking apart any other takes longer than all the rest of a put here."""
 
 
 class Codec(Generic[Body]):
@@ -123,7 +120,7 @@ class Codec(Generic[Body]):
             headers[SCHEMA] = schema.name
         headers[SCHEMA_VERSION] = str(schema.version)
         encode = encoder_of(self._serializer, schema.type)
-        return _Lane(encode, CommonHeaders(headers), CommonHeaders({**headers, CONTENT_ENCODING: ZSTD}))
+        return encode, CommonHeaders(headers), CommonHeaders({**headers, CONTENT_ENCODING: ZSTD})
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._state
@@ -207,8 +204,11 @@ class Codec(Generic[Body]):
                 decode = _decompressed(encoding, decode)
         except DecodeError as error:
             raise _completed(error, serializer.content_type) from None
-        except ConfigError as error:
-            raise _completed(DecodeError(str(error)), serializer.content_type) from error
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a serializer raises: one message must not stop the queue
+            reason = str(error) if isinstance(error, ConfigError) else _reason(error)
+            raise _completed(DecodeError(reason), serializer.content_type) from error
         return _guarded(decode, schema.name, serializer.content_type)
 
     def _serializer_of(self, content_type: str | None) -> Serializer:

@@ -58,7 +58,7 @@ def classes_of(declared: Any) -> tuple[type, ...]:
     if origin is Annotated:
         return classes_of(get_args(declared)[0])
     if origin is Literal:
-        return tuple({type(value) for value in get_args(declared)})
+        return tuple(dict.fromkeys(type(value) for value in get_args(declared)))
     if isinstance(declared, NewType):
         return classes_of(declared.__supertype__)
     kind = origin or declared

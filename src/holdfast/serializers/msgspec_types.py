@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from holdfast.errors import ConfigError
 from holdfast.serializers import pydantic_models
@@ -55,5 +55,6 @@ def _stranger(kind: Any) -> Any:
     info = type_info(kind)
     if isinstance(info, CustomType):
         return None if pydantic_models.is_model(info.cls) else info.cls
-    arguments = (argument for argument in get_args(kind) if isinstance(argument, type) or get_args(argument))
+    arguments = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+    arguments = tuple(argument for argument in arguments if isinstance(argument, type) or get_args(argument))
     return next((stranger for argument in arguments if (stranger := _stranger(argument)) is not None), None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.errors import ConfigError
 from holdfast.serializers.extras import import_extra
 from holdfast.serializers.serializer import Decode, Encode
 
@@ -46,5 +47,10 @@ def from_builtins(model: type, value: Any) -> Any:
 
 @lru_cache(256)  # building one takes longer than hundreds of messages
 def _adapter(model: Any) -> TypeAdapter[Any]:
-    adapter: TypeAdapter[Any] = import_extra("pydantic", "pydantic", f"the model {model.__name__}").TypeAdapter(model)
+    pydantic = import_extra("pydantic", "pydantic", f"the model {model.__name__}")
+    try:
+        adapter: TypeAdapter[Any] = pydantic.TypeAdapter(model)
+        adapter.validator.validate_json  # noqa: B018  # raises where an annotation of the model is not defined yet
+    except Exception as error:  # whatever comes out of the annotations of a class
+        raise ConfigError(f"the model {model.__name__} cannot be used: {' '.join(str(error).split())}") from error
     return adapter

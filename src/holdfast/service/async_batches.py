@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
-from holdfast.errors import Empty, HoldfastError, ShutDown
+from holdfast.errors import Empty, HoldfastError, LeaseError, ShutDown
 from holdfast.queue.delivery import by_queue
 from holdfast.service.async_delivery import AsyncBatch
 from holdfast.service.async_threads import Threads
@@ -45,24 +46,20 @@ class AsyncBatches(Generic[Body]):
                 if gathered:
                     batch = AsyncBatch(_batch_of(gathered), self._threads)
                     gathered = []
-                    try:
-                        await batch.__aenter__()
-                        yield batch
-                    except GeneratorExit as left:  # by a break, or by an exception that is not told here
-                        was_cancelled = task is not None and (task.cancelled() or task.cancelling() > 0)
-                        error = asyncio.CancelledError() if was_cancelled else left
-                        await batch.__aexit__(type(error), error, error.__traceback__)
-                        raise
-                    except BaseException as error:
-                        await batch.__aexit__(type(error), error, error.__traceback__)
-                        raise
-                    await batch.__aexit__(None, None, None)
+                    async with batch:
+                        try:
+                            yield batch
+                        except GeneratorExit:  # by a break, or by an exception that is not told here
+                            if task is not None and (task.cancelled() or task.cancelling()):
+                                with suppress(LeaseError):
+                                    await batch.release()
+                            raise
                 elif stop_when_empty:
                     return
         finally:
             for unused in (gathered, self._next):
                 if unused:
-                    self._threads.start(lambda unused=_batch_of(unused): _release(unused))
+                    self._threads.start(partial(_release, _batch_of(unused)))
 
     async def _gather(self, gathered: list[TypedDelivery[Body]]) -> None:
         """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""

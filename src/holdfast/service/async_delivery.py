@@ -149,9 +149,7 @@ class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
         """Give messages back that were not tried."""
         await self._threads.run(self.sync.release, _sync(items))
 
-    async def extend(
-        self, seconds: Seconds | None = None, items: Sequence[AsyncDelivery[Body]] | None = None
-    ) -> None:
+    async def extend(self, seconds: Seconds | None = None, items: Sequence[AsyncDelivery[Body]] | None = None) -> None:
         """Lease messages for longer."""
         await self._threads.run(self.sync.extend, seconds, _sync(items))
 

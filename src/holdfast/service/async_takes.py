@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ClosedError, Empty, HoldfastError
@@ -154,7 +155,7 @@ class Takes:
             await wanted.done
         except BaseException:
             for taken in wanted.call_off():
-                self._threads.start(lambda: wanted.give_back(taken))
+                self._threads.start(partial(wanted.give_back, taken))
             raise
         return wanted.result()
 
@@ -164,8 +165,8 @@ class Takes:
             self._is_over = True
             self._bell.notify()
             thread = self._thread
-        self._source.wake()
         if thread is not None:
+            self._source.wake()
             thread.join()
 
     def _add(self, wanted: Take[Any]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence import locks
 from holdfast.persistence.storage import OsStorage
+from holdfast.queue.fork import forked_error
 from holdfast.service.catalog_database import CatalogDatabase, CatalogUnavailableError
 from holdfast.service.catalog_facts import QueueFacts, Rows
 from holdfast.service.catalog_rows import QueueRows
@@ -29,8 +30,6 @@ logger = logging.getLogger("holdfast")
 REFRESH_SECONDS = 5.0
 _LOCK_SECONDS = 5.0
 """How long to wait for another process that writes the catalogue."""
-
-_NOT_SEEN: tuple[QueueFacts, Signature | None] | None = None
 
 
 class Catalog:
@@ -125,6 +124,8 @@ class Catalog:
 
     def rebuild(self) -> None:
         """Drop everything and write it again from the queues. Raises as :meth:`refresh`."""
+        if self._pid != os.getpid():
+            raise forked_error()
         with _as_storage_error(self.path), self._lock, self._alone(_LOCK_SECONDS):
             self._readers.clear()
             self._write_anew(self._facts())
@@ -136,8 +137,8 @@ class Catalog:
             facts, is_there = self._facts(), self._database.exists()
             signatures = {name: take_signature(each.path) for name, each in facts.items()}
             changed = [name for name in facts if not is_there or not self._is_written(facts[name], signatures[name])]
-            if is_there and not changed and facts.keys() == self._written.keys():
-                return
+            if not changed and facts.keys() == self._written.keys():
+                return  # of a service without queues, too: it may have no directory yet
             with self._alone(timeout):
                 self._readers = {name: reader for name, reader in self._readers.items() if name in facts}
                 rows = self._read([facts[name] for name in changed])
@@ -156,7 +157,7 @@ class Catalog:
     def _is_written(self, facts: QueueFacts, signature: Signature) -> bool:
         return signature.is_settled and self._written.get(facts.name) == (facts, signature)
 
-    def _read(self, queues: Iterator[QueueFacts]) -> dict[str, Rows]:
+    def _read(self, queues: Iterable[QueueFacts]) -> dict[str, Rows]:
         rows = {}
         for facts in queues:
             reader = self._readers.setdefault(facts.name, QueueRows(self._storage, self._directory))
@@ -166,7 +167,10 @@ class Catalog:
     def _facts(self) -> dict[str, QueueFacts]:
         """Return what is known of all queues: the open ones, and those that stand in the directory."""
         facts = {each.name: each for each in self._snapshot()}
-        for name in self._storage.list(self._directory):
+        names: list[str] = []
+        with suppress(FileNotFoundError):
+            names = self._storage.list(self._directory)
+        for name in names:
             if name not in facts and _is_queue(self._directory, name):
                 facts[name] = QueueFacts(name, self._directory / name, self._settings(name))
         return facts

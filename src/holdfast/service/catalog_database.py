@@ -112,6 +112,8 @@ class CatalogDatabase:
             return True
         except _Unusable as error:
             self._say(error)
+            if error.is_file:
+                self._put_aside()
             return False
 
     def write_anew(self, queues: Mapping[str, Rows]) -> None:
@@ -129,6 +131,7 @@ class CatalogDatabase:
             except _Unusable as error:
                 if is_last:
                     raise CatalogUnavailableError(f"{self._path} cannot be written anew: {error}") from error
+                self._say(error)
                 self._put_aside()
 
     # -- What stands there -------------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class CatalogDatabase:
             self._is_checked = True
         version = _pragma(db, "user_version")
         if not db.table_names():
-            raise _Unusable("", is_file=False)  # just made
+            raise _Unusable("it is empty", is_file=False)
         if version != SCHEMA_VERSION:
             raise _Unusable(f"its tables are of version {version}, these are {SCHEMA_VERSION}", is_file=False)
         missing = {*TABLES, *VIEWS}.difference(db.table_names(), db.view_names())
@@ -190,10 +193,7 @@ class CatalogDatabase:
         return _pragma(db, "application_id") == APPLICATION_ID or not db.table_names()
 
     def _say(self, error: _Unusable) -> None:
-        if str(error):
-            logger.warning("%s cannot be used (%s); it is made again from the queues", self._path, error)
-        if error.is_file:
-            self._put_aside()
+        logger.warning("%s cannot be used (%s); it is made again from the queues", self._path, error)
 
     def _put_aside(self) -> None:
         """Give the file another name, and remove what belongs to it: it may be somebody's."""

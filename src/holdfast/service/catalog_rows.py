@@ -183,8 +183,9 @@ class _Reading:
                         "last_failure_at": time_text(mark.last_failure_ns),
                     }
                 )
+                detail = ": ".join(filter(None, (mark.reason, note.get("exception"), note.get("detail"))))
                 subject = f"groups/{group.name}, offset {offset}"
-                self._event(DEAD_LETTERED_EVENT, subject, mark.last_failure_ns, mark.reason)
+                self._event(DEAD_LETTERED_EVENT, subject, mark.last_failure_ns, detail)
         self._memory.forget_notes(dead)
         return groups, letters, votes
 

@@ -155,5 +155,6 @@ def drop_everything(db: Database) -> None:
     """Take all tables and views out of a database of ours, whichever version made them."""
     for view in db.view_names():
         db.view(view).drop()
-    for table in reversed(db.table_names()):
-        db.table(table).drop()
+    for table in db.table_names():
+        if not table.startswith("sqlite_"):
+            db.table(table).drop()

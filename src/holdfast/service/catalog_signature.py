@@ -1,4 +1,4 @@
-"""Whether the files of a queue have changed since last time: what the file system says of them, and nothing they hold."""
+"""Whether the files of a queue have changed since last time: what the file system says of them, not what they hold."""
 
 from __future__ import annotations
 

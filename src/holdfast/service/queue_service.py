@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
@@ -17,18 +17,24 @@ from holdfast.persistence.storage import OsStorage, Storage, storage_errors
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
+from holdfast.queue.retry_policy import Backoff
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer
 from holdfast.service.config import load_config
+from holdfast.service.consumer import Consumer, make_consumer, name_of
 from holdfast.service.failover import FailoverSource
 from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_settings import QueueSettings, Settings
 from holdfast.service.service_transaction import ServiceTransaction
+from holdfast.service.submit_queue import SUBMIT_OPTIONS, SubmitQueue
 from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.worker_role import is_worker_process
+from holdfast.service.workers import GRACE_SECONDS, Workers
 
 Body = TypeVar("Body")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class QueueService:
@@ -73,6 +79,7 @@ class QueueService:
         self._lock = threading.RLock()
         self._queues: dict[str, TypedQueue[Any]] = {}
         self._settings: dict[str, Settings] = {}
+        self._workers = Workers(self.open_for)
         self._is_closed = False
 
     # -- Queues ------------------------------------------------------------------------------------------------------
@@ -174,10 +181,103 @@ class QueueService:
         self._check_open()
         return ServiceTransaction(QueuesTransaction(self._clock, timeout), self._find_queue)
 
+    # -- Consumers ---------------------------------------------------------------------------------------------------
+
+    def consumer(
+        self,
+        queue: str | TypedQueue[Any],
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Callable[[Function], Function]:
+        """Have a function handle the messages of a queue, once :meth:`run` is called; the function stays as it is.
+
+        Parameters
+        ----------
+        queue : str or TypedQueue
+            Opened by :meth:`run` at the latest; one consumer to a queue.
+        concurrency : int
+            How many messages are handled at a time, in threads.
+        processes : int
+            The same in processes of their own, for handlers that keep a processor busy; 0: in threads.
+        retry : Backoff or sequence of float, seconds
+            How long a message waits that failed; None: as the queue's ``backoff`` says.
+        type, **settings
+            To open the queue with, as :meth:`queue`. Without a type the handler's annotation counts.
+
+        Raises
+        ------
+        ConfigError
+            An option that cannot work, a function that does not fit, or a second consumer.
+
+        Notes
+        -----
+        The handler takes the object, or the object and its delivery. When it returns, the message is acknowledged. What
+        it raises makes the message come again; :class:`Reject` makes it a dead letter, :class:`Retry` says when it
+        comes again. docs/workers.md.
+        """
+        name = check_queue_name(queue) if isinstance(queue, str) else queue.name
+
+        def register(handler: Function) -> Function:
+            if not isinstance(queue, str) and self.queues.get(name) is not queue:
+                raise ConfigError(f"{queue!r} is not of this service")
+            consumer = make_consumer(
+                name,
+                handler,
+                concurrency=concurrency,
+                processes=processes,
+                retry=retry,
+                type=type,
+                settings=dict(settings),
+            )
+            if consumer.is_async:
+                raise ConfigError(f"{name_of(handler)} is async: register it with an AsyncQueueService")
+            self._workers.add(consumer)
+            return handler
+
+        return register
+
+    def run(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Run all consumers until SIGINT or SIGTERM comes, or :meth:`stop`.
+
+        Then nothing more is taken, and what was not begun is given back uncounted. A second signal ends it at once. In
+        another thread than the main one, which hears no signals, until :meth:`stop`.
+
+        Parameters
+        ----------
+        grace_seconds : float
+            How long handlers have that run. What still runs then is given back when the service is closed, and may be
+            handled twice.
+
+        Raises
+        ------
+        UsageError
+            There are no consumers, or they run already.
+        ConfigError
+            A queue cannot be opened as a consumer says, or a handler not be sent to a worker process.
+        HoldfastError
+            What keeps a consumer from going on.
+        """
+        self._check_open()
+        self._workers.run(grace_seconds)
+
+    def stop(self) -> None:
+        """Have :meth:`run` return, in whichever thread it is; one that begins later returns at once."""
+        self._workers.stop()
+
+    @property
+    def workers(self) -> Workers:
+        """The consumers, for the command line."""
+        return self._workers
+
     # -- The service itself ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all queues; again does nothing."""
+        """Stop the consumers, and close all queues; again does nothing."""
+        self._workers.close()
         with self._lock:
             if self._is_closed:
                 return
@@ -202,6 +302,8 @@ class QueueService:
     def _open(self, name: str, settings: Settings) -> TypedQueue[Any]:
         codec: Codec[Any] = Codec(self._registry, **settings.codec_options)
         options = settings.queue_options
+        if is_worker_process():
+            return self._open_in_worker_process(name, codec, options)
         if options.get("mode", "both") != "look":
             self._make_directory()
         raw = PersistentQueue(self.path / name, storage=self._storage, clock=self._clock, **options)
@@ -213,6 +315,21 @@ class QueueService:
         except BaseException:
             raw.close()
             raise
+
+    def _open_in_worker_process(self, name: str, codec: Codec[Any], options: Mapping[str, Any]) -> TypedQueue[Any]:
+        wanted = {key: value for key, value in options.items() if key in SUBMIT_OPTIONS}
+        open_queue = partial(
+            PersistentQueue, self.path / name, mode="submit", storage=self._storage, clock=self._clock, **wanted
+        )
+        raw = cast(PersistentQueue, SubmitQueue(self.path / name, open_queue))
+        return TypedQueue(name, raw, codec, FailoverSource(raw, partial(self._open_elsewhere, options=options)))
+
+    def open_for(self, consumer: Consumer) -> TypedQueue[Any]:
+        """Open the queue of a consumer as it says, or return it where it is open."""
+        with self._lock:
+            is_open = consumer.queue_name in self._queues
+            kind = consumer.type if is_open else consumer.declared_type()
+            return self.queue(consumer.queue_name, type=kind, **consumer.settings)
 
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
         """Open the queue of another node; what is not there is not made."""

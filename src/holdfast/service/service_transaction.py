@@ -122,7 +122,7 @@ class ServiceTransaction:
         self._below.abort()
 
     def call_off(self) -> None:
-        """Abort as :meth:`abort`; nobody has failed, so what was received does not count as handed out."""
+        """Abort if it is open; nobody has failed, so what was received comes again uncounted."""
         self._below.call_off()
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CorruptionError, DiskFullError, HoldfastError, LockTimeoutError, QueueLockedError
+from holdfast import CorruptionError, DiskFullError, HoldfastError, LockTimeoutError, PersistentQueue, QueueLockedError
 from holdfast.cli.ending import exit_code_of, worst
 from holdfast.cli.main import COMMANDS, holdfast
 from support.cli import done, run
@@ -120,6 +120,17 @@ def test_of_several_exit_codes_damage_counts_most() -> None:
     assert worst([]) == worst([0, 0]) == 0
     assert worst([0, 75, 1]) == 75
     assert worst([1, 2, 75]) == 2
+
+
+def test_ctrl_c_ends_quietly(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 130, as shells have it, and no trace of where it was."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PersistentQueue, "receive_many", interrupted)
+    ran = run("get", path)
+    assert (ran.code, ran.out, ran.err.strip()) == (130, b"", "")
 
 
 def test_a_file_that_cannot_be_read_is_an_error_in_one_line(path: Path, tmp_path: Path) -> None:

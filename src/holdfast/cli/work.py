@@ -1,0 +1,131 @@
+"""``work``: runs the consumers of a program's service until a signal comes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.opening import json_option
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.service.async_service import AsyncQueueService
+    from holdfast.service.queue_service import QueueService
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _JsonLines(logging.Formatter):
+    """Log records as lines of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:SERVICE")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Worker processes for all consumers together, instead of threads."
+)
+@click.option(
+    "--grace",
+    "grace_seconds",
+    type=click.FloatRange(min=0),
+    default=15.0,
+    show_default=True,
+    help="Seconds that running handlers have behind SIGINT or SIGTERM; a second signal ends them at once.",
+)
+@json_option
+def work(target: str, processes: int | None, grace_seconds: float, as_json: bool) -> None:
+    """Run the consumers of a service, until SIGINT or SIGTERM comes.
+
+    MODULE is imported, with the present directory on the path; SERVICE names a QueueService or an AsyncQueueService in
+    it, or a function that makes one. Without --processes each consumer runs as its decorator says.
+
+    Logs to standard error, with --json as lines of JSON, unless the module has set up logging by itself.
+    """
+    service = _find_service(target)
+    _set_up_logging(as_json=as_json)
+    from holdfast.service.queue_service import QueueService
+
+    if isinstance(service, QueueService):
+        with service:
+            service.workers.run(grace_seconds, processes)
+        return
+    if processes is not None:
+        raise click.UsageError(f"--processes is for a QueueService: the handlers of {target} run in one event loop")
+    import asyncio
+
+    asyncio.run(_run_async(service, grace_seconds))
+
+
+async def _run_async(service: AsyncQueueService, grace_seconds: float) -> None:
+    async with service:
+        await service.run(grace_seconds=grace_seconds)
+
+
+def _find_service(target: str) -> QueueService | AsyncQueueService:
+    """Return the service that ``module:attribute`` names.
+
+    Raises
+    ------
+    UsageError
+        Of click: there is no such module or attribute, or it is something else. What goes wrong inside of the module
+        comes as it is.
+    """
+    module_name, _, path = target.partition(":")
+    if not (module_name and path):
+        raise click.UsageError(f"MODULE:SERVICE is a module and a name in it, as shop.tasks:service, not {target!r}")
+    found: Any = _import(module_name)
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise click.UsageError(f"{module_name} has no {path!r}: name its QueueService") from None
+    service = found if _is_service(found) or not callable(found) else found()
+    if not _is_service(service):
+        raise click.UsageError(f"{target} is no QueueService, and makes none: it is {service!r}")
+    checked: QueueService | AsyncQueueService = service
+    return checked
+
+
+def _import(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # that is what the module wants to import
+        raise click.UsageError(f"no module named {error.name!r}, neither in {here} nor installed") from None
+    except TypeError as error:  # a name that begins with a dot
+        raise ConfigError(f"{name!r} cannot name a module: {error}") from None
+
+
+def _is_service(found: object) -> bool:
+    from holdfast.service.async_service import AsyncQueueService
+    from holdfast.service.queue_service import QueueService
+
+    return isinstance(found, QueueService | AsyncQueueService)
+
+
+def _set_up_logging(*, as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(_LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,0 +1,159 @@
+"""Runs the handler of one queue in tasks of the event loop: takes, calls, settles, stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from holdfast.errors import ClosedError, HoldfastError, ShutDown
+from holdfast.service.async_delivery import AsyncDelivery
+from holdfast.service.async_queue import AsyncQueue
+from holdfast.service.async_threads import Threads
+from holdfast.service.consumer import Consumer, name_of
+from holdfast.service.settle_failed import settle_failed
+from holdfast.service.settler import Settler
+from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.verdict import RELEASE, Verdict, verdict_on
+
+logger = logging.getLogger("holdfast")
+
+CANCEL_SECONDS = 5.0
+"""So long a handler may take to end that was cancelled when its grace was over."""
+
+_ROOM_SECONDS = 0.01
+
+
+class AsyncEngine:
+    """The tasks of one consumer.
+
+    Each takes a message, works on it, and takes the next. Acknowledging is left to a :class:`Settler`, so no handler
+    waits for the disk.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        The handler, an ``async def``, and how it runs.
+    queue : AsyncQueue
+        Where the messages are.
+    threads : Threads
+        What settles those that failed.
+    """
+
+    def __init__(self, consumer: Consumer, queue: AsyncQueue[Any], threads: Threads) -> None:
+        self._consumer = consumer
+        self._queue = queue
+        self._threads = threads
+        self._loop = asyncio.get_running_loop()
+        self._in_hand: dict[asyncio.Task[Any] | None, TypedDelivery[Any]] = {}
+        self._is_stopping = False
+        self._stop = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._settler = Settler(queue.name, self._fail_from_thread, self._end_from_thread)
+
+    async def run(self, stop: asyncio.Event, grace_seconds: float) -> None:
+        """Work until ``stop`` is set, or the queue is shut down and empty; raises what makes it impossible to go on.
+
+        Then take no more, let handlers go on for ``grace_seconds``, cancel what is left, and give its messages back.
+        Where whoever runs this is cancelled there is no grace.
+        """
+        self._stop = stop
+        self._settler.start()
+        workers = {asyncio.create_task(self._work()) for _ in range(self._consumer.concurrency)}
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            left = set(workers)
+            while left and not stop.is_set():
+                ended, _ = await asyncio.wait({*left, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                left -= ended
+            self._is_stopping = True
+            for idle in left - self._in_hand.keys():
+                idle.cancel()
+            if left:
+                await asyncio.wait(left, timeout=grace_seconds)
+        finally:
+            self._is_stopping = True
+            stopping.cancel()
+            await self._end(workers)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _end(self, workers: set[asyncio.Task[None]]) -> None:
+        """Cancel what is not over, and return once all that was done is acknowledged."""
+        left = {each for each in workers if not each.done()}
+        for each in left:
+            each.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        for each in left:
+            logger.error("%s does not end though it was cancelled; its message is given back", self._name)
+            self._threads.start(partial(_release, self._in_hand[each]))
+        self._settler.end()
+        await self._settled.wait()
+
+    @property
+    def _name(self) -> str:
+        return name_of(self._consumer.handler)
+
+    # -- The tasks ---------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        try:
+            while not self._is_stopping:
+                delivery = (await self._queue.receive()).sync
+                self._in_hand[task] = delivery
+                try:
+                    await self._handle(delivery)
+                finally:
+                    del self._in_hand[task]
+        except (ShutDown, asyncio.CancelledError):  # nobody but ``run`` has this task
+            pass
+        except BaseException as error:
+            self._fail(error)
+
+    async def _handle(self, delivery: TypedDelivery[Any]) -> None:
+        delivery.delivery.is_open = True  # no lease runs out while this process has it in hand
+        verdict = await self._call(delivery)
+        if verdict is not None:
+            await self._threads.run(settle_failed, self._queue.name, verdict, delivery)
+            return
+        while not self._settler.wait_for_room(0):
+            await asyncio.sleep(_ROOM_SECONDS)
+        self._settler.add(delivery.delivery)
+
+    async def _call(self, delivery: TypedDelivery[Any]) -> Verdict | None:
+        """Call the handler; None where it has returned, and the message is done."""
+        try:
+            handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
+            await self._consumer.handler(delivery.body, *handed)
+        except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                return Verdict(RELEASE)  # its grace is over: it has not failed
+            return verdict_on(error, delivery.delivery_count, self._consumer.retry)
+        return None
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop everything, because of that; a service that was closed has stopped already."""
+        if self._failure is None and not (isinstance(error, ClosedError) and self._stop.is_set()):
+            self._failure = error
+            logger.critical("%s: stopping its consumer, which cannot go on: %s", self._queue.name, error)
+        self._stop.set()
+
+    def _fail_from_thread(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _end_from_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            self._loop.call_soon_threadsafe(self._settled.set)
+
+
+def _release(delivery: TypedDelivery[Any]) -> None:
+    with suppress(HoldfastError):  # settled by the handler, or by the closing of its queue
+        delivery.release()

@@ -1,0 +1,192 @@
+"""``AsyncQueue``: one queue of an :class:`AsyncQueueService`. Objects in, objects out, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.messages import Message
+from holdfast.queue.arguments import check_count, wait_for
+from holdfast.queue.browse import BrowsedMessage
+from holdfast.queue.dead_letters import DeadLetter
+from holdfast.queue.put_options import Put, Seconds
+from holdfast.queue.stats import QueueStats
+from holdfast.service.async_batches import AsyncBatches
+from holdfast.service.async_dead_letters import AsyncDeadLetters
+from holdfast.service.async_delivery import AsyncBatch, AsyncDelivery
+from holdfast.service.async_takes import Takes
+from holdfast.service.async_threads import Threads
+from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+from holdfast.service.typed_queue import TypedQueue
+
+Body = TypeVar("Body")
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PUT_IS_UNKNOWN = (
+    "cancelled while it was under way: nobody knows whether it was put. Put it again with the same dedup_id, which "
+    "counts once, or look"
+)
+
+
+class AsyncQueue(Generic[Body]):
+    """A queue of objects for tasks; made by :meth:`AsyncQueueService.queue`. Tasks share it, of any event loop.
+
+    Its names are those of :class:`TypedQueue`; what may wait or touch the disk is awaited. docs/asyncio.md.
+
+    Attributes
+    ----------
+    sync : TypedQueue
+        The same queue for threads: what is not here is there.
+    takes : Takes
+        What waits for its messages.
+    """
+
+    def __init__(self, sync: TypedQueue[Body], threads: Threads) -> None:
+        self.sync = sync
+        self.takes = Takes(sync.name, sync.failover, threads)
+        self._threads = threads
+        self._is_submitting = sync.raw.mode == "submit"
+
+    @property
+    def name(self) -> str:
+        """Its name in the service."""
+        return self.sync.name
+
+    @property
+    def path(self) -> Path:
+        """The queue's directory."""
+        return self.sync.path
+
+    @property
+    def dead(self) -> AsyncDeadLetters:
+        """The dead letters; as :attr:`TypedQueue.dead`."""
+        return AsyncDeadLetters(self.sync.dead, self._threads)
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        body: Body,
+        *,
+        timeout: float | None = None,  # the name it has everywhere; asyncio.timeout works too
+        headers: Mapping[str, str] | None = None,
+        delay: Seconds | None = None,
+        not_before: datetime | float | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        dedup_id: str | None = None,
+        order_key: str | None = None,
+    ) -> int:
+        """Append one object; return its offset. Parameters and errors as :meth:`TypedQueue.put`.
+
+        Notes
+        -----
+        Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError carries a
+        note that says so. Who has to know puts again with the same ``dedup_id``.
+        """
+        put = partial(
+            self.sync.put,
+            body,
+            headers=headers,
+            delay=delay,
+            not_before=not_before,
+            priority=priority,
+            ttl=ttl,
+            dedup_id=dedup_id,
+            order_key=order_key,
+        )
+        return await self._put(lambda seconds: put(timeout=seconds), timeout)
+
+    async def put_many(self, bodies: Iterable[Body | Put], *, timeout: float | None = None) -> range:
+        """Append one batch atomically; as :meth:`TypedQueue.put_many`, and cancelled as :meth:`put`."""
+        several = list(bodies)  # here: an iterable may not like another thread
+        return await self._put(lambda seconds: self.sync.put_many(several, timeout=seconds), timeout)
+
+    async def _put(self, put: Callable[[float | None], Result], timeout: float | None) -> Result:
+        seconds = wait_for(True, timeout)
+        if self._is_submitting:  # whoever owns the queue answers, or does not
+            return await self._threads.run_patiently(put, seconds, cancelled=PUT_IS_UNKNOWN)
+        return await self._threads.run_put(put, seconds, PUT_IS_UNKNOWN)
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> AsyncDelivery[Body]:
+        """Take one message: ``async with await queue.receive() as message`` acknowledges it, or gives it back.
+
+        As :meth:`TypedQueue.receive`. Who waits longest is served first. Cancelled, nothing is taken: what came just
+        then is given back uncounted.
+        """
+        take = partial(self.sync.receive, timeout=0, lease_seconds=lease_seconds)
+        taken = await self.takes.take(take, TypedDelivery.release, wait_for(True, timeout))
+        return AsyncDelivery(taken, self._threads)
+
+    async def receive_many(
+        self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> AsyncBatch[Body]:
+        """Take from 1 to ``max_messages`` messages as soon as there is one; as :meth:`receive`."""
+        seconds = wait_for(True, timeout)
+        return AsyncBatch(await self._receive_many(check_count(max_messages), seconds, lease_seconds), self._threads)
+
+    async def _receive_many(
+        self, max_messages: int, timeout: float | None, lease_seconds: Seconds | None = None
+    ) -> TypedBatch[Body]:
+        take = partial(self.sync.receive_many, max_messages, timeout=0, lease_seconds=lease_seconds)
+        return await self.takes.take(take, TypedBatch.release, timeout)
+
+    def consume_many(
+        self, max_messages: int, *, max_wait: float = 1.0, stop_when_empty: bool = False
+    ) -> AsyncGenerator[AsyncBatch[Body], None]:
+        """Yield batches for ever; each is acknowledged when the next one is asked for.
+
+        As :meth:`TypedQueue.consume_many`. What a task that was cancelled leaves behind is given back uncounted.
+        A loop that is left by ``break`` or by an exception gives its batch back a moment later, when the event loop
+        closes the generator; ``async with batch:`` in the loop settles it there.
+        """
+        seconds = wait_for(True, max_wait) or 0.0
+        batches = AsyncBatches(self._receive_many, check_count(max_messages), seconds, self._threads)
+        return batches.run(stop_when_empty=stop_when_empty)
+
+    async def ack(self, deliveries: Iterable[AsyncDelivery[Body]]) -> None:
+        """Finish messages of any takes in one step; as :meth:`TypedQueue.ack`."""
+        await self._threads.run(self.sync.ack, [each.sync for each in deliveries])
+
+    # -- The queue itself --------------------------------------------------------------------------------------------
+
+    def upcast(
+        self, from_version: int, to_version: int, *, schema: type | str | None = None
+    ) -> Callable[[Function], Function]:
+        """Have a function turn the plain data of an older version into that of a newer one; not awaited."""
+        return self.sync.upcast(from_version, to_version, schema=schema)
+
+    def decode(self, message: Message | BrowsedMessage | DeadLetter) -> Body:
+        """Return the object that a message carries, which was looked at and not taken; not awaited."""
+        return self.sync.decode(message)
+
+    async def peek(self, max_messages: int = 1) -> list[Message]:
+        """Return messages that would come next, as bytes; :meth:`decode` says what they mean."""
+        return await self._threads.run(self.sync.peek, max_messages)
+
+    async def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+        """Return messages of one state, as bytes; as :meth:`TypedQueue.browse`."""
+        return await self._threads.run(self.sync.browse, state, limit=limit, after=after)
+
+    async def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
+        """Hand out nothing; as :meth:`TypedQueue.pause`."""
+        await self._threads.run_patiently(self.sync.pause, until, reason)
+
+    async def resume(self) -> None:
+        """Hand messages out again."""
+        await self._threads.run_patiently(self.sync.resume)
+
+    async def stats(self) -> QueueStats:
+        """Return figures about the queue; as :meth:`TypedQueue.stats`."""
+        return await self._threads.run(self.sync.stats)
+
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {self.name} at {self.path}>"

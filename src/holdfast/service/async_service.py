@@ -1,0 +1,208 @@
+"""``AsyncQueueService``: the queues of a directory for applications on asyncio. docs/asyncio.md."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from holdfast.errors import ClosedError, ConfigError
+from holdfast.queue.retry_policy import Backoff
+from holdfast.queue.transaction_base import TIMEOUT_SECONDS
+from holdfast.service.async_engine import AsyncEngine
+from holdfast.service.async_queue import AsyncQueue
+from holdfast.service.async_threads import Threads
+from holdfast.service.async_transaction import AsyncTransaction
+from holdfast.service.async_workers import AsyncWorkers
+from holdfast.service.consumer import Consumer, make_consumer
+from holdfast.service.queue_names import check_queue_name
+from holdfast.service.queue_service import QueueService
+from holdfast.service.queue_settings import QueueSettings
+from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.workers import GRACE_SECONDS
+
+Body = TypeVar("Body")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class AsyncQueueService:
+    """Opens the queues of one directory for tasks: the names of :class:`QueueService`, awaited.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The service's directory.
+    **options
+        Those of :class:`QueueService`, and its errors.
+
+    Attributes
+    ----------
+    sync : QueueService
+        The same service for threads.
+
+    Notes
+    -----
+    Nothing here makes an event loop wait: calls run in threads of the service. Tasks of any event loop may share it,
+    and threads use ``sync`` beside them. What may wait or touch the disk is awaited; ``transaction``, ``consumer``,
+    ``stop`` and ``queues`` are not. docs/asyncio.md.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self.sync = QueueService(path, **options)
+        self._threads = Threads(str(self.sync.path))
+        self._lock = threading.Lock()
+        self._queues: dict[TypedQueue[Any], AsyncQueue[Any]] = {}
+        self._workers = AsyncWorkers(self.sync, self._make_engine, self._threads)
+        self._closing: Future[None] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The service's directory."""
+        return self.sync.path
+
+    # -- Queues ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> AsyncQueue[Body]: ...
+    @overload
+    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]: ...
+    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]:
+        """Open a queue, or return it where it is open; as :meth:`QueueService.queue`."""
+        return self._of(await self._threads.run_patiently(self.sync.queue, name, type=type, **settings))
+
+    @property
+    def queues(self) -> Mapping[str, AsyncQueue[Any]]:
+        """A copy: the queues that are open, by name."""
+        return {name: self._of(queue) for name, queue in self.sync.queues.items()}
+
+    async def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> AsyncQueue[Any]:
+        """Take over the queue of a node that died; as :meth:`QueueService.adopt`."""
+        return self._of(await self._threads.run_patiently(self.sync.adopt, path, name=name))
+
+    def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> AsyncTransaction:
+        """Begin a transaction over any of the queues: ``async with`` commits on a clean exit.
+
+        Examples
+        --------
+        >>> async with service.transaction() as tx:  # doctest: +SKIP
+        ...     order = await tx.receive(orders)
+        ...     await tx.put(invoices, invoice_for(order.body))
+        ...     await tx.ack(order)
+        """
+        self._threads.check()
+        return AsyncTransaction(self.sync.transaction(timeout=timeout), self._threads)
+
+    # -- Consumers ---------------------------------------------------------------------------------------------------
+
+    def consumer(
+        self,
+        queue: str | AsyncQueue[Any],
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Callable[[Function], Function]:
+        """Have a function handle the messages of a queue, once :meth:`run` is awaited; the function stays as it is.
+
+        Parameters
+        ----------
+        queue : str or AsyncQueue
+            Opened by :meth:`run` at the latest; one consumer to a queue.
+        concurrency : int
+            How many messages are handled at a time: in tasks where the handler is an ``async def``, else in threads.
+        processes, retry, type, **settings
+            As :meth:`QueueService.consumer`, and raises as that. Worker processes are for handlers that are not async.
+
+        Notes
+        -----
+        The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` where it is async. One
+        that is cancelled because its grace is over gives its message back uncounted. docs/asyncio.md.
+        """
+        name = check_queue_name(queue) if isinstance(queue, str) else queue.name
+
+        def register(handler: Function) -> Function:
+            if not isinstance(queue, str) and self.queues.get(name) is not queue:
+                raise ConfigError(f"{queue!r} is not of this service")
+            consumer = make_consumer(
+                name,
+                handler,
+                concurrency=concurrency,
+                processes=processes,
+                retry=retry,
+                type=type,
+                settings=dict(settings),
+            )
+            self._workers.add(consumer)
+            return handler
+
+        return register
+
+    async def run(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Run all consumers until SIGINT or SIGTERM comes, or :meth:`stop`; as :meth:`QueueService.run`.
+
+        Then nothing more is taken. Handlers have ``grace_seconds``; those that are async are cancelled when they are
+        over, and their messages given back uncounted. A second signal, or cancelling this, ends the grace at once.
+        """
+        self._threads.check()
+        await self._workers.run(grace_seconds)
+
+    def stop(self) -> None:
+        """Have :meth:`run` return, in whichever loop it is; one that begins later returns at once. From any thread."""
+        self._workers.stop()
+
+    # -- The service itself ------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop the consumers, close all queues, end the threads; again does nothing.
+
+        Whoever waits for a message gets ClosedError. Cancelled behind the consumers' end, it goes on.
+        """
+        if self._threads.is_forked:
+            return
+        await self._workers.close()
+        with self._lock:
+            if self._closing is None:
+                closer = ThreadPoolExecutor(1, "holdfast-asyncio-close")
+                self._closing = closer.submit(self._close)
+                closer.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(self._closing))
+
+    def _close(self) -> None:
+        with ExitStack() as stack:  # all of it, whatever goes wrong
+            stack.callback(self._threads.close)
+            with self._lock:
+                for queue in self._queues.values():
+                    stack.callback(queue.takes.close)
+            stack.callback(self.sync.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.sync)[1:]}"
+
+    async def _make_engine(self, consumer: Consumer) -> AsyncEngine:
+        queue = self._of(await self._threads.run_patiently(self.sync.open_for, consumer))
+        return AsyncEngine(consumer, queue, self._threads)
+
+    def _of(self, sync: TypedQueue[Any]) -> AsyncQueue[Any]:
+        with self._lock:
+            found = self._queues.get(sync)
+            if found is None:
+                if self._closing is not None:
+                    raise ClosedError(f"the service of {self.path} is closed; make a new one")
+                found = self._queues[sync] = AsyncQueue(sync, self._threads)
+            return found

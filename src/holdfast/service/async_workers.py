@@ -1,0 +1,183 @@
+"""The consumers of a service for asyncio: run until somebody says to stop.
+
+Handlers that are an ``async def`` run in tasks of the event loop, the others in threads or worker processes, as a
+:class:`QueueService` runs them; all of them start and stop together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from holdfast.errors import ConfigError, UsageError
+from holdfast.service.async_engine import AsyncEngine
+from holdfast.service.async_threads import Threads
+from holdfast.service.consumer import Consumer, name_of
+from holdfast.service.queue_service import QueueService
+from holdfast.service.worker_role import is_worker_process
+from holdfast.service.workers import Workers
+
+logger = logging.getLogger("holdfast")
+
+MakeEngine = Callable[[Consumer], Coroutine[Any, Any, AsyncEngine]]
+
+
+class AsyncWorkers:
+    """Runs the consumers of one service.
+
+    Parameters
+    ----------
+    sync : QueueService
+        The same service for threads, with the consumers whose handlers are not asynchronous.
+    make_engine : callable
+        Opens the queue of an asynchronous consumer, and returns what runs it.
+    threads : Threads
+        Says whether the service is open.
+    """
+
+    def __init__(self, sync: QueueService, make_engine: MakeEngine, threads: Threads) -> None:
+        self._sync = sync
+        self._make_engine = make_engine
+        self._threads = threads
+        self._consumers: dict[str, Consumer] = {}
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._over: Future[None] = Future()
+        self._is_stop_wanted = False
+
+    @property
+    def _others(self) -> Workers:
+        return self._sync.workers
+
+    def add(self, consumer: Consumer) -> None:
+        """Register one; raises ConfigError where its queue has one."""
+        before = {**self._others.consumers, **self._consumers}.get(consumer.queue_name)
+        if before is not None:
+            raise ConfigError(
+                f"queue {consumer.queue_name!r} is handled by {name_of(before.handler)} already; it takes one consumer"
+            )
+        if not consumer.is_async:
+            self._others.add(consumer)
+            return
+        if consumer.processes:
+            raise ConfigError(f"{name_of(consumer.handler)} is async, which worker processes do not run: make it a def")
+        self._consumers[consumer.queue_name] = consumer
+
+    async def run(self, grace_seconds: float) -> None:
+        """Run them all until a signal comes, or :meth:`stop`; as :meth:`AsyncQueueService.run`."""
+        if is_worker_process():
+            logger.debug("run() does nothing in a worker process")
+            return
+        if not grace_seconds >= 0:
+            raise ConfigError(f"grace_seconds is a number of seconds from 0 on, not {grace_seconds!r}")
+        if not self._consumers and not self._others.consumers:
+            raise UsageError("this service has no consumers: register handlers with @service.consumer(queue)")
+        with self._lock:
+            if self._loop is not None:
+                raise UsageError("the consumers of this service run already: stop() them first")
+            self._loop, self._stop, self._over = asyncio.get_running_loop(), asyncio.Event(), Future()
+            if self._is_stop_wanted:
+                self._stop.set()
+        try:
+            await self._run(self._stop, grace_seconds)
+        finally:
+            with self._lock:
+                self._loop, self._is_stop_wanted = None, False
+            self._over.set_result(None)
+
+    def stop(self) -> None:
+        """Have :meth:`run` return; one that begins later returns at once. From any thread."""
+        with self._lock:
+            loop, stop = self._loop, self._stop
+            self._is_stop_wanted = True
+        if loop is not None:
+            with suppress(RuntimeError):  # that loop is closed
+                loop.call_soon_threadsafe(stop.set)
+
+    async def close(self) -> None:
+        """Stop, and wait until :meth:`run` has returned."""
+        with self._lock:
+            loop, over = self._loop, self._over
+        if loop is not None and not loop.is_closed():
+            self.stop()
+            await asyncio.shield(asyncio.wrap_future(over))
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, stop: asyncio.Event, grace_seconds: float) -> None:
+        engines = [await self._make_engine(each) for each in self._consumers.values()]
+        works: list[Coroutine[Any, Any, None]] = [each.run(stop, grace_seconds) for each in engines]
+        if self._others.consumers:
+            works.append(self._run_others(stop, grace_seconds))
+        runs = [asyncio.create_task(_stopping_all(work, stop)) for work in works]
+        try:
+            with _signals_heard(stop, runs):
+                await asyncio.wait(runs)
+        finally:
+            for run in runs:
+                run.cancel()
+            results = await asyncio.gather(*runs, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
+
+    async def _run_others(self, stop: asyncio.Event, grace_seconds: float) -> None:
+        """Run the handlers that are not asynchronous, from a thread."""
+        executor = ThreadPoolExecutor(1, "holdfast-asyncio-workers")
+        running = asyncio.wrap_future(executor.submit(self._sync.run, grace_seconds=grace_seconds))
+        executor.shutdown(wait=False)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                self._sync.stop()
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._sync.stop()
+            self._others.hurry()
+            await running
+            raise
+        finally:
+            stopping.cancel()
+
+
+async def _stopping_all(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    """Run one consumer; where it cannot go on, all stop."""
+    try:
+        await work
+    except BaseException:
+        stop.set()
+        raise
+
+
+@contextmanager
+def _signals_heard(stop: asyncio.Event, runs: Sequence[asyncio.Task[None]]) -> Iterator[None]:
+    """Stop for SIGINT and SIGTERM, and end at once for a second one; only the main thread can hear them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hear() -> None:
+        if not stop.is_set():
+            stop.set()
+            return
+        for run in runs:
+            run.cancel()
+
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, hear)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,144 @@
+"""Consumers as they are registered: which handler is for which queue, and how it runs. Nothing is open yet."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.queue.retry_policy import Backoff, RetryPolicy, retry_policy
+
+Handler = Callable[..., Any]
+
+_PARAMETERS = ("body", "delivery")
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """One handler of one queue.
+
+    Attributes
+    ----------
+    queue_name : str
+        The queue.
+    handler : callable
+        What the program wrote.
+    concurrency : int
+        Threads, or tasks of an asynchronous handler.
+    processes : int
+        Worker processes; 0: the handler runs in this one.
+    retry : RetryPolicy or None
+        Back-off instead of the queue's.
+    type : object
+        Of the messages, as the program said; None: as the handler's first parameter says.
+    settings : mapping
+        To open the queue with.
+    takes_delivery : bool
+        Whether the handler takes the delivery beside the object.
+    is_async : bool
+        Whether it has to be awaited.
+    """
+
+    queue_name: str
+    handler: Handler
+    concurrency: int = 1
+    processes: int = 0
+    retry: RetryPolicy | None = None
+    type: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    takes_delivery: bool = False
+    is_async: bool = False
+
+    def declared_type(self) -> Any:
+        """Return the type of the messages: as it was said, else as the handler's first parameter has it, else None.
+
+        Raises
+        ------
+        ConfigError
+            The annotation names what cannot be found.
+        """
+        if self.type is not None:
+            return self.type
+        try:
+            first = next(iter(inspect.signature(self.handler, eval_str=True).parameters.values()))
+        except Exception as error:  # an annotation is code of the program's
+            raise ConfigError(
+                f"the annotations of {name_of(self.handler)} cannot be made out ({error}): say type= in the consumer"
+            ) from error
+        return None if first.annotation in (inspect.Parameter.empty, Any) else first.annotation
+
+
+def make_consumer(
+    queue_name: str,
+    handler: Handler,
+    *,
+    concurrency: int,
+    processes: int,
+    retry: Backoff | Sequence[float] | None,
+    type: Any,
+    settings: Mapping[str, Any],
+) -> Consumer:
+    """Return a consumer; raises ConfigError where it cannot work."""
+    _check_count("concurrency", concurrency, least=1)
+    _check_count("processes", processes, least=0)
+    if processes and concurrency > 1:
+        raise ConfigError("a consumer has concurrency threads or worker processes, not both: leave out one of them")
+    if not callable(handler):
+        raise ConfigError(f"a handler is a function, not {handler!r}")
+    functions = (handler, handler.__class__.__call__)  # an object that can be called is a handler too
+    if any(map(inspect.isgeneratorfunction, functions)):
+        raise ConfigError(f"{name_of(handler)} yields: a handler does its work when it is called")
+    return Consumer(
+        queue_name,
+        handler,
+        concurrency,
+        processes,
+        _own_backoff(retry),
+        type,
+        settings,
+        _takes_delivery(handler),
+        is_async=any(map(inspect.iscoroutinefunction, functions)),
+    )
+
+
+def name_of(handler: Handler) -> str:
+    """Return what people call a handler."""
+    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", None)
+    return f"{module}.{name}" if module and name else repr(handler)
+
+
+def _check_count(name: str, value: object, *, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ConfigError(f"{name} is a number from {least} on, not {value!r}")
+
+
+def _own_backoff(retry: Backoff | Sequence[float] | None) -> RetryPolicy | None:
+    if retry is None:
+        return None
+    try:
+        return retry_policy(None, retry, 1, 1, "drop")  # of which only the back-off counts
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("backoff", "retry", 1)) from None
+
+
+def _takes_delivery(handler: Handler) -> bool:
+    """Whether there is a second parameter to be filled in."""
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions do not say
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = [each for each in parameters if each.kind in kinds]
+    required = [each for each in positional if each.default is inspect.Parameter.empty]
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    wanted_by_name = [
+        each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty
+    ]
+    if len(required) > len(_PARAMETERS) or wanted_by_name or not (positional or takes_any):
+        raise ConfigError(
+            f"{name_of(handler)}{inspect.signature(handler)} does not fit: a handler takes the message's object, or "
+            "the object and the delivery"
+        )
+    return len(required) == len(_PARAMETERS)

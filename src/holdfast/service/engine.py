@@ -1,0 +1,130 @@
+"""Runs the handler of one queue in threads: takes, calls, settles, stops."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from holdfast.errors import ClosedError, LeaseError
+from holdfast.service.intake import Intake, Take
+from holdfast.service.settler import Settler
+from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.verdict import NACK, RELEASE, Verdict, carry_out
+
+logger = logging.getLogger("holdfast")
+
+Handle = Callable[[TypedDelivery[Any]], Verdict | None]
+"""Works on one message; None: it is done."""
+
+
+class Engine:
+    """The threads of one consumer.
+
+    Parameters
+    ----------
+    name : str
+        The queue's.
+    take : callable
+        Takes messages.
+    handle : callable
+        Works on one: here, or in another process while the thread waits.
+    thread_count : int
+        Messages that are worked on at a time.
+    on_change : callable
+        Called when it has failed, and when it has ended.
+
+    Attributes
+    ----------
+    failure : BaseException or None
+        What made it stop.
+    is_over : bool
+        Whether nothing runs any more, and everything that was done is acknowledged.
+    """
+
+    def __init__(
+        self, name: str, take: Take, handle: Handle, thread_count: int, on_change: Callable[[], object]
+    ) -> None:
+        self.name = name
+        self.failure: BaseException | None = None
+        self.is_over = False
+        self._handle = handle
+        self._on_change = on_change
+        self._settler = Settler(name, self.fail, self._end)
+        self._intake = Intake(take, thread_count, self._settler)
+        self._lock = threading.Lock()
+        self._left_count = thread_count
+        self._threads = [
+            threading.Thread(target=self._run, name=f"holdfast-{name}-{number}", daemon=True)
+            for number in range(1, thread_count + 1)
+        ]
+
+    def start(self) -> None:
+        """Begin to take."""
+        self._settler.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Take no more, and give back what nobody has begun; what runs goes on."""
+        self._intake.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop, because of that."""
+        with self._lock:
+            is_first = self.failure is None
+            if is_first:
+                self.failure = error
+        if is_first:
+            logger.critical("%s: stopping its consumer, which cannot go on: %s", self.name, error)
+            self.stop()
+            self._on_change()
+
+    # -- The threads -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self.fail(error)
+        finally:
+            self._intake.give_back()  # what came in while it was stopped
+            with self._lock:
+                self._left_count -= 1
+                is_last = self._left_count == 0
+            if is_last:
+                self._settler.end()
+
+    def _work(self) -> None:
+        intake, handle, done = self._intake, self._handle, self._settler.add
+        while (delivery := intake.next()) is not None:
+            started = perf_counter()
+            verdict = handle(delivery)
+            intake.note_seconds(perf_counter() - started)
+            if verdict is None:
+                done(delivery.delivery)
+            else:
+                self._settle(verdict, delivery)
+
+    def _settle(self, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
+        self._report(verdict, delivery)
+        if delivery.is_settled or delivery.delivery.holder is not None:
+            return  # by the handler itself, or it will be by its transaction
+        try:
+            carry_out(verdict, delivery.delivery)
+        except (LeaseError, ClosedError) as error:
+            logger.warning("%s: offset %d may come again: %s", self.name, delivery.offset, error)
+
+    def _report(self, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
+        if verdict.verb == RELEASE:
+            return
+        failure = verdict.failure
+        says = f"{failure.exception or failure.reason}: {failure.detail}".rstrip(": ")
+        what = "failed at delivery" if verdict.verb == NACK else "is a dead letter at delivery"
+        logger.warning("%s: offset %d %s %d: %s", self.name, delivery.offset, what, delivery.delivery_count, says)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._on_change()

@@ -1,0 +1,130 @@
+"""What a consumer has taken and not begun: a small buffer that its threads share.
+
+Whoever finds it empty takes a batch for all of them, so no thread does nothing but hand out, and a message that comes
+alone is handled by the thread that took it. How much is taken follows how long handlers take: quick ones get a batch,
+slow ones each message by itself, so that nothing lies about that others of this process could have, and priorities
+count until :data:`BUFFER_SECONDS` before the handler.
+
+What was handed out before comes alone from the queue, and stays so here: the thread that takes it handles it, and no
+more repeated messages are in hand than there are threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
+from holdfast.queue.delivery import by_queue
+from holdfast.service.settler import Settler
+from holdfast.service.typed_delivery import TypedDelivery
+
+Take = Callable[[int, float], Sequence[TypedDelivery[Any]]]
+"""Takes up to so many messages within so many seconds; raises Empty."""
+
+BUFFER_SECONDS = 0.02
+"""Work that is taken ahead."""
+
+BATCH_MAX = 16
+"""Messages that are taken ahead for each thread at most: a larger batch costs hardly less for each."""
+
+LOOK_SECONDS = 0.1
+"""How often a thread that waits for messages looks whether to stop. A look costs a tenth of a millisecond."""
+
+_SHARE = 0.05
+"""Of the newest handler in the mean: a few of a new kind change it, one does not."""
+
+
+class Intake:
+    """Hands messages to the threads of one consumer.
+
+    Parameters
+    ----------
+    take : callable
+        Takes from the queue.
+    thread_count : int
+        How many threads there are.
+    settler : Settler
+        Acknowledges; where it does not keep up, nothing is taken.
+    """
+
+    def __init__(self, take: Take, thread_count: int, settler: Settler) -> None:
+        self._take = take
+        self._thread_count = thread_count
+        self._settler = settler
+        self._buffer: deque[TypedDelivery[Any]] = deque()
+        self._taking = threading.Lock()
+        self._seconds: float | None = None
+        self.is_stopped = False
+
+    def next(self) -> TypedDelivery[Any] | None:
+        """Return the next message, once there is one; None where there will be none any more."""
+        if not self.is_stopped:
+            try:
+                return self._buffer.popleft()
+            except IndexError:
+                return self._refill()
+        return None
+
+    def note_seconds(self, seconds: float) -> None:
+        """Take note how long a handler took."""
+        mean = self._seconds
+        self._seconds = seconds if mean is None else mean + (seconds - mean) * _SHARE
+
+    def stop(self) -> None:
+        """Hand out no more, and give back what nobody has begun, uncounted."""
+        self.is_stopped = True
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Give back what is in the buffer."""
+        left = []
+        with suppress(IndexError):
+            while True:
+                left.append(self._buffer.popleft())
+        _release(left)
+
+    def _refill(self) -> TypedDelivery[Any] | None:
+        """Take a batch, and return the first of it; one thread takes, the others wait for what it brings."""
+        with self._taking:
+            while not self.is_stopped:
+                if self._buffer:  # another one has taken meanwhile
+                    with suppress(IndexError):
+                        return self._buffer.popleft()
+                if not self._settler.wait_for_room(LOOK_SECONDS):
+                    continue
+                try:
+                    taken = self._take(self._count(), LOOK_SECONDS)
+                except Empty:
+                    continue
+                except ShutDown:
+                    self.is_stopped = True
+                    break
+                except ClosedError:
+                    if self.is_stopped:
+                        break
+                    raise
+                for each in taken:
+                    each.delivery.is_open = True  # no lease runs out while this process has it in hand
+                if self.is_stopped:
+                    _release(taken)
+                    return None
+                self._buffer.extend(taken[1:])
+                return taken[0]
+        return None
+
+    def _count(self) -> int:
+        """Return how many messages to take: as many as handlers finish in a moment."""
+        if self._seconds is None:
+            return 1
+        each = int(BUFFER_SECONDS / max(self._seconds, 1e-6))
+        return max(1, min(each, BATCH_MAX) * self._thread_count)
+
+
+def _release(taken: Sequence[TypedDelivery[Any]]) -> None:
+    for batch in by_queue(each.delivery for each in taken):
+        with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
+            batch.release()

@@ -1,0 +1,48 @@
+"""A handler with all it needs to work on a message, wherever it runs: in a thread, or in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.queue.retry_policy import RetryPolicy
+from holdfast.serializers.codec import Codec
+from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.verdict import Verdict, verdict_on
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is done with the messages of one queue. Can be pickled where the handler and the queue's types can.
+
+    Attributes
+    ----------
+    queue_name : str
+        Whose messages.
+    handler : callable
+        Takes the object, or object and delivery.
+    takes_delivery : bool
+        Whether it takes both.
+    retry : RetryPolicy or None
+        The consumer's own back-off.
+    codec : Codec
+        What the messages mean.
+    """
+
+    queue_name: str
+    handler: Callable[..., Any]
+    takes_delivery: bool
+    retry: RetryPolicy | None
+    codec: Codec[Any]
+
+    def handle(self, delivery: TypedDelivery[Any]) -> Verdict | None:
+        """Call the handler; None where it has returned, and the message is done."""
+        try:
+            if self.takes_delivery:
+                self.handler(delivery.body, delivery)
+            else:
+                self.handler(delivery.body)
+        except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
+            return verdict_on(error, delivery.delivery_count, self.retry)
+        return None

@@ -1,0 +1,113 @@
+"""Acknowledges for all threads of a consumer: what is finished while one step is under way goes into the next.
+
+So batches come by themselves, as in group commit: a slow disk makes them large, and an idle consumer's message is
+acknowledged at once. No handler waits for a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.errors import ClosedError, HoldfastError, LeaseError
+from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
+
+logger = logging.getLogger("holdfast")
+
+UNSETTLED_MAX = 1_000
+"""Messages that may be finished and not acknowledged: so many are done again after a crash, not more."""
+
+
+class Settler:
+    """A thread that acknowledges.
+
+    Parameters
+    ----------
+    name : str
+        The queue's, for the log.
+    on_failure : callable
+        Told of what makes acknowledging impossible.
+    on_end : callable
+        Told that all is done, behind :meth:`end`.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[BaseException], None], on_end: Callable[[], None]) -> None:
+        self._name = name
+        self._on_failure = on_failure
+        self._on_end = on_end
+        self._finished: deque[Delivery] = deque()
+        self._bell = threading.Event()
+        self._room = threading.Event()
+        self._is_asleep = False
+        self._is_ending = False
+        self._has_failed = False
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-{name}-settler", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, delivery: Delivery) -> None:
+        """Have a message acknowledged that is done."""
+        self._finished.append(delivery)
+        if self._is_asleep:  # it looks once more after it has said so
+            self._bell.set()
+
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait until few enough messages stand in line; False where that takes too long."""
+        if len(self._finished) <= UNSETTLED_MAX:
+            return True
+        self._room.clear()
+        return len(self._finished) <= UNSETTLED_MAX or self._room.wait(seconds)
+
+    def end(self) -> None:
+        """End when everything is acknowledged; nothing is added any more."""
+        self._is_ending = True
+        self._bell.set()
+
+    # -- The thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        finished = self._finished
+        try:
+            while True:
+                if not finished:
+                    if self._is_ending:
+                        return
+                    self._is_asleep = True
+                    if not finished and not self._is_ending:
+                        self._bell.wait()
+                    self._is_asleep = False
+                    self._bell.clear()
+                self._settle([finished.popleft() for _ in range(len(finished))])
+                self._room.set()
+        finally:
+            self._on_end()
+
+    def _settle(self, deliveries: list[Delivery]) -> None:
+        if self._has_failed:
+            return  # they come again
+        try:
+            for batch in by_queue(deliveries):
+                self._acknowledge(batch)
+        except BaseException as error:
+            self._has_failed = True
+            self._on_failure(error)
+
+    def _acknowledge(self, batch: DeliveryBatch) -> None:
+        """Acknowledge those that nobody has settled and no transaction has; one that is stale keeps no other back."""
+        try:
+            batch.ack()
+        except (LeaseError, ClosedError):
+            for delivery in batch:
+                if delivery.is_settled and not delivery.has_expired:
+                    continue
+                try:
+                    delivery.ack()
+                except (LeaseError, ClosedError) as error:
+                    self._say_stale(delivery, error)
+
+    def _say_stale(self, delivery: Delivery, error: HoldfastError) -> None:
+        logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)

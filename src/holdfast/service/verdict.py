@@ -1,0 +1,70 @@
+"""What becomes of a message when its handler has ended: decided from what the handler raised, carried out apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import GIVEN_BACK, Failure, failure_of
+from holdfast.queue.retry_policy import RetryPolicy
+from holdfast.service.handler_errors import Reject, Retry
+
+NACK = "nack"
+REJECT = "reject"
+PARK = "park"
+RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Anything but an acknowledgement; for that there is None. Can be pickled: worker processes send it.
+
+    Attributes
+    ----------
+    verb : str
+        What is done with the delivery, as it is called there.
+    delay : float or None, seconds
+        How long a message that failed waits; None: as the queue's back-off says.
+    failure : Failure
+        What is kept of it, if it becomes a dead letter.
+    """
+
+    verb: str
+    delay: float | None = None
+    failure: Failure = GIVEN_BACK
+
+
+def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Verdict:
+    """Return what becomes of a message whose handler has raised.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised: :class:`Reject` and :class:`Retry` say it themselves.
+    delivery_count : int
+        How often the message was handed out.
+    retry : RetryPolicy or None
+        The consumer's own back-off.
+    """
+    if isinstance(error, Reject):
+        return Verdict(REJECT, failure=Failure("rejected", str(error.reason)))
+    if isinstance(error, Retry):
+        reason = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        failure = GIVEN_BACK if reason is None else failure_of(reason)
+        if error.delay is not None:
+            return Verdict(NACK, error.delay, failure)
+    else:
+        failure = failure_of(error)
+    return Verdict(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
+
+
+def carry_out(verdict: Verdict, delivery: Delivery) -> None:
+    """Settle a delivery as the verdict says; raises as :meth:`Delivery.nack`."""
+    if verdict.verb == NACK:
+        delivery.nack(verdict.delay, error=verdict.failure)
+    elif verdict.verb == REJECT:
+        delivery.reject(verdict.failure.detail)
+    elif verdict.verb == PARK:
+        delivery.park(verdict.failure)
+    else:
+        delivery.release()

@@ -1,0 +1,25 @@
+"""What is said of worker processes that end."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.errors import HoldfastError
+
+
+class WorkerDiedError(HoldfastError):
+    """A worker process ended by itself. Attributes: ``pid``, ``exit_code`` (minus the number of a signal)."""
+
+    code = "worker_died"
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """Return what an exit code means, for people."""
+    if exit_code is None:
+        return "ended"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"

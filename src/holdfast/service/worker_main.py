@@ -1,0 +1,108 @@
+"""What runs in a worker process: one message after another, each answered by what has become of it.
+
+It ends when its pipe does, and at once when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import connection, parent_process
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.errors import SerializationError, UsageError
+from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.message_headers import decode_headers
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import Failure, failure_of
+from holdfast.service.job import Job
+from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.verdict import PARK, Verdict
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+READY = "ready"
+"""The first thing it says; or, in its place, the :class:`Failure` that keeps it from working."""
+
+Task = tuple[int, Record, int]
+"""The number of the job, the message as it is stored, its delivery count."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Go to all processes of a terminal or of a service at once; the one that owns the queues says when to end."""
+
+_DECODERS_MAX = 256
+
+
+class _RefusingDeliverer:
+    """Stands behind deliveries that are looked at in a worker process: what the handler does is the verdict."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UsageError(
+            "in a worker process a message is settled by its handler: return, or raise Reject(reason) or Retry(delay)"
+        )
+
+    ack = nack = reject = park = release = extend = _refuse
+
+
+class _Worker:
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._decoders: dict[tuple[int, bytes], Callable[[bytes], Any]] = {}
+
+    def work(self, task: Task) -> Verdict | None:
+        """Handle one message."""
+        number, record, delivery_count = task
+        delivery = Delivery(_RefusingDeliverer(), record, delivery_count)
+        try:
+            body = self._decoder(number, delivery.stored_headers)(delivery.payload)
+        except SerializationError as error:
+            error.context["offset"] = delivery.offset
+            return Verdict(PARK, failure=failure_of(error, "undecodable"))
+        return self._jobs[number].handle(TypedDelivery(delivery, body))
+
+    def _decoder(self, number: int, stored: bytes) -> Callable[[bytes], Any]:
+        """Return what decodes messages of one job with these headers."""
+        decode = self._decoders.get((number, stored))
+        if decode is None:
+            if len(self._decoders) >= _DECODERS_MAX:
+                self._decoders.clear()
+            decode = self._decoders[number, stored] = self._jobs[number].codec.decoder(decode_headers(stored))
+        return decode
+
+
+def main(pipe: Connection, pickled_jobs: bytes) -> None:
+    """Work until the pipe ends."""
+    for each in SIGNALS:
+        signal.signal(each, _pass_by)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_end_with_parent, name="holdfast-parent-watch", daemon=True).start()
+    try:
+        jobs = pickle.loads(pickled_jobs)  # noqa: S301  # of the process that started this one
+    except BaseException as error:
+        pipe.send(failure_of(error))
+        return
+    worker = _Worker(jobs)
+    try:
+        pipe.send(READY)
+        while True:
+            pipe.send(worker.work(pipe.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _pass_by(number: int, frame: object) -> None:
+    """Do nothing. A function, because what is ignored stays so in programs that a handler starts."""
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)  # its messages are handed out again: nobody wants what is done here any more
+
+
+Answer = Verdict | None | Failure | str

@@ -1,0 +1,184 @@
+"""The worker processes of a service: each has one message at a time, and one that dies is replaced.
+
+What a process has done is counted message by message: one that dies takes a delivery from the message it had, and from
+no other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import pickle
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from holdfast.errors import ConfigError
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import failure_of
+from holdfast.service.consumer import name_of
+from holdfast.service.job import Job
+from holdfast.service.verdict import NACK, RELEASE, Verdict
+from holdfast.service.worker_errors import WorkerDiedError
+from holdfast.service.worker_process import WorkerProcess
+from holdfast.service.worker_role import NAME_PREFIX
+
+logger = logging.getLogger("holdfast")
+
+START_FAILURES_MAX = 5
+"""So many processes in a row may die before they are ready; then something is wrong with the program."""
+
+_START_PAUSE_SECONDS = 0.2
+"""Behind the first of them; twice as long behind each."""
+
+_RELEASED = Verdict(RELEASE)
+
+
+class WorkerPool:
+    """So many processes that can all do the same jobs.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        What they can do.
+    size : int
+        How many they are.
+
+    Raises
+    ------
+    ConfigError
+        A handler, or what it needs, cannot be sent to another process; none was started.
+    """
+
+    def __init__(self, jobs: Sequence[Job], size: int) -> None:
+        self._jobs = _pickled(jobs)
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        self._retry_of = [job.retry for job in jobs]
+        self._is_stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._started_count = 0
+        self._start_failures = 0
+        self._processes: list[WorkerProcess | None] = [None] * size
+        atexit.register(self.kill)
+        try:
+            for place in range(size):
+                self._start(place)
+                self._idle.put(place)
+        except BaseException:
+            self.kill()
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of those that live."""
+        return [each.pid for each in self._processes if each is not None and each.pid is not None]
+
+    # -- Working -----------------------------------------------------------------------------------------------------
+
+    def handle(self, job_number: int, delivery: Delivery) -> Verdict | None:
+        """Have the next idle process work on a message.
+
+        Raises
+        ------
+        ConfigError, WorkerDiedError
+            Processes do not come up; the message was not tried.
+        """
+        place = self._idle.get()
+        try:
+            process = self._ready(place)
+            if process is None:
+                return _RELEASED
+            try:
+                return process.handle(job_number, delivery)
+            except WorkerDiedError as error:
+                self._processes[place] = None
+                process.wait()
+                return self._verdict_on(error, job_number, delivery)
+        finally:
+            self._idle.put(place)
+
+    def _verdict_on(self, error: WorkerDiedError, job_number: int, delivery: Delivery) -> Verdict:
+        if self._is_stopped.is_set():
+            return _RELEASED  # it was we who killed it
+        logger.error("%s; it is replaced", error)
+        retry = self._retry_of[job_number]
+        return Verdict(NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error))
+
+    def _ready(self, place: int) -> WorkerProcess | None:
+        """Return the process of a place, a new one where it has died; None where the pool is stopped."""
+        while not self._is_stopped.is_set():
+            process = self._processes[place]
+            try:
+                if process is None or not process.is_alive():
+                    if process is not None:
+                        process.wait()
+                        logger.error("worker process %s ended with nothing to do; it is replaced", process.pid)
+                    process = self._start(place)
+                process.wait_until_ready()
+            except WorkerDiedError as error:
+                self._processes[place] = None
+                if process is not None:
+                    process.wait()
+                self._pause_after(error)
+                continue
+            self._start_failures = 0
+            return process
+        return None
+
+    def _start(self, place: int) -> WorkerProcess:
+        with self._lock:  # so that kill() comes before it, or sees it
+            if self._is_stopped.is_set():
+                raise WorkerDiedError("the workers are stopped: no process is started", pid=None, exit_code=None)
+            self._started_count += 1
+            process = self._processes[place] = WorkerProcess(f"{NAME_PREFIX}{self._started_count}", self._jobs)
+            return process
+
+    def _pause_after(self, error: WorkerDiedError) -> None:
+        """Wait before the next start, longer each time; raises WorkerDiedError where there is no point any more."""
+        if self._is_stopped.is_set():
+            return
+        with self._lock:
+            self._start_failures += 1
+            failures = self._start_failures
+        if failures >= START_FAILURES_MAX:
+            raise WorkerDiedError(
+                f"{failures} worker processes in a row ended before they were ready, the last: {error}; what they "
+                "wrote to standard error says why",
+                **error.context,
+            )
+        logger.error("%s; another one is started", error)
+        self._is_stopped.wait(_START_PAUSE_SECONDS * 2 ** (failures - 1))
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End all processes now; what they had in hand has not failed."""
+        with self._lock:
+            self._is_stopped.set()
+            processes = [each for each in self._processes if each is not None]
+        for each in processes:
+            each.kill()
+
+    def close(self) -> None:
+        """End all processes, which have nothing to do any more, and wait for that."""
+        with self._lock:
+            self._is_stopped.set()
+            processes = [each for each in self._processes if each is not None]
+        for each in processes:
+            each.dismiss()
+        for each in processes:
+            each.wait()
+        atexit.unregister(self.kill)
+
+
+def _pickled(jobs: Sequence[Job]) -> bytes:
+    for job in jobs:
+        try:
+            pickle.dumps(job)
+        except Exception as error:
+            raise ConfigError(
+                f"{name_of(job.handler)} cannot be sent to a worker process ({error}): define it, and the types and "
+                f"upcasts of queue {job.queue_name!r}, at the top of a module"
+            ) from error
+    return pickle.dumps(list(jobs))

@@ -1,0 +1,138 @@
+"""One worker process, as the process that started it sees it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, resource_tracker
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.failure import Failure
+from holdfast.service.verdict import Verdict
+from holdfast.service.worker_errors import WorkerDiedError, how_it_ended
+from holdfast.service.worker_main import READY, SIGNALS, Answer, Task, main
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+_LAST_SECONDS = 5.0
+"""How long a process has for its own end, once its pipe has ended: it writes out and closes what it has open."""
+
+_processes_lock = threading.Lock()
+"""Around starting and waiting: multiprocessing looks after all children at each start, and two threads that wait for
+one child take its exit code from each other."""
+
+
+class WorkerProcess:
+    """Starts a process, hands it messages, hears what became of them.
+
+    Parameters
+    ----------
+    name : str
+        The process's: says what it is for, to people and to itself.
+    pickled_jobs : bytes
+        What it does with the messages of each job.
+    """
+
+    def __init__(self, name: str, pickled_jobs: bytes) -> None:
+        context = get_context("spawn")  # a forked one would have copies of all threads' locks
+        self._pipe, theirs = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=main, args=(theirs, pickled_jobs), name=name)
+        try:
+            with _processes_lock, _signals_blocked():
+                self._process.start()
+        except BaseException:
+            self._pipe.close()
+            raise
+        finally:
+            theirs.close()
+        self._is_ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        with _processes_lock:
+            return self._process.is_alive()
+
+    def wait_until_ready(self) -> None:
+        """Return once it can work.
+
+        Raises
+        ------
+        ConfigError
+            It cannot make out what to do.
+        WorkerDiedError
+            It ended before.
+        """
+        if self._is_ready:
+            return
+        answer = self._answer("before it was ready")
+        if isinstance(answer, Failure):
+            raise ConfigError(
+                f"a worker process cannot import the handler ({answer.exception}: {answer.detail}): define it, and the "
+                "types of its queue, at the top of a module that can be imported"
+            )
+        assert answer == READY, "that is what it says first"
+        self._is_ready = True
+
+    def handle(self, job_number: int, delivery: Delivery) -> Verdict | None:
+        """Have a message worked on; raises WorkerDiedError where the process did not survive that."""
+        task: Task = (job_number, delivery.record, delivery.delivery_count)
+        with suppress(BrokenPipeError, ConnectionResetError):  # then there will be no answer either
+            self._pipe.send(task)
+        answer = self._answer(f"while it handled offset {delivery.offset}")
+        assert answer is None or isinstance(answer, Verdict), "a task is answered by a verdict"
+        return answer
+
+    def _answer(self, when: str) -> Answer:
+        try:
+            answer: Answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._wait_for_end()
+            exit_code = self._process.exitcode
+            raise WorkerDiedError(
+                f"worker process {self.pid} {how_it_ended(exit_code)} {when}", pid=self.pid, exit_code=exit_code
+            ) from None
+        return answer
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def dismiss(self) -> None:
+        """Have it end when it has nothing to do; returns at once."""
+        self._pipe.close()
+
+    def kill(self) -> None:
+        """End it now; whoever waits for its answer hears that it died."""
+        with _processes_lock:
+            self._process.kill()
+
+    def wait(self) -> None:
+        """Wait until it has ended, behind :meth:`dismiss` or :meth:`kill`."""
+        self._wait_for_end()
+        self._pipe.close()
+
+    def _wait_for_end(self) -> None:
+        with _processes_lock:
+            self._process.join(_LAST_SECONDS)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Start a process that hears no signals until it says what to do with them."""
+    resource_tracker.ensure_running()  # now: it would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

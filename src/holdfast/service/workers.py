@@ -1,0 +1,247 @@
+"""The consumers of a service: registered by name of queue, and run until somebody says to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigError, Empty, UsageError
+from holdfast.service.consumer import Consumer, name_of
+from holdfast.service.engine import Engine
+from holdfast.service.job import Job
+from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.worker_role import is_worker_process
+
+if TYPE_CHECKING:
+    from holdfast.service.worker_pool import WorkerPool
+
+logger = logging.getLogger("holdfast")
+
+GRACE_SECONDS = 15.0
+
+_STOP = "stop()"
+_HURRY = "hurry()"
+_LOOK = ""
+_KILLED_SECONDS = 10.0
+"""How long threads have to notice that their worker processes were killed."""
+
+OpenQueue = Callable[[Consumer], TypedQueue[Any]]
+
+
+class Workers:
+    """Runs the consumers of one service.
+
+    Parameters
+    ----------
+    open_queue : callable
+        Opens the queue of a consumer.
+    """
+
+    def __init__(self, open_queue: OpenQueue) -> None:
+        self._open_queue = open_queue
+        self._consumers: dict[str, Consumer] = {}
+        self._bell: SimpleQueue[str] = SimpleQueue()  # a signal handler may ring it
+        self._running = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def consumers(self) -> Mapping[str, Consumer]:
+        """A copy: who handles what, by name of queue."""
+        return dict(self._consumers)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether they run, or have been told to."""
+        return self._running.locked()
+
+    def add(self, consumer: Consumer) -> None:
+        """Register one; raises ConfigError where its queue has one."""
+        before = self._consumers.get(consumer.queue_name)
+        if before is not None:
+            raise ConfigError(
+                f"queue {consumer.queue_name!r} is handled by {name_of(before.handler)} already; it takes one consumer"
+            )
+        self._consumers[consumer.queue_name] = consumer
+
+    def run(self, grace_seconds: float, processes: int | None = None) -> None:
+        """Run them all until a signal comes, or :meth:`stop`; as :meth:`QueueService.run`.
+
+        ``processes``: so many worker processes for all consumers together, instead of what each of them says.
+        """
+        if is_worker_process():
+            logger.debug("run() does nothing in a worker process")
+            return
+        if not grace_seconds >= 0:
+            raise ConfigError(f"grace_seconds is a number of seconds from 0 on, not {grace_seconds!r}")
+        if not self._consumers:
+            raise ConfigError("nothing to run: register a handler with @service.consumer(queue)")
+        if not self._running.acquire(blocking=False):
+            raise UsageError("the consumers of this service run already: stop() them first")
+        self._thread = threading.current_thread()
+        try:
+            self._run(grace_seconds, processes)
+        finally:
+            while not self._bell.empty():
+                self._bell.get()
+            self._thread = None
+            self._running.release()
+
+    def stop(self) -> None:
+        """Have :meth:`run` return; one that begins later returns at once."""
+        self._bell.put(_STOP)
+
+    def hurry(self) -> None:
+        """Have :meth:`run`, which was stopped, wait no longer for what runs."""
+        self._bell.put(_HURRY)
+
+    def close(self) -> None:
+        """Stop, and wait until :meth:`run` has returned in its thread."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self.stop()
+            with self._running:
+                pass
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def _run(self, grace_seconds: float, processes: int | None) -> None:
+        consumers = list(self._consumers.values())
+        jobs = [self._job(consumer) for consumer in consumers]
+        with _pools(consumers, [job for job, _ in jobs], processes) as pools:
+            engines = [
+                self._engine(consumer, job, queue, pool)
+                for consumer, (job, queue), pool in zip(consumers, jobs, pools, strict=True)
+            ]
+            with _signals_heard(self._bell):
+                for engine in engines:
+                    engine.start()
+                logger.info("handling %s", ", ".join(engine.name for engine in engines))
+                self._wait(engines, grace_seconds)
+                self._kill(engines, pools)
+        failure = next((engine.failure for engine in engines if engine.failure is not None), None)
+        if failure is not None:
+            raise failure
+        logger.info("stopped handling %s", ", ".join(engine.name for engine in engines))
+
+    def _job(self, consumer: Consumer) -> tuple[Job, TypedQueue[Any]]:
+        queue = self._open_queue(consumer)
+        if queue.raw.mode not in ("both", "consume"):
+            raise ConfigError(
+                f"queue {queue.name!r} is open with mode={queue.raw.mode!r}, which takes nothing: open it with "
+                "'both' or 'consume' where its consumer runs"
+            )
+        return Job(queue.name, consumer.handler, consumer.takes_delivery, consumer.retry, queue.codec), queue
+
+    def _engine(
+        self, consumer: Consumer, job: Job, queue: TypedQueue[Any], pooled: tuple[WorkerPool, int, int] | None
+    ) -> Engine:
+        look = partial(self._bell.put, _LOOK)
+        if pooled is None:
+            return Engine(queue.name, partial(_take_decoded, queue), job.handle, consumer.concurrency, look)
+        pool, number, size = pooled
+        return Engine(
+            queue.name,
+            partial(_take_stored, queue),
+            lambda delivery: pool.handle(number, delivery.delivery),
+            size,
+            look,
+        )
+
+    def _wait(self, engines: Sequence[Engine], grace_seconds: float) -> None:
+        """Return when all have ended; or when they were to stop, and have not done so in time."""
+        deadline = None
+        while not all(engine.is_over for engine in engines):
+            try:
+                word = self._bell.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except Empty:
+                break
+            if deadline is not None:
+                if word not in (_LOOK, _STOP):
+                    break
+            elif word or any(engine.failure is not None for engine in engines):
+                deadline = time.monotonic() + grace_seconds
+                logger.info("%s: stopping, what runs has %g s", word or "a consumer cannot go on", grace_seconds)
+                for engine in engines:
+                    engine.stop()
+        for engine in engines:
+            if not engine.is_over:
+                logger.warning("%s: a handler still runs, and its message may be handled twice", engine.name)
+
+    def _kill(self, engines: Sequence[Engine], pools: Sequence[tuple[WorkerPool, int, int] | None]) -> None:
+        """End worker processes that still work; the threads that wait for them give their messages back."""
+        waiting = [engine for engine, pool in zip(engines, pools, strict=True) if pool is not None]
+        if all(engine.is_over for engine in waiting):
+            return
+        for pooled in pools:
+            if pooled is not None:
+                pooled[0].kill()
+        deadline = time.monotonic() + _KILLED_SECONDS
+        while not all(engine.is_over for engine in waiting) and time.monotonic() < deadline:
+            try:
+                self._bell.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                break
+
+
+def _take_decoded(queue: TypedQueue[Any], count_max: int, seconds: float) -> Sequence[TypedDelivery[Any]]:
+    return queue.receive_many(count_max, timeout=seconds)[:]
+
+
+def _take_stored(queue: TypedQueue[Any], count_max: int, seconds: float) -> Sequence[TypedDelivery[Any]]:
+    """Take messages that are decoded where they are handled."""
+    return [TypedDelivery(each, None) for each in queue.failover.receive_many(count_max, timeout=seconds)]
+
+
+@contextmanager
+def _pools(
+    consumers: Sequence[Consumer], jobs: Sequence[Job], processes: int | None
+) -> Iterator[list[tuple[WorkerPool, int, int] | None]]:
+    """Start the worker processes; yield for each consumer its pool, its number there, and the size, or None."""
+    if not processes and not any(consumer.processes for consumer in consumers):
+        yield [None] * len(consumers)
+        return
+    from holdfast.service.worker_pool import WorkerPool  # multiprocessing is imported by who needs it
+
+    pools: list[WorkerPool] = []
+    try:
+        if processes:
+            pools.append(WorkerPool(jobs, processes))
+            yield [(pools[0], number, processes) for number in range(len(jobs))]
+            return
+        pooled: list[tuple[WorkerPool, int, int] | None] = []
+        for consumer, job in zip(consumers, jobs, strict=True):
+            if consumer.processes:
+                pools.append(WorkerPool([job], consumer.processes))
+                pooled.append((pools[-1], 0, consumer.processes))
+            else:
+                pooled.append(None)
+        yield pooled
+    finally:
+        for pool in pools:
+            pool.close()
+
+
+@contextmanager
+def _signals_heard(bell: SimpleQueue[str]) -> Iterator[None]:
+    """Ring for SIGINT and SIGTERM, where this is the main thread: no other one can hear them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        bell.put(signal.Signals(number).name)
+
+    before = {each: signal.signal(each, ring) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,31 @@
+"""Consumers in tests: a service whose handlers run in a thread while a block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.service.queue_service import QueueService
+from support.threads import Threads, wait_until
+
+SECONDS = 30
+"""Longer than anything takes on a machine that has other things to do."""
+
+
+@contextmanager
+def running(service: QueueService, *, grace_seconds: float = SECONDS) -> Iterator[None]:
+    """Run the consumers of a service; what makes them stop is raised at the end of the block."""
+    threads = Threads()
+    threads.start(lambda: service.run(grace_seconds=grace_seconds))
+    try:
+        yield
+    finally:
+        service.stop()
+        threads.join()
+
+
+def run_until_finished(service: QueueService, name: str) -> None:
+    """Run the consumers until nothing of a queue is left to be handled; what is dead is not."""
+    with running(service):
+        queue = service.queue(name)
+        wait_until(lambda: queue.stats().depth == 0, SECONDS)

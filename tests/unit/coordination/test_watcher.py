@@ -1,0 +1,170 @@
+"""The one thread that looks after everything that is open in a process."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.queue import watcher
+from support.processes import run_script
+from support.threads import Threads, wait_until
+
+
+class OwnClock(SystemClock):
+    """The system's time; what is watched by it has a thread of its own, whatever else runs."""
+
+
+class Looked:
+    """Something to look at."""
+
+    def __init__(self, error: Exception | None = None, seconds: float = 0.001) -> None:
+        self.count = 0
+        self.error = error
+        self.seconds = seconds
+        self.threads: set[threading.Thread] = set()
+
+    def look(self) -> float:
+        self.threads.add(threading.current_thread())
+        self.count += 1
+        if self.error is not None:
+            raise self.error
+        return self.seconds
+
+
+def test_one_thread_looks_at_everything_and_ends_with_the_last_of_it() -> None:
+    """A process with 200 queues does not have 200 threads; one without queues has none."""
+    clock = OwnClock()
+    parts = [Looked() for _ in range(20)]
+    for part in parts:
+        watcher.watch(part, clock)
+    wait_until(lambda: all(part.count > 1 for part in parts))
+    (thread,) = set.union(*(part.threads for part in parts))
+    for part in parts[1:]:
+        watcher.unwatch(part, clock)
+    assert thread.is_alive()
+    watcher.unwatch(parts[0], clock)
+    assert not thread.is_alive()
+
+
+def test_what_is_watched_later_is_looked_at_by_another_thread_once_the_first_has_ended() -> None:
+    """A process may close its last queue and open the next one."""
+    clock = OwnClock()
+    for _ in range(5):
+        part = Looked()
+        watcher.watch(part, clock)
+        wait_until(lambda part=part: part.count > 0)  # type: ignore[misc]
+        watcher.unwatch(part, clock)
+        assert not part.threads.pop().is_alive()
+
+
+def test_what_cannot_be_looked_at_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of ours in one queue is logged, and the look is tried again."""
+    clock = OwnClock()
+    broken, sound = Looked(ValueError("a fault")), Looked()
+    watcher.watch(broken, clock)
+    watcher.watch(sound, clock)
+    wait_until(lambda: broken.count > 0)
+    seen = sound.count
+    wait_until(lambda: sound.count > seen + 3)
+    wait_until(lambda: broken.count > 1)
+    watcher.unwatch(broken, clock)
+    watcher.unwatch(sound, clock)
+    assert "a fault" in caplog.text
+
+
+def test_nothing_is_looked_at_any_more_once_unwatch_has_returned(threads: Threads) -> None:
+    """Whoever closes a queue waits for the look that is under way, and closes no file under it."""
+    clock = OwnClock()
+    begun, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Looked):
+        def look(self) -> float:
+            begun.set()
+            go_on.wait(10)
+            return super().look()
+
+    slow, other = Slow(), Looked()
+    watcher.watch(slow, clock)
+    watcher.watch(other, clock)
+    assert begun.wait(10)
+
+    def unwatch() -> None:
+        watcher.unwatch(slow, clock)
+        is_over.set()
+
+    threads.start(unwatch)
+    assert not is_over.wait(0.05)
+    go_on.set()
+    assert is_over.wait(10)
+    count, seen = slow.count, other.count
+    wait_until(lambda: other.count > seen + 3)
+    assert slow.count == count
+    watcher.unwatch(other, clock)
+
+
+def test_unwatching_twice_or_what_was_never_watched_does_nothing() -> None:
+    """Closing is tried again where it was cut short."""
+    clock = OwnClock()
+    part, other = Looked(), Looked()
+    watcher.unwatch(part, clock)
+    watcher.watch(part, clock)
+    watcher.watch(other, clock)
+    watcher.unwatch(part, clock)
+    watcher.unwatch(part, clock)
+    wait_until(lambda: other.count > 0)
+    watcher.unwatch(other, clock)
+
+
+def test_queues_that_were_opened_at_any_time_are_due_together() -> None:
+    """Waking costs more than a look: 200 queues are one round."""
+    times = [100.0 + 0.0007 * number for number in range(60)]
+    assert {round(watcher._next_round(now, 0.1), 9) for now in times} == {100.1}
+    assert all(now < watcher._next_round(now, seconds) <= now + seconds for now in times for seconds in (0.015, 1.0))
+
+
+def test_all_clocks_of_the_system_are_one_and_others_keep_their_own_time() -> None:
+    """Each queue makes a clock of its own, and they share a thread all the same."""
+    parts = [Looked(), Looked(), Looked()]
+    clocks = [SystemClock(), SystemClock(), OwnClock()]
+    for part, clock in zip(parts, clocks, strict=True):
+        watcher.watch(part, clock)
+    wait_until(lambda: all(part.count > 0 for part in parts))
+    for part, clock in zip(parts, clocks, strict=True):
+        watcher.unwatch(part, clock)
+    assert parts[0].threads == parts[1].threads != parts[2].threads
+
+
+def test_a_forked_child_serves_its_own_queues_and_waits_for_no_thread_of_the_parent(tmp_path: Path) -> None:
+    """The child has no such thread: it neither waits for it nor takes it for its own. The parent's goes on."""
+    script = """
+import os, signal, sys, threading, warnings
+from pathlib import Path
+from holdfast import PersistentQueue
+
+signal.alarm(40)
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # forking beside threads is what this is about
+place = Path(sys.argv[1])
+
+def submit_to(name):
+    with PersistentQueue(place / name, mode="submit") as submitter:
+        submitter.put(b"asked", timeout=10)
+
+queue = PersistentQueue(place / "parents")
+submit_to("parents")
+for number in range(10):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        queue.close()
+        with PersistentQueue(place / f"childs {number}".replace(" ", "-")) as own:
+            submit_to(own.path.name)
+            assert own.get(timeout=0) == b"asked"
+        assert [each.name for each in threading.enumerate()] == ["MainThread"]
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, number
+    submit_to("parents")
+assert queue.qsize() == 11
+queue.close()
+"""
+    run_script(script, tmp_path)

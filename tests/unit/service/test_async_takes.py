@@ -1,0 +1,264 @@
+"""Tasks that wait for messages: many at a time, woken at once, cancelled without a trace."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import ClosedError, Empty, LeaseExpiredError
+from holdfast.errors import HoldfastError
+from holdfast.service.async_queue import AsyncQueue
+from holdfast.service.async_service import AsyncQueueService
+from holdfast.service.async_takes import Takes
+from holdfast.service.async_threads import Threads
+from support.loops import in_a_loop, turns, until
+
+
+def waiting_count(queue: AsyncQueue[int]) -> int:
+    """Return how many threads sleep until a message comes: that of the queue's tasks, once it has found nothing."""
+    write_side = queue.sync.raw.sides.write_side
+    assert write_side is not None
+    return write_side.arrivals.waiting
+
+
+@in_a_loop
+async def test_a_hundred_tasks_wait_on_several_queues_while_puts_go_on(tmp_path: Path) -> None:
+    """With one thread for each queue, and each message to one of them."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        queues = [await service.queue(f"numbers{number}", type=int) for number in range(4)]
+        tasks = [asyncio.create_task(queue.receive()) for queue in queues for _ in range(25)]
+        await until(lambda: all(waiting_count(queue) == 1 for queue in queues))
+        assert sum(thread.name.startswith("holdfast-takes-") for thread in threading.enumerate()) == 4
+        await asyncio.gather(*(queue.put(number) for number in range(25) for queue in queues))
+        messages = await asyncio.gather(*tasks)
+        assert sorted(message.body for message in messages) == sorted([*range(25)] * 4)
+        assert all(message.delivery_count == 1 for message in messages)
+
+
+@in_a_loop
+async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
+    """Whatever each of them asks for."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        first = asyncio.create_task(numbers.receive())
+        await turns()
+        second = asyncio.create_task(numbers.receive_many(2))
+        await turns()
+        third = asyncio.create_task(numbers.receive(timeout=30))
+        await turns()
+        for number in range(3):
+            await numbers.put(number)
+            await until(lambda number=number: [first, second, third][number].done())  # type: ignore[misc]
+        assert ((await first).body, (await second).bodies, (await third).body) == (0, [1], 2)
+
+
+@in_a_loop
+async def test_a_task_with_a_timeout_does_not_wait_for_those_before_it(tmp_path: Path) -> None:
+    """Each has its own time."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        patient = asyncio.create_task(numbers.receive())
+        await until(lambda: waiting_count(numbers) == 1)
+        for timeout in (0, 0.01):
+            with pytest.raises(Empty):
+                await numbers.receive(timeout=timeout)
+        assert not patient.done()
+        await numbers.put(1)
+        assert (await patient).body == 1
+
+
+@in_a_loop
+async def test_a_cancelled_receive_takes_nothing(tmp_path: Path) -> None:
+    """It returns at once, and the next message is another task's, uncounted."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        tasks = [asyncio.create_task(numbers.receive()) for _ in range(3)]
+        await until(lambda: waiting_count(numbers) == 1)
+        for task in tasks[:2]:
+            task.cancel()
+        await asyncio.wait(tasks[:2])
+        assert all(task.cancelled() for task in tasks[:2])
+        await numbers.put(1)
+        message = await tasks[2]
+        assert (message.body, message.delivery_count) == (1, 1)
+
+
+@in_a_loop
+async def test_a_message_that_comes_for_a_task_that_was_cancelled_is_given_back_uncounted(tmp_path: Path) -> None:
+    """Its future was set, the task had not gone on yet, and was cancelled there: at any of these moments."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, max_deliveries=1)
+        await numbers.put(1)
+        for turn_count in range(40):
+            task = asyncio.create_task(numbers.receive())
+            await turns(turn_count)
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                await (await task).release()
+            await until(lambda: numbers.sync.stats().in_flight == 0)
+        message = await numbers.receive(timeout=5)
+        assert (message.body, message.delivery_count) == (1, 1)
+
+
+@in_a_loop
+async def test_a_result_that_is_there_when_the_task_is_cancelled_is_given_back(tmp_path: Path) -> None:
+    """The task is called off between the thread's word and its own next step."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        given_back: list[str] = []
+        takes = Takes("test", numbers.sync.failover, Threads("test"))
+        task = asyncio.create_task(takes.take(lambda: "message", given_back.append, None))
+        await turns(2)
+        with takes._bell:  # the thread has come by here when it waits for the next one
+            pass
+        await until(lambda: bool(asyncio.all_tasks() and _is_ready(task)))
+        task.cancel()
+        await asyncio.wait([task])
+        await until(lambda: given_back == ["message"])
+        takes.close()
+
+
+def _is_ready(task: "asyncio.Task[str]") -> bool:
+    """Whether what the task waits for is there."""
+    waits_for = getattr(task, "_fut_waiter", None)
+    return waits_for is None or waits_for.done()
+
+
+@in_a_loop
+async def test_a_task_called_off_during_the_take_has_its_message_given_back_by_the_thread(tmp_path: Path) -> None:
+    """Also where the event loop is gone by then."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        given_back: list[str] = []
+        may_go_on, has_begun = threading.Event(), threading.Event()
+        takes = Takes("test", numbers.sync.failover, Threads("test"))
+
+        def take() -> str:
+            has_begun.set()
+            assert may_go_on.wait(30)
+            return "message"
+
+        def in_a_loop_that_ends() -> None:
+            async def wait() -> None:
+                task = asyncio.create_task(takes.take(take, given_back.append, None))
+                await until(has_begun.is_set)
+                task.cancel()
+                await asyncio.wait([task])
+
+            asyncio.run(wait())
+
+        await asyncio.to_thread(in_a_loop_that_ends)
+        assert not given_back
+        may_go_on.set()
+        await until(lambda: given_back == ["message"])
+        takes.close()
+
+
+@in_a_loop
+async def test_what_goes_wrong_in_giving_back_stays_there(tmp_path: Path) -> None:
+    """A queue that was closed has given everything back already; the thread serves the next task."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        takes = Takes("test", numbers.sync.failover, Threads("test"))
+        may_go_on, has_begun = threading.Event(), threading.Event()
+
+        def take() -> str:
+            has_begun.set()
+            assert may_go_on.wait(30)
+            return "message"
+
+        def refuse(_: str) -> None:
+            raise LeaseExpiredError("over")
+
+        task = asyncio.create_task(takes.take(take, refuse, None))
+        await until(has_begun.is_set)
+        task.cancel()
+        may_go_on.set()
+        assert await takes.take(lambda: "next", refuse, None) == "next"
+        takes.close()
+
+
+@in_a_loop
+async def test_asyncio_timeout_ends_a_receive(tmp_path: Path) -> None:
+    """As any other wait."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await numbers.receive()
+        await numbers.put(1)
+        assert (await numbers.receive()).delivery_count == 1
+
+
+@in_a_loop
+async def test_closing_wakes_every_task_that_waits(tmp_path: Path) -> None:
+    """No thread is left behind."""
+    service = AsyncQueueService(tmp_path, catalog=False)
+    numbers = await service.queue("numbers", type=int)
+    tasks = [asyncio.create_task(numbers.receive()) for _ in range(10)]
+    await until(lambda: waiting_count(numbers) == 1)
+    await service.close()
+    await asyncio.wait(tasks)
+    assert all(isinstance(task.exception(), ClosedError) for task in tasks)
+    with pytest.raises(ClosedError):
+        await numbers.receive(timeout=0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-")]
+
+
+@in_a_loop
+async def test_an_error_of_the_disk_reaches_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them: nobody waits for what cannot come."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+
+        def fail(seconds: float | None, is_over: Callable[[], bool]) -> None:
+            raise HoldfastError("no disk")
+
+        monkeypatch.setattr(numbers.sync.failover, "wait_for_more", fail)
+        tasks = [asyncio.create_task(numbers.receive()) for _ in range(3)]
+        await asyncio.wait(tasks)
+        assert {str(task.exception()) for task in tasks} == {"no disk"}
+        await numbers.put(1)
+        assert (await numbers.receive()).body == 1
+
+
+@in_a_loop
+async def test_a_queue_that_takes_nothing_says_so(tmp_path: Path) -> None:
+    """In the words of the plain queue."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, mode="produce")
+        await numbers.put(1)
+        with pytest.raises(HoldfastError, match="mode"):
+            await numbers.receive()
+
+
+def test_a_service_may_be_used_from_one_loop_after_another(tmp_path: Path) -> None:
+    """And from two at a time: nothing of it belongs to a loop."""
+    service = AsyncQueueService(tmp_path, catalog=False)
+
+    async def put() -> AsyncQueue[int]:
+        numbers = await service.queue("numbers", type=int)
+        await numbers.put(1)
+        return numbers
+
+    numbers = asyncio.run(put())
+    waiting = threading.Thread(target=lambda: asyncio.run(_receive_two(numbers)))
+    waiting.start()
+    asyncio.run(_put_when_waited_for(numbers))
+    waiting.join(30)
+    assert numbers.sync.stats().depth == 0
+    asyncio.run(service.close())
+
+
+async def _receive_two(numbers: AsyncQueue[int]) -> None:
+    for _ in range(2):
+        async with await numbers.receive():
+            pass
+
+
+async def _put_when_waited_for(numbers: AsyncQueue[int]) -> None:
+    await until(lambda: waiting_count(numbers) == 1)
+    await numbers.put(2)

@@ -1,0 +1,305 @@
+"""What becomes of a message that a handler was given."""
+
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast import Backoff
+from holdfast.service.handler_errors import Reject, Retry
+from holdfast.service.queue_service import QueueService
+from holdfast.service.typed_delivery import TypedDelivery
+from support.clocks import FakeClock
+from support.consumers import SECONDS, run_until_finished, running
+from support.threads import wait_until
+
+
+class Order(msgspec.Struct):
+    """What is ordered."""
+
+    number: int
+
+
+def test_a_handler_that_returns_finishes_its_message(service: QueueService) -> None:
+    """Given as an object of the type that its annotation names; the function stays what it is."""
+    handled: list[Order] = []
+
+    @service.consumer("orders")
+    def handle(order: Order) -> str:
+        handled.append(order)
+        return "ignored"
+
+    assert handle(Order(0)) == "ignored"
+    service.queue("orders", type=Order).put_many([Order(1), Order(2)])
+    run_until_finished(service, "orders")
+    assert handled == [Order(0), Order(1), Order(2)]
+
+
+def test_the_queue_is_opened_by_run_with_the_type_of_the_handler(service: QueueService) -> None:
+    """And not before: a module may register handlers where it is imported."""
+    handled: list[Order] = []
+    service.consumer("orders", max_deliveries=1)(handled_by(handled))
+    assert not service.path.exists()
+    with running(service):
+        wait_until(lambda: "orders" in service.queues)
+        service.queue("orders", type=Order, max_deliveries=1).put(Order(7))
+        wait_until(lambda: handled == [Order(7)])
+
+
+def handled_by(handled: list[Order]):  # type: ignore[no-untyped-def]
+    """Return a handler that only notes."""
+
+    def handle(order: Order) -> None:
+        handled.append(order)
+
+    return handle
+
+
+def test_a_handler_with_a_second_parameter_gets_the_delivery(service: QueueService) -> None:
+    """With headers, offset and count."""
+    seen: list[tuple[object, ...]] = []
+
+    @service.consumer("orders")
+    def handle(order: dict[str, int], delivery: TypedDelivery[dict[str, int]]) -> None:
+        seen.append((order, delivery.offset, delivery.delivery_count, delivery.headers["tenant"]))
+
+    service.queue("orders", type=dict[str, int]).put({"number": 1}, headers={"tenant": "acme"})
+    run_until_finished(service, "orders")
+    assert seen == [({"number": 1}, 0, 1, "acme")]
+
+
+def test_a_second_parameter_that_has_a_value_is_the_handlers_own(service: QueueService) -> None:
+    """A default is nothing to be filled in."""
+    seen: list[object] = []
+
+    @service.consumer("orders")
+    def handle(order: int, factor: int = 2) -> None:
+        seen.append(order * factor)
+
+    service.queue("orders", type=int).put(21)
+    run_until_finished(service, "orders")
+    assert seen == [42]
+
+
+def test_a_handler_that_raises_is_given_its_message_again(service: QueueService) -> None:
+    """The others go on, and none of them comes twice."""
+    seen: list[tuple[int, int]] = []
+
+    @service.consumer("orders", retry=[0])
+    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+        seen.append((order, delivery.delivery_count))
+        if order == 3 and delivery.delivery_count < 3:
+            raise ValueError("not yet")
+
+    service.queue("orders", type=int).put_many(range(6))
+    run_until_finished(service, "orders")
+    assert sorted(seen) == [(0, 1), (1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (4, 1), (5, 1)]
+
+
+def test_after_its_last_delivery_a_message_is_a_dead_letter_with_the_traceback(service: QueueService) -> None:
+    """So that whoever looks sees what happened, and where."""
+
+    @service.consumer("orders", retry=[0])
+    def handle(order: int) -> None:
+        raise ZeroDivisionError(f"order {order} cannot be divided")
+
+    service.queue("orders", type=int, max_deliveries=2).put(7)
+    run_until_finished(service, "orders")
+    (letter,) = service.queue("orders").dead.list()
+    assert (letter.reason, letter.delivery_count, letter.detail) == ("exception", 2, "order 7 cannot be divided")
+    assert letter.exception == "builtins.ZeroDivisionError"
+    assert "raise ZeroDivisionError" in letter.traceback
+
+
+@pytest.mark.parametrize(
+    ("retry", "waits"),
+    [
+        ([60, 600], [60, 600, 600]),
+        (Backoff(base=60, cap=150, jitter=False), [60, 120, 150]),
+        (None, [5, 7, 7]),
+    ],
+    ids=["list", "backoff", "the queue's"],
+)
+def test_a_message_that_failed_waits_as_the_consumer_says_or_else_the_queue(
+    tmp_path: Path, retry: Backoff | list[float] | None, waits: list[int]
+) -> None:
+    """To the second, on a clock that stands still in between."""
+    clock = FakeClock()
+    seen: list[int] = []
+    with QueueService(tmp_path, catalog=False, clock=clock) as service:
+        orders = service.queue("orders", type=int, backoff=[5, 7])
+
+        @service.consumer("orders", retry=retry)
+        def handle(order: int) -> None:
+            seen.append(order)
+            raise ValueError
+
+        orders.put(1)
+        with running(service):
+            for count, wait in enumerate(waits, start=1):
+                wait_until(lambda: orders.stats().delayed == 1, SECONDS)
+                assert len(seen) == count
+                clock.advance(wait - 1)
+                assert orders.stats().delayed == 1
+                clock.advance(1)
+            wait_until(lambda: len(seen) == len(waits) + 1)
+
+
+def test_reject_makes_a_dead_letter_at_once(service: QueueService) -> None:
+    """With its reason."""
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        raise Reject("nobody sells that")
+
+    service.queue("orders", type=int).put(1)
+    run_until_finished(service, "orders")
+    (letter,) = service.queue("orders").dead.list()
+    assert (letter.reason, letter.detail, letter.delivery_count) == ("rejected", "nobody sells that", 1)
+
+
+def test_retry_says_how_long_the_message_waits(tmp_path: Path) -> None:
+    """Whatever the back-off is."""
+    clock = FakeClock()
+    seen: list[int] = []
+    with QueueService(tmp_path, catalog=False, clock=clock) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer("orders", retry=[10_000])
+        def handle(order: int) -> None:
+            seen.append(order)
+            raise Retry(3)
+
+        orders.put(1)
+        with running(service):
+            wait_until(lambda: orders.stats().delayed == 1)
+            clock.advance(2)
+            assert orders.stats().delayed == 1
+            clock.advance(1)
+            wait_until(lambda: len(seen) == 2)
+
+
+def test_retry_keeps_the_exception_behind_it(service: QueueService) -> None:
+    """For the dead letter: that it was to be retried says nothing about why."""
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        try:
+            raise ConnectionError("no route")
+        except ConnectionError as error:
+            raise Retry(0) from error
+
+    service.queue("orders", type=int, max_deliveries=2).put(1)
+    run_until_finished(service, "orders")
+    (letter,) = service.queue("orders").dead.list()
+    assert (letter.reason, letter.exception, letter.detail) == ("exception", "builtins.ConnectionError", "no route")
+
+
+def test_a_handler_that_exits_fails_its_message_and_not_the_worker(service: QueueService) -> None:
+    """A library that calls ``sys.exit`` must not stop all others."""
+    seen: list[int] = []
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        seen.append(order)
+        if order == 0:
+            sys.exit("enough")
+
+    service.queue("orders", type=int, max_deliveries=1).put_many([0, 1])
+    run_until_finished(service, "orders")
+    assert seen == [0, 1]
+    assert [letter.exception for letter in service.queue("orders").dead.list()] == ["builtins.SystemExit"]
+
+
+def test_what_cannot_be_decoded_never_reaches_the_handler(service: QueueService) -> None:
+    """It is parked, uncounted, and the next one comes."""
+    seen: list[int] = []
+    orders = service.queue("orders", type=int)
+    orders.raw.put(b"{")
+    orders.put(1)
+    service.consumer("orders")(seen.append)
+    run_until_finished(service, "orders")
+    assert seen == [1]
+    assert [(each.reason, each.delivery_count) for each in orders.dead.list()] == [("undecodable", 0)]
+
+
+def test_a_handler_may_settle_its_message_itself(service: QueueService) -> None:
+    """What it does behind that changes nothing any more."""
+    orders = service.queue("orders", type=int, backoff=[])
+
+    @service.consumer("orders")
+    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+        if order == 0:
+            delivery.ack()
+            raise ValueError("too late")
+        if delivery.delivery_count == 1:
+            delivery.nack(0)
+
+    orders.put_many([0, 1])
+    run_until_finished(service, "orders")
+    assert orders.stats().dead == 0
+
+
+def test_a_handler_may_acknowledge_in_a_transaction(service: QueueService) -> None:
+    """With what it puts: both, or neither."""
+    orders, invoices = service.queue("orders", type=int, backoff=[]), service.queue("invoices", type=int)
+
+    @service.consumer("orders")
+    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+        with service.transaction() as tx:
+            tx.put(invoices, order * 10 + delivery.delivery_count)
+            tx.ack(delivery)
+            if delivery.delivery_count == 1:
+                raise ValueError("not this time")
+
+    orders.put(1)
+    run_until_finished(service, "orders")
+    with invoices.receive(timeout=SECONDS) as invoice:
+        assert invoice.body == 12
+    assert invoices.stats().depth == 0
+
+
+def test_so_many_messages_are_handled_at_a_time(service: QueueService) -> None:
+    """All four handlers wait for each other."""
+    together = threading.Barrier(4)
+
+    @service.consumer("orders", concurrency=4)
+    def handle(order: int) -> None:
+        together.wait(SECONDS)
+
+    service.queue("orders", type=int).put_many(range(8))
+    run_until_finished(service, "orders")
+    assert not together.broken
+
+
+def test_messages_of_one_key_are_handled_one_after_another(service: QueueService) -> None:
+    """However many threads there are."""
+    orders = service.queue("orders", type=int)
+    seen: list[int] = []
+    at_work = threading.Semaphore(1)
+
+    @service.consumer("orders", concurrency=4)
+    def handle(order: int) -> None:
+        assert at_work.acquire(blocking=False)
+        seen.append(order)
+        at_work.release()
+
+    for number in range(40):
+        orders.put(number, order_key="one")
+    run_until_finished(service, "orders")
+    assert seen == list(range(40))
+
+
+def test_several_queues_have_a_consumer_each(service: QueueService) -> None:
+    """And a handler may put into the queue of another one."""
+    invoices = service.queue("invoices", type=int)
+    paid: list[int] = []
+    service.consumer("orders")(lambda order: invoices.put(order + 1))
+    service.consumer(invoices)(paid.append)
+    orders = service.queue("orders", type=int)
+    with running(service):
+        orders.put_many([1, 2])
+        wait_until(lambda: sorted(paid) == [2, 3])
+        wait_until(lambda: invoices.stats().depth == 0)
