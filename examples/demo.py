@@ -15,6 +15,7 @@ Start with ``make demo``; ``demo_producer.py``, ``demo_consumer.py``, ``demo_wor
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import shutil
 import signal
@@ -42,6 +43,7 @@ def main() -> int:
     options = parse_arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
+    logging.basicConfig(stream=sys.stdout, format="  log: %(message)s")
     directory = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     failure = ""
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from holdfast.service.queue_service import QueueService
 from support.threads import Threads, wait_until
@@ -29,3 +31,15 @@ def run_until_finished(service: QueueService, name: str) -> None:
     with running(service):
         queue = service.queue(name)
         wait_until(lambda: queue.stats().depth == 0, SECONDS)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process does anything any more; one whose end nobody has taken note of yet does not."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:  # it ended in between; or this is no Linux
+        return not Path("/proc/self").exists()
+    return state != "Z"

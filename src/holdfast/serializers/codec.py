@@ -130,7 +130,7 @@ class Codec(Generic[Body]):
 
     # -- Out -----------------------------------------------------------------------------------------------------------
 
-    def encode(self, body: Body) -> tuple[bytes, Mapping[str, str]]:
+    def encode(self, body: Body) -> tuple[bytes, CommonHeaders]:
         """Return payload and headers of an object.
 
         Raises

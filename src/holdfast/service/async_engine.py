@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -147,11 +148,14 @@ class AsyncEngine:
         self._stop.set()
 
     def _fail_from_thread(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._fail, error)
+        self._tell(partial(self._fail, error))
 
     def _end_from_thread(self) -> None:
+        self._tell(self._settled.set)
+
+    def _tell(self, call: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
-            self._loop.call_soon_threadsafe(self._settled.set)
+            self._loop.call_soon_threadsafe(call)
 
 
 def _release(delivery: TypedDelivery[Any]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from holdfast.messages import Message
 from holdfast.queue.arguments import check_count, wait_for
 from holdfast.queue.browse import BrowsedMessage
 from holdfast.queue.dead_letters import DeadLetter
-from holdfast.queue.put_options import Put, Seconds
+from holdfast.queue.put_options import Put, PutOptions, Seconds
 from holdfast.queue.stats import QueueStats
 from holdfast.service.async_batches import AsyncBatches
 from holdfast.service.async_dead_letters import AsyncDeadLetters
@@ -68,38 +68,20 @@ class AsyncQueue(Generic[Body]):
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
-    async def put(
-        self,
-        body: Body,
-        *,
-        timeout: float | None = None,  # the name it has everywhere; asyncio.timeout works too
-        headers: Mapping[str, str] | None = None,
-        delay: Seconds | None = None,
-        not_before: datetime | float | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        dedup_id: str | None = None,
-        order_key: str | None = None,
-    ) -> int:
-        """Append one object; return its offset. Parameters and errors as :meth:`TypedQueue.put`.
+    async def put(self, body: Body, **options: Unpack[PutOptions]) -> int:
+        """Append one object; return its offset. Options and errors as :meth:`TypedQueue.put`.
 
         Notes
         -----
         Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError carries a
         note that says so. Who has to know puts again with the same ``dedup_id``.
         """
-        put = partial(
-            self.sync.put,
-            body,
-            headers=headers,
-            delay=delay,
-            not_before=not_before,
-            priority=priority,
-            ttl=ttl,
-            dedup_id=dedup_id,
-            order_key=order_key,
-        )
-        return await self._put(lambda seconds: put(timeout=seconds), timeout)
+
+        def put(seconds: float | None) -> int:
+            options["timeout"] = seconds
+            return self.sync.put(body, **options)
+
+        return await self._put(put, options.get("timeout"))
 
     async def put_many(self, bodies: Iterable[Body | Put], *, timeout: float | None = None) -> range:
         """Append one batch atomically; as :meth:`TypedQueue.put_many`, and cancelled as :meth:`put`."""

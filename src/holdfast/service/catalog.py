@@ -126,6 +126,8 @@ class Catalog:
         """Drop everything and write it again from the queues. Raises as :meth:`refresh`."""
         if self._pid != os.getpid():
             raise forked_error()
+        if not self._directory.exists():
+            return  # it has no queues yet
         with _as_storage_error(self.path), self._lock, self._alone(_LOCK_SECONDS):
             self._readers.clear()
             self._write_anew(self._facts())
@@ -141,12 +143,19 @@ class Catalog:
                 return  # of a service without queues, too: it may have no directory yet
             with self._alone(timeout):
                 self._readers = {name: reader for name, reader in self._readers.items() if name in facts}
-                rows = self._read([facts[name] for name in changed])
-                gone = {name for name in changed if not rows[name]}
-                if is_there and self._database.update(rows, facts.keys() - gone):
-                    self._written = {name: (facts[name], signatures[name]) for name in facts}
-                else:
+                if not is_there or not self._update(facts, signatures, changed):
                     self._write_anew(facts)
+
+    def _update(
+        self, facts: Mapping[str, QueueFacts], signatures: Mapping[str, Signature], changed: Sequence[str]
+    ) -> bool:
+        """Write what has changed; False where the catalogue has to be written anew."""
+        rows = self._read([facts[name] for name in changed])
+        gone = {name for name in changed if not rows[name]}
+        if not self._database.update(rows, facts.keys() - gone):
+            return False
+        self._written = {name: (facts[name], signatures[name]) for name in facts}
+        return True
 
     def _write_anew(self, facts: Mapping[str, QueueFacts]) -> None:
         signatures = {name: take_signature(each.path) for name, each in facts.items()}

@@ -44,7 +44,7 @@ from holdfast.persistence.tail_scan import scan_tail
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
 
 _LOOKS = 3
-"""How often to look where a writer may be changing things just now."""
+"""How often ``write.mark`` is read before it says nothing: its owner overwrites it in place."""
 
 _FIRST_BYTES = 64 * 2**10
 """Where a first message usually ends; a larger one is read whole."""
@@ -134,7 +134,9 @@ class DataFiles:
         OSError
             The disk refuses.
         """
-        names = self._list()
+        before = self._read_mark()  # speaks of a file only once that is in data/, where a later look must find it
+        names = list_data_files(self._storage, self._directory)
+        self._mark = self._read_mark()
         known: dict[tuple[object, ...], DataFileFacts] = {}
         self.files = []
         for name, following in pairwise([*names, None]):
@@ -150,19 +152,12 @@ class DataFiles:
         self._known = known
         last = self.files[-1] if self.files else None
         sequence, self.end_offset = (last.name.sequence, last.end_offset) if last is not None else (0, 0)
-        gone = missing_last_file(self._mark, self._directory.data, sequence, self.end_offset)
+        gone = None
+        if not names or sequence == names[-1].sequence:  # else the log has moved on meanwhile
+            gone = missing_last_file(before, self._directory.data, sequence, self.end_offset)
         self.damage = () if gone is None else (gone,)
         if gone is not None:
             self.end_offset = max(self.end_offset, gone.offsets.stop)
-
-    def _list(self) -> list[DataFileName]:
-        """Return the names, as old as ``write.mark`` or younger: the writer may begin the next file just now."""
-        for _ in range(_LOOKS):
-            names = list_data_files(self._storage, self._directory)
-            self._mark = self._read_mark()
-            if self._mark is None or (names and self._mark.sequence <= names[-1].sequence):
-                break
-        return names
 
     def _read_mark(self) -> WriteMark | None:
         try:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from holdfast.errors import ClosedError, LeaseError
 from holdfast.service.intake import Intake, Take
+from holdfast.service.settle_failed import settle_failed
 from holdfast.service.settler import Settler
 from holdfast.service.typed_delivery import TypedDelivery
-from holdfast.service.verdict import NACK, RELEASE, Verdict, carry_out
+from holdfast.service.verdict import Verdict
 
 logger = logging.getLogger("holdfast")
 
@@ -103,27 +103,12 @@ class Engine:
             started = perf_counter()
             verdict = handle(delivery)
             intake.note_seconds(perf_counter() - started)
-            if verdict is None:
+            if verdict is not None:
+                settle_failed(self.name, verdict, delivery)
+            elif delivery.delivery.delivery_count == 1:
                 done(delivery.delivery)
-            else:
-                self._settle(verdict, delivery)
-
-    def _settle(self, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
-        self._report(verdict, delivery)
-        if delivery.is_settled or delivery.delivery.holder is not None:
-            return  # by the handler itself, or it will be by its transaction
-        try:
-            carry_out(verdict, delivery.delivery)
-        except (LeaseError, ClosedError) as error:
-            logger.warning("%s: offset %d may come again: %s", self.name, delivery.offset, error)
-
-    def _report(self, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
-        if verdict.verb == RELEASE:
-            return
-        failure = verdict.failure
-        says = f"{failure.exception or failure.reason}: {failure.detail}".rstrip(": ")
-        what = "failed at delivery" if verdict.verb == NACK else "is a dead letter at delivery"
-        logger.warning("%s: offset %d %s %d: %s", self.name, delivery.offset, what, delivery.delivery_count, says)
+            else:  # before the next one is begun, which may be the one that kills this process each time
+                self._settler.acknowledge((delivery.delivery,))
 
     def _end(self) -> None:
         self.is_over = True

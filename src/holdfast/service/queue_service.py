@@ -22,6 +22,8 @@ from holdfast.queue.transaction_base import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer
+from holdfast.service.catalog import Catalog
+from holdfast.service.catalog_facts import QueueFacts
 from holdfast.service.config import load_config
 from holdfast.service.consumer import Consumer, make_consumer, name_of
 from holdfast.service.failover import FailoverSource
@@ -79,6 +81,9 @@ class QueueService:
         self._lock = threading.RLock()
         self._queues: dict[str, TypedQueue[Any]] = {}
         self._settings: dict[str, Settings] = {}
+        self._catalog = Catalog(self.path, self._facts, configured=self._config.options)
+        self._keeps_catalog = catalog and not is_worker_process()
+        self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
         self._is_closed = False
 
@@ -122,11 +127,13 @@ class QueueService:
         check_queue_name(name)
         with self._lock:
             self._check_open()
-            wanted = Settings(type, dict(settings), self._config.options(name))
+            wanted = Settings(type, settings, self._config.options(name, settings))
             found = self._queues.get(name)
             if found is None:
                 found = self._queues[name] = self._open(name, wanted)
                 self._settings[name] = wanted
+                if self._keeps_catalog and found.raw.mode in ("both", "produce", "consume"):
+                    self._catalog.start()
             elif differing := wanted.differing(self._settings[name]):
                 raise ConfigError(
                     f"queue {name!r} is open with another {differing}: open it once, or with the same settings"
@@ -275,16 +282,30 @@ class QueueService:
 
     # -- The service itself ------------------------------------------------------------------------------------------
 
+    def rebuild_catalog(self) -> None:
+        """Write ``catalog.db`` anew, from the queues' files. docs/catalogue.md.
+
+        Raises
+        ------
+        StorageError
+            It cannot be written.
+        LockTimeoutError
+            Another process is writing it, for long.
+        """
+        self._catalog.rebuild()
+
     def close(self) -> None:
         """Stop the consumers, and close all queues; again does nothing."""
         self._workers.close()
         with self._lock:
             if self._is_closed:
                 return
+            self._last_facts = self._facts()
             self._is_closed = True
-            with ExitStack() as stack:  # each is closed, whatever becomes of the others
-                for queue in self._queues.values():
-                    stack.callback(queue.close)
+        with ExitStack() as stack:  # each is closed, whatever becomes of the others, and the catalogue tells it
+            stack.callback(self._catalog.stop)
+            for queue in self._queues.values():
+                stack.callback(queue.close)
 
     def __enter__(self) -> Self:
         return self
@@ -341,6 +362,19 @@ class QueueService:
     def _make_directory(self) -> None:
         with storage_errors("making the service's directory", self.path):
             self._storage.make_directory(self.path)
+
+    def _facts(self) -> list[QueueFacts]:
+        """Return what the catalogue cannot find in the files; after closing, what was so before."""
+        with self._lock:
+            if self._is_closed:
+                return self._last_facts
+            facts = []
+            for name, queue in self._queues.items():
+                found = queue.raw.recovery
+                damage = (*found.damage, *found.progress_damage)
+                content_types = (queue.codec.content_type,)
+                facts.append(QueueFacts(name, queue.path, self._settings[name].merged, content_types, damage))
+            return facts
 
     def _find_queue(self, delivery: Delivery) -> PersistentQueue:
         """Return the queue that a delivery comes from."""

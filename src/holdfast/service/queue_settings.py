@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from holdfast.persistence.flush_policy import FlushPolicy
@@ -55,18 +55,13 @@ class Settings:
         Of the bodies; None: not said.
     given : mapping
         What the program said.
-    configured : mapping
-        What the configuration says; it counts where the program says nothing.
+    merged : mapping
+        That, and what the configuration says where the program says nothing.
     """
 
     type: Any
     given: Mapping[str, Any]
-    configured: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def merged(self) -> dict[str, Any]:
-        """All of it."""
-        return {**self.configured, **self.given}
+    merged: Mapping[str, Any]
 
     @property
     def codec_options(self) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from holdfast.errors import ClosedError, HoldfastError, LeaseError
-from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.errors import ClosedError, LeaseError
+from holdfast.queue.delivery import Delivery, by_queue
 
 logger = logging.getLogger("holdfast")
 
@@ -55,6 +55,25 @@ class Settler:
         if self._is_asleep:  # it looks once more after it has said so
             self._bell.set()
 
+    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge at once those that nobody has settled and no transaction has.
+
+        One that is stale keeps no other from it. Raises what makes acknowledging impossible.
+        """
+        for batch in by_queue(deliveries):
+            try:
+                batch.ack()
+            except (LeaseError, ClosedError):
+                for delivery in batch:
+                    if delivery.has_expired or not delivery.is_settled:
+                        self._acknowledge_alone(delivery)
+
+    def _acknowledge_alone(self, delivery: Delivery) -> None:
+        try:
+            delivery.ack()
+        except (LeaseError, ClosedError) as error:
+            logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)
+
     def wait_for_room(self, seconds: float) -> bool:
         """Wait until few enough messages stand in line; False where that takes too long."""
         if len(self._finished) <= UNSETTLED_MAX:
@@ -90,24 +109,7 @@ class Settler:
         if self._has_failed:
             return  # they come again
         try:
-            for batch in by_queue(deliveries):
-                self._acknowledge(batch)
+            self.acknowledge(deliveries)
         except BaseException as error:
             self._has_failed = True
             self._on_failure(error)
-
-    def _acknowledge(self, batch: DeliveryBatch) -> None:
-        """Acknowledge those that nobody has settled and no transaction has; one that is stale keeps no other back."""
-        try:
-            batch.ack()
-        except (LeaseError, ClosedError):
-            for delivery in batch:
-                if delivery.is_settled and not delivery.has_expired:
-                    continue
-                try:
-                    delivery.ack()
-                except (LeaseError, ClosedError) as error:
-                    self._say_stale(delivery, error)
-
-    def _say_stale(self, delivery: Delivery, error: HoldfastError) -> None:
-        logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)

@@ -19,6 +19,7 @@ from holdfast import (
     RecordTooLargeError,
     UsageError,
 )
+from holdfast.persistence.message_headers import encode_headers
 from support.clocks import START_NS, FakeClock
 from support.real_trees import tree
 
@@ -354,3 +355,19 @@ def test_a_clock_that_goes_backwards_does_not_turn_timestamps_back(root: Path) -
         queue.put_many([b"after reopening", b"and again"])
         stamps = [message.timestamp_ns for message in queue.peek(10)]
     assert stamps == [START_NS] * 4
+
+
+def test_a_payload_with_encoded_headers_is_bounded_as_any_other(tmp_path: Path) -> None:
+    """In the modes that put; in the others it says so."""
+    headers = encode_headers({"tenant": "acme"})
+    with PersistentQueue(tmp_path / "q", record_bytes_max=10) as queue:
+        assert queue.put_encoded(b"x" * 10, headers, None) == 0
+        with pytest.raises(RecordTooLargeError):
+            queue.put_encoded(b"x" * 11, headers, None)
+        with PersistentQueue(tmp_path / "q", mode="submit") as other:
+            assert other.put_encoded(b"submitted", headers, 30) == 1
+        assert [message.headers for message in queue.peek(3)] == [{"tenant": "acme"}] * 2
+    with PersistentQueue(tmp_path / "q", mode="consume") as reader, pytest.raises(UsageError):
+        reader.put_encoded(b"x", headers, None)
+    with pytest.raises(ClosedError):
+        queue.put_encoded(b"x", headers, None)

@@ -8,7 +8,7 @@ import pytest
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import SystemClock
 from holdfast.errors import PoisonedError
-from holdfast.queue import flusher
+from holdfast.queue import flusher, write_side
 from holdfast.queue.flusher import Flusher
 from support.threads import wait_until
 
@@ -130,6 +130,7 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
 ) -> None:
     """Puts and acknowledgements of a queue that was idle in between."""
     monkeypatch.setattr(flusher, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(write_side, "_IDLE_SECONDS", 0.01)
     with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(seconds=0.002)) as queue:
         side = queue.sides.require_write_side()
         for number in range(3):

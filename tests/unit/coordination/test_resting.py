@@ -11,6 +11,8 @@ import pytest
 
 from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.queue import resting
+from support.clocks import FakeClock
 from support.threads import Threads, wait_until
 
 HANDLES_MAX = 4  # two locks, the data file being written, the position file
@@ -37,7 +39,7 @@ def handles_in(path: Path) -> list[str]:
             name = os.readlink(f"/proc/self/fd/{each}")
         except FileNotFoundError:  # the listing's own
             continue
-        if name.startswith(str(path)):
+        if name.startswith(f"{path}/"):
             names.append(name)
     return sorted(names)
 
@@ -52,7 +54,7 @@ def rest(queue: PersistentQueue) -> None:
 @needs_proc
 def test_twenty_idle_queues_have_few_handles_each(tmp_path: Path) -> None:
     """After puts and takes, and again after more of them."""
-    queues = [PersistentQueue(tmp_path / f"q{number}", data_file_bytes=2**16) for number in range(20)]
+    queues = [PersistentQueue(tmp_path / f"q{number}", clock=FakeClock()) for number in range(20)]
     for _ in range(2):
         for queue in queues:
             queue.put_many([b"a", b"b"])
@@ -67,8 +69,9 @@ def test_twenty_idle_queues_have_few_handles_each(tmp_path: Path) -> None:
 
 
 @needs_proc
-def test_a_queue_comes_to_rest_by_itself(tmp_path: Path) -> None:
+def test_a_queue_comes_to_rest_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask for it."""
+    monkeypatch.setattr(resting, "REST_SECONDS", 0.02)
     with PersistentQueue(tmp_path / "orders") as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"
@@ -78,7 +81,7 @@ def test_a_queue_comes_to_rest_by_itself(tmp_path: Path) -> None:
 @needs_proc
 def test_handles_that_are_in_use_stay_open(tmp_path: Path) -> None:
     """A queue that is busy does not open files all the time."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", clock=FakeClock()) as queue:
         queue.put_many([bytes(100)] * 200)
         for _ in range(3):
             queue.put(b"a")
@@ -165,18 +168,20 @@ def test_a_reader_that_cannot_open_its_file_again_stays_at_its_place(tmp_path: P
 def test_a_mark_that_cannot_be_opened_again_costs_no_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The put is as durable as ever; others see it with the next mark."""
     storage = ScarceStorage()
-    with PersistentQueue(tmp_path / "orders", storage=storage) as queue:
-        with PersistentQueue(queue.path, mode="look") as outside:
-            queue.put(b"a")
-            rest(queue)
-            storage.lacking = "write.mark"
-            with caplog.at_level(logging.WARNING):
-                assert queue.put(b"b") == 1
-            assert "write.mark" in caplog.text
-            assert len(outside.peek(9)) == 1
-            storage.lacking = ""
-            queue.put(b"c")
-            assert len(outside.peek(9)) == 3
+    with (
+        PersistentQueue(tmp_path / "orders", storage=storage) as queue,
+        PersistentQueue(queue.path, mode="look") as outside,
+    ):
+        queue.put(b"a")
+        rest(queue)
+        storage.lacking = "write.mark"
+        with caplog.at_level(logging.WARNING):
+            assert queue.put(b"b") == 1
+        assert "write.mark" in caplog.text
+        assert len(outside.peek(9)) == 1
+        storage.lacking = ""
+        queue.put(b"c")
+        assert len(outside.peek(9)) == 3
 
 
 def test_a_rest_waits_for_nobody_who_is_at_work(tmp_path: Path, threads: Threads) -> None:

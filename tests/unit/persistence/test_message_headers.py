@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import RecordTooLargeError
 from holdfast.persistence.format import TLV, TLV_MUST_UNDERSTAND
+from holdfast.messages import CommonHeaders
 from holdfast.persistence.message_headers import decode_headers, encode_headers
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
@@ -76,3 +77,17 @@ def test_headers_that_are_cut_off_are_an_error(encoded: bytes) -> None:
     """Never half a value."""
     with pytest.raises(ValueError, match="field"):
         decode_headers(encoded)
+
+
+def test_common_headers_are_encoded_once_and_as_any_others() -> None:
+    """They are a mapping like any other, that cannot change."""
+    source = {"content-type": "application/json"}
+    common = CommonHeaders(source)
+    source["more"] = "later"
+    assert dict(common) == {"content-type": "application/json"}
+    assert (len(common), common["content-type"], common.encoded) == (1, "application/json", b"")
+    encoded = encode_headers(common)
+    assert encoded == encode_headers(dict(common)) == common.encoded
+    assert encode_headers(common) is encoded
+    assert "application/json" in repr(common)
+    assert encode_headers(CommonHeaders({})) == b""

@@ -30,6 +30,8 @@ async def test_an_object_is_put_received_and_acknowledged(tmp_path: Path) -> Non
         async with await orders.receive(timeout=5) as message:
             assert (message.body, message.headers["tenant"], message.offset) == ({"number": 1}, "acme", 0)
             assert (message.payload, message.delivery_count) == (b'{"number":1}', 1)
+            assert message.timestamp_ns == message.sync.timestamp_ns > 0
+            assert repr(message) == "<AsyncDelivery of offset 0, number 1: {'number': 1}>"
         assert message.is_settled
         assert (await orders.stats()).depth == 0
 
@@ -39,7 +41,7 @@ async def test_options_of_a_put_reach_the_queue(tmp_path: Path) -> None:
     """A second put of an id counts once, a delayed message waits, what does not fit the type is refused."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
-        assert await numbers.put(1, dedup_id="one") == await numbers.put(1, dedup_id="one")
+        assert await numbers.put(1, dedup_id="one") == await numbers.put(1, dedup_id="one", timeout=5)
         assert await numbers.put_many(iter([2, Put(3, priority=9)]), timeout=1) == range(1, 3)
         assert (await (await numbers.receive()).ack()) is None
         assert [each.offset for each in await numbers.browse()] == [0, 1]
@@ -87,7 +89,7 @@ async def test_an_exception_in_the_block_fails_the_message(tmp_path: Path) -> No
         numbers = await service.queue("numbers", type=int, backoff=[], max_deliveries=2)
         await numbers.put(1)
         for count in (1, 2):
-            with pytest.raises(ValueError, match="bad"):
+            with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # the block is what raises
                 async with await numbers.receive() as message:
                     assert message.delivery_count == count
                     raise ValueError("bad")
@@ -221,6 +223,49 @@ async def test_a_loop_that_is_left_fails_its_batch(tmp_path: Path) -> None:
         await until(lambda: numbers.sync.stats().in_flight == 0)
         loop = numbers.consume_many(5, max_wait=0, stop_when_empty=True)
         assert [batch.bodies async for batch in loop] == [[0], [1], [2, 3, 4, 5, 6], [7, 8, 9]]
+
+
+@in_a_loop
+async def test_a_repeated_message_behind_others_comes_alone_too(tmp_path: Path) -> None:
+    """The batch that was being gathered ends in front of it; it is given back where the loop ends there."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await with_numbers(service, 2)
+        repeated = await numbers.receive()
+        waiting = await numbers.receive()
+        await waiting.release()
+        loop = numbers.consume_many(5, max_wait=60)
+        first = asyncio.create_task(anext(loop))
+        await until(lambda: numbers.sync.stats().in_flight == 2)
+        await repeated.nack(delay=0)
+        assert (await first).bodies == [1]
+        await loop.aclose()
+        await until(lambda: numbers.sync.stats().in_flight == 0)
+        counts = {each.body: each.delivery_count for each in [await numbers.receive() for _ in range(2)]}
+        assert counts == {0: 2, 1: 2}
+
+
+@in_a_loop
+async def test_a_loop_that_does_not_stop_when_empty_waits_on(tmp_path: Path) -> None:
+    """Round by round."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await with_numbers(service, 0)
+        loop = numbers.consume_many(5, max_wait=0.001)
+        first = asyncio.create_task(anext(loop))
+        await asyncio.wait([first], timeout=0.01)
+        await numbers.put(1)
+        assert (await first).bodies == [1]
+        await loop.aclose()
+
+
+@in_a_loop
+async def test_puts_of_a_queue_that_others_own_are_submitted(tmp_path: Path) -> None:
+    """The owner takes them, here in the same process."""
+    async with AsyncQueueService(tmp_path, catalog=False) as owner, AsyncQueueService(tmp_path, catalog=False) as other:
+        numbers = await owner.queue("numbers", type=int)
+        submitted = await other.queue("numbers", type=int, mode="submit")
+        assert sorted(await asyncio.gather(*(submitted.put(number, timeout=30) for number in range(3)))) == [0, 1, 2]
+        assert await submitted.put_many([3, 4]) == range(3, 5)
+        assert sorted((await numbers.receive_many(5)).bodies) == [0, 1, 2, 3, 4]
 
 
 @in_a_loop

@@ -11,7 +11,7 @@ from holdfast import ClosedError, Empty, LeaseExpiredError
 from holdfast.errors import HoldfastError
 from holdfast.service.async_queue import AsyncQueue
 from holdfast.service.async_service import AsyncQueueService
-from holdfast.service.async_takes import Takes
+from holdfast.service.async_takes import Take, Takes
 from holdfast.service.async_threads import Threads
 from support.loops import in_a_loop, turns, until
 
@@ -103,28 +103,28 @@ async def test_a_message_that_comes_for_a_task_that_was_cancelled_is_given_back_
         assert (message.body, message.delivery_count) == (1, 1)
 
 
+@pytest.mark.parametrize("is_told_first", [True, False])
 @in_a_loop
-async def test_a_result_that_is_there_when_the_task_is_cancelled_is_given_back(tmp_path: Path) -> None:
-    """The task is called off between the thread's word and its own next step."""
+async def test_a_task_that_is_cancelled_when_it_is_told_gives_its_message_back(
+    is_told_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before, and between that and its own next step, where the result is lost with the task."""
+    tell = Take._set_done
+
+    def tell_and_cancel(take: Take[str]) -> None:
+        for step in (lambda: tell(take), task.cancel)[:: 1 if is_told_first else -1]:
+            step()
+
+    monkeypatch.setattr(Take, "_set_done", tell_and_cancel)
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         given_back: list[str] = []
         takes = Takes("test", numbers.sync.failover, Threads("test"))
         task = asyncio.create_task(takes.take(lambda: "message", given_back.append, None))
-        await turns(2)
-        with takes._bell:  # the thread has come by here when it waits for the next one
-            pass
-        await until(lambda: bool(asyncio.all_tasks() and _is_ready(task)))
-        task.cancel()
         await asyncio.wait([task])
+        assert task.cancelled()
         await until(lambda: given_back == ["message"])
-        takes.close()
-
-
-def _is_ready(task: "asyncio.Task[str]") -> bool:
-    """Whether what the task waits for is there."""
-    waits_for = getattr(task, "_fut_waiter", None)
-    return waits_for is None or waits_for.done()
+        await asyncio.to_thread(takes.close)
 
 
 @in_a_loop
@@ -154,7 +154,7 @@ async def test_a_task_called_off_during_the_take_has_its_message_given_back_by_t
         assert not given_back
         may_go_on.set()
         await until(lambda: given_back == ["message"])
-        takes.close()
+        await asyncio.to_thread(takes.close)
 
 
 @in_a_loop
@@ -178,7 +178,9 @@ async def test_what_goes_wrong_in_giving_back_stays_there(tmp_path: Path) -> Non
         task.cancel()
         may_go_on.set()
         assert await takes.take(lambda: "next", refuse, None) == "next"
-        takes.close()
+        await asyncio.to_thread(takes.close)
+        with pytest.raises(ClosedError, match="'test' is closed"):
+            await takes.take(lambda: "too late", refuse, None)
 
 
 @in_a_loop

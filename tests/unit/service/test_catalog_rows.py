@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, FlushPolicy, verify
-from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.format import ENTRY, FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files
+from holdfast.persistence.storage import Storage
+from holdfast.service import catalog_data_files
 from holdfast.service.catalog_facts import QueueFacts, settings_text
 from support.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
 from support.processes import Signal, child
@@ -43,6 +46,7 @@ def ns_of(text: str) -> int:
 def test_a_service_without_queues_has_no_catalogue(tmp_path: Path) -> None:
     """Nothing is made before there is something to say, the directory neither."""
     catalog_of(tmp_path / "service").refresh()
+    catalog_of(tmp_path / "service").rebuild()
     assert not (tmp_path / "service").exists()
 
 
@@ -299,6 +303,39 @@ def test_a_damaged_header_is_an_event_that_says_what_is_lost(tmp_path: Path) -> 
     assert sum(map(len, verify(tmp_path / "orders").lost)) == 10
 
 
+def test_a_damaged_header_of_the_last_file_is_an_event_too(tmp_path: Path) -> None:
+    """How much that was is what ``write.mark`` says."""
+    with open_queue(tmp_path) as queue:
+        fill(queue, 15)
+    flip(data_files(tmp_path)[-1], *(position + 100 for position in HEADER_COPY_POSITIONS))
+    found = refreshed(catalog_of(tmp_path))
+    assert found["events"][0]["detail"].endswith("; offsets 10 to 14 lost")
+    assert found["queues"][0]["next_offset"] == 15
+
+
+def test_damaged_progress_is_an_event(tmp_path: Path) -> None:
+    """With the entry that cannot be read."""
+    with open_queue(tmp_path) as queue:
+        fill(queue, 15)
+        for _ in range(9):
+            queue.get()
+        group = tmp_path / "orders" / "groups" / "default"
+        flip(sorted(group.glob("0*.position"))[-1], FRAMES_START + 3 * ENTRY.size + 20)
+        (event,) = refreshed(catalog_of(tmp_path))["events"]
+    assert event["subject"].startswith("groups/default/")
+    assert "entry 3 does not verify" in event["detail"]
+
+
+def test_a_vote_without_its_puts_is_the_transaction_that_it_is_of(tmp_path: Path) -> None:
+    """The puts are damaged; the row has what the vote says."""
+    with open_queue(tmp_path) as queue:
+        queue.put_many([b"one", b"two"])
+        prepare(queue, "both", "pay-7")
+    flip(tmp_path / "orders" / "prepared" / "pay-7.batch", *(position + 100 for position in HEADER_COPY_POSITIONS))
+    (row,) = refreshed(catalog_of(tmp_path))["prepared"]
+    assert (row["id"], row["puts"], row["acks"]) == ("pay-7", 0, 1)
+
+
 @pytest.mark.parametrize(
     ("position", "reason"),
     [
@@ -375,6 +412,38 @@ def test_a_queue_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     assert "open it with a newer Holdfast" in newer["problem"]
     assert orders["problem"] is None
     assert [row["queue"] for row in found["data_files"]] == ["orders"]
+
+
+@pytest.mark.parametrize("is_drained", [False, True], ids=["rolled", "rolled and retired"])
+@pytest.mark.parametrize("is_before", [False, True], ids=["behind the listing", "before the listing"])
+def test_a_log_that_moves_on_meanwhile_is_not_damaged(
+    tmp_path: Path, is_drained: bool, is_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data files are sealed, begun and retired while the catalogue looks; the next look has it right."""
+    with open_queue(tmp_path) as queue:
+        fill(queue, 5)
+
+        def move_on() -> None:
+            fill(queue, 25)
+            if is_drained:
+                drain(queue)
+
+        def listed(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+            if is_before:
+                move_on()
+            names = list_data_files(storage, directory)
+            if not is_before:
+                move_on()
+            return names
+
+        catalog = catalog_of(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog_data_files, "list_data_files", listed)
+            catalog.refresh()
+        found = contents(tmp_path)
+        assert found["events"] == []
+        assert found["queues"][0]["problem"] is None
+        assert refreshed(catalog)["queues"][0]["next_offset"] == 30
 
 
 # -- Views -----------------------------------------------------------------------------------------------------------

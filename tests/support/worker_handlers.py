@@ -1,0 +1,122 @@
+"""Handlers that worker processes import: each message says what is to happen, and what has happened is in a journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from holdfast.service.handler_errors import Reject, Retry
+from holdfast.service.queue_service import QueueService
+from holdfast.service.typed_delivery import TypedDelivery
+
+JOURNAL_VARIABLE = "HOLDFAST_TEST_JOURNAL"
+DATA_VARIABLE = "HOLDFAST_TEST_DATA"
+
+
+class Task(msgspec.Struct):
+    """What a worker process is to do.
+
+    Attributes
+    ----------
+    number : int
+        Which one it is.
+    does : str
+        Name of a deed, or nothing.
+    """
+
+    number: int
+    does: str = ""
+
+
+def note(*words: object) -> None:
+    """Add a line to the journal; a kill does not lose it."""
+    file = os.open(os.environ[JOURNAL_VARIABLE], os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    try:
+        os.write(file, (" ".join(map(str, words)) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+def noted(journal: Path) -> list[list[str]]:
+    """Return the lines of a journal as words."""
+    return [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
+def _raise() -> None:
+    raise ValueError("bad task")
+
+
+def _reject() -> None:
+    raise Reject("no such task")
+
+
+def _retry() -> None:
+    raise Retry(0)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit() -> None:
+    os._exit(7)
+
+
+def _hang() -> None:
+    threading.Event().wait()
+
+
+def _put() -> None:
+    """Put into another queue, through its owner."""
+    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+        service.queue("results", type=str).put(f"from process {os.getpid()}")
+
+
+def _receive() -> None:
+    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+        service.queue("tasks", type=Task).receive(timeout=0)
+
+
+def _run() -> None:
+    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+        service.consumer("tasks")(print)
+        service.run()
+
+
+def _interrupt() -> None:
+    """Have all processes of the group hear what Ctrl-C and a service manager say; here, this one."""
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+
+DEEDS = {
+    "raise": _raise,
+    "reject": _reject,
+    "retry": _retry,
+    "die": _die,
+    "exit": _exit,
+    "hang": _hang,
+    "put": _put,
+    "receive": _receive,
+    "run": _run,
+    "interrupt": _interrupt,
+}
+
+
+def handle(task: Task) -> None:
+    """Note the task, and do what it says."""
+    note("begun", task.number, os.getpid())
+    DEEDS.get(task.does, lambda: None)()
+    note("done", task.number, os.getpid())
+
+
+def handle_with_delivery(task: Task, delivery: TypedDelivery[Task]) -> None:
+    """Note what the delivery says; then try to settle it, which is not for here."""
+    note(task.number, delivery.offset, delivery.delivery_count, delivery.headers["tenant"])
+    delivery.ack()

@@ -1,0 +1,192 @@
+"""How consumers end: asked to, out of time, or because they cannot go on."""
+
+import errno
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import HoldfastError, StorageError
+from holdfast.service.queue_service import QueueService
+from support.consumers import SECONDS, running
+from support.faults import FaultPlan
+from support.simulated_storage import SimulatedStorage
+from support.threads import Threads, wait_until
+
+
+def counts(path: Path) -> list[int]:
+    """Return how often each message that is left was handed out, this time included."""
+    with QueueService(path, catalog=False) as service:
+        queue = service.queue("orders", type=int)
+        return [queue.receive(timeout=SECONDS).delivery_count for _ in range(queue.stats().depth)]
+
+
+def test_stop_lets_handlers_finish_and_gives_back_uncounted_what_they_have_not_begun(tmp_path: Path) -> None:
+    """What had been taken ahead is as if it never had been."""
+    begun, go_on = threading.Event(), threading.Event()
+    threads = Threads()
+    with QueueService(tmp_path, catalog=False) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer("orders")
+        def handle(order: int) -> None:
+            if orders.stats().in_flight > 3:  # quick handlers are given several at a time
+                begun.set()
+                go_on.wait(SECONDS)
+
+        orders.put_many(range(1000))
+        threads.start(service.run)
+        assert begun.wait(SECONDS)
+        service.stop()
+        wait_until(lambda: orders.stats().in_flight == 1)
+        left = orders.stats().depth - 1
+        go_on.set()
+        threads.join()
+        assert orders.stats().depth == left
+    assert counts(tmp_path) == [1] * left
+
+
+def test_a_handler_that_outlasts_its_grace_may_run_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """run() returns all the same; its message is given back by close, uncounted, and the late end changes nothing."""
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    with QueueService(tmp_path, catalog=False) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer("orders")
+        def handle(order: int) -> None:
+            begun.set()
+            go_on.wait(SECONDS)
+            ended.set()
+
+        orders.put(1)
+        with running(service, grace_seconds=0.01):
+            assert begun.wait(SECONDS)
+        assert orders.stats().in_flight == 1
+    assert "a handler still runs" in caplog.text
+    assert counts(tmp_path) == [1]
+    go_on.set()
+    assert ended.wait(SECONDS)
+    assert counts(tmp_path) == [1]
+
+
+def test_a_handler_that_ends_behind_its_grace_is_acknowledged_while_the_queue_is_open(service: QueueService) -> None:
+    """The message stays its own for as long."""
+    begun, go_on = threading.Event(), threading.Event()
+    orders = service.queue("orders", type=int, lease_seconds=0.01)
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        begun.set()
+        go_on.wait(SECONDS)
+
+    orders.put(1)
+    with running(service, grace_seconds=0):
+        assert begun.wait(SECONDS)
+    go_on.set()
+    wait_until(lambda: orders.stats().depth == 0)
+
+
+def test_no_lease_runs_out_while_a_handler_runs_or_its_message_waits_for_it(service: QueueService) -> None:
+    """However short it is."""
+    seen: list[int] = []
+    orders = service.queue("orders", type=int, lease_seconds=0.01)
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        seen.append(order)
+        if orders.stats().in_flight > 1:  # some wait in the buffer
+            threading.Event().wait(0.02)
+
+    orders.put_many(range(20))
+    with running(service):
+        wait_until(lambda: orders.stats().depth == 0, SECONDS)
+    assert seen == list(range(20))
+    assert orders.stats().dead == 0
+
+
+def test_run_ends_when_its_queues_are_shut_down_and_empty(service: QueueService) -> None:
+    """There will be nothing more to do."""
+    seen: list[int] = []
+    orders = service.queue("orders", type=int)
+    service.consumer("orders", concurrency=2)(seen.append)
+    orders.put_many([1, 2])
+    orders.raw.shutdown()
+    service.run()
+    assert sorted(seen) == [1, 2]
+    assert orders.stats().depth == 0
+
+
+def test_a_stop_that_comes_before_run_ends_it_at_once(service: QueueService) -> None:
+    """Whoever says it from another thread need not know how far run() is; the next run is another one."""
+    seen: list[int] = []
+    orders = service.queue("orders", type=int)
+    service.consumer("orders")(seen.append)
+    service.stop()
+    service.run()
+    orders.put(1)
+    with running(service):
+        wait_until(lambda: seen == [1])
+
+
+def test_close_stops_the_consumers_first(tmp_path: Path) -> None:
+    """And waits for handlers that run."""
+    begun, go_on = threading.Event(), threading.Event()
+    threads = Threads()
+    service = QueueService(tmp_path, catalog=False)
+    orders = service.queue("orders", type=int)
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        begun.set()
+        go_on.wait(SECONDS)
+
+    orders.put(1)
+    threads.start(service.run)
+    assert begun.wait(SECONDS)
+    threads.start(service.close)
+    wait_until(lambda: service.workers.is_running)
+    go_on.set()
+    threads.join()
+    assert counts(tmp_path) == []
+
+
+def test_a_disk_that_refuses_acknowledgements_stops_run_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, loudly; nothing more is handled, and what was not acknowledged comes again."""
+    storage = SimulatedStorage()
+    handled: list[int] = []
+    service = QueueService("/data", catalog=False, storage=storage)
+    orders = service.queue("orders", type=int)
+    orders.put_many(range(2000))
+
+    @service.consumer("orders", concurrency=2)
+    def handle(order: int) -> None:
+        if not handled:
+            storage.faults = FaultPlan(1, errno.EIO, forever=True, verbs=frozenset({"sync"}))
+        handled.append(order)
+
+    with pytest.raises(StorageError):
+        service.run()
+    assert len(handled) < 2000
+    assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
+    assert "cannot go on" in caplog.text
+    storage.faults = None
+    service.close()
+    with QueueService("/data", catalog=False, storage=storage.crash_keeping_all()) as again:
+        assert again.queue("orders", type=int).stats().depth > 0
+
+
+def test_a_consumer_that_cannot_take_stops_the_others_too(service: QueueService) -> None:
+    """One process that half works helps nobody."""
+    orders, invoices = service.queue("orders", type=int), service.queue("invoices", type=int)
+    begun = threading.Event()
+    service.consumer(orders)(lambda order: begun.set())
+    service.consumer(invoices)(lambda invoice: None)
+    threads = Threads()
+    threads.start(service.run)
+    orders.put(1)
+    assert begun.wait(SECONDS)
+    invoices.raw.close()
+    with pytest.raises(HoldfastError, match="closed"):
+        threads.join()
+    assert not service.workers.is_running

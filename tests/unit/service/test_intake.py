@@ -1,0 +1,117 @@
+"""How much a consumer takes ahead."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import Empty
+from holdfast.service.intake import BATCH_MAX, BUFFER_SECONDS, Intake
+from holdfast.service.queue_service import QueueService
+from holdfast.service.settler import UNSETTLED_MAX, Settler
+from holdfast.service.typed_delivery import TypedDelivery
+from support.consumers import SECONDS, running
+from support.threads import wait_until
+
+
+def never(*_: object) -> None:
+    """Fail: nobody should come here."""
+    raise AssertionError("it was called")
+
+
+def asked_for(seconds: Sequence[float], thread_count: int) -> int:
+    """Return how many messages are asked for when handlers have taken so long."""
+    wanted: list[int] = []
+
+    def take(count_max: int, timeout: float) -> Sequence[TypedDelivery[Any]]:
+        wanted.append(count_max)
+        intake.stop()
+        raise Empty
+
+    intake = Intake(take, thread_count, Settler("orders", never, never))
+    for each in seconds:
+        intake.note_seconds(each)
+    assert intake.next() is None
+    return wanted[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "thread_count", "count"),
+    [
+        ([], 4, 1),
+        ([1e-6], 4, 4 * BATCH_MAX),
+        ([0.0], 1, BATCH_MAX),
+        ([BUFFER_SECONDS / 2.5], 4, 8),
+        ([BUFFER_SECONDS * 1.1], 4, 1),
+        ([60.0], 4, 1),
+        ([1e-6] * 100 + [10.0], 4, 1),
+        ([1.0] + [1e-6] * 200, 4, 4 * BATCH_MAX),
+    ],
+    ids=["unknown", "quick", "immeasurable", "some", "slow", "very slow", "slow now", "quick now"],
+)
+def test_quick_handlers_get_a_batch_and_slow_ones_each_message_alone(
+    seconds: list[float], thread_count: int, count: int
+) -> None:
+    """Some moments of work are taken ahead, not more."""
+    assert asked_for(seconds, thread_count) == count
+
+
+def test_repeated_messages_are_in_hand_as_many_as_there_are_threads(service: QueueService) -> None:
+    """Each alone: the one that kills this process takes a delivery from no more of the others than that."""
+    orders = service.queue("orders", type=int, backoff=[])
+    orders.put_many(range(40))
+    orders.receive_many(40).nack(delay=0)
+    at_work, go_on = threading.Semaphore(0), threading.Event()
+
+    @service.consumer("orders", concurrency=3)
+    def handle(order: int) -> None:
+        if order >= 20:  # by then handlers are known to be quick
+            at_work.release()
+            go_on.wait(SECONDS)
+
+    with running(service):
+        for _ in range(3):
+            assert at_work.acquire(timeout=SECONDS)
+        wait_until(lambda: orders.stats().in_flight == 3)
+        assert orders.stats().depth == 20
+        go_on.set()
+        wait_until(lambda: orders.stats().depth == 0)
+
+
+def test_nothing_is_taken_while_too_much_waits_to_be_acknowledged(service: QueueService) -> None:
+    """So much is done again after a crash, not more."""
+    orders = service.queue("orders", type=int)
+    orders.put_many(range(UNSETTLED_MAX + 1))
+    settler = Settler("orders", never, lambda: None)
+    for delivery in orders.receive_many(UNSETTLED_MAX):
+        settler.add(delivery.delivery)
+    assert settler.wait_for_room(0)
+    settler.add(orders.receive().delivery)
+    assert not settler.wait_for_room(0)
+    settler.start()
+    assert settler.wait_for_room(SECONDS)
+    settler.end()
+    wait_until(lambda: orders.stats().depth == 0)
+
+
+def test_one_stale_delivery_keeps_no_other_from_being_acknowledged(
+    service: QueueService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and comes again."""
+    orders = service.queue("orders", type=int, backoff=[])
+    orders.put_many([1, 2, 3])
+    deliveries = [each.delivery for each in orders.receive_many(3, lease_seconds=0.001)]
+    for each in deliveries[:2]:
+        each.extend(SECONDS)
+    wait_until(lambda: orders.stats().in_flight == 2)
+    ended = threading.Event()
+    settler = Settler("orders", never, ended.set)
+    for each in deliveries:
+        settler.add(each)
+    settler.start()
+    settler.end()
+    assert ended.wait(SECONDS)
+    assert "offset 2 was handled, and may come again" in caplog.text
+    again = orders.receive(timeout=SECONDS)
+    assert (again.body, again.delivery_count, orders.stats().depth) == (3, 2, 1)

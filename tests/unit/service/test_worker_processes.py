@@ -1,0 +1,206 @@
+"""Handlers in processes of their own: what they say, how they die, and that nothing of them is left."""
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from holdfast import ConfigError
+from holdfast.service.queue_service import QueueService
+from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.worker_errors import WorkerDiedError
+from support.consumers import SECONDS, lives, run_until_finished, running
+from support.threads import wait_until
+from support.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
+
+Tasks = TypedQueue[Task]
+
+
+@pytest.fixture
+def journal(tmp_path: Path, service: QueueService, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the handlers write; their processes find it, and the service's directory, in the environment."""
+    monkeypatch.setenv(JOURNAL_VARIABLE, str(tmp_path / "journal"))
+    monkeypatch.setenv(DATA_VARIABLE, str(service.path))
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def tasks(service: QueueService) -> Tasks:
+    """A queue whose failed messages come again at once, twice."""
+    return service.queue("tasks", type=Task, backoff=[], max_deliveries=3)
+
+
+def begun(journal: Path, number: int) -> list[int]:
+    """Return the processes in which a task was begun."""
+    return [int(pid) for word, task, pid in noted(journal) if (word, task) == ("begun", str(number))]
+
+
+def done(journal: Path) -> list[int]:
+    """Return the tasks that were done, in order of their number."""
+    return sorted(int(task) for word, task, _ in noted(journal) if word == "done")
+
+
+def test_verdicts_come_back_from_a_worker_process(service: QueueService, tasks: Tasks, journal: Path) -> None:
+    """What returned is done, the rest as in a thread; with traceback, and no process is left."""
+    service.consumer(tasks, processes=1)(handle)
+    tasks.put_many([Task(0), Task(1, "raise"), Task(2, "reject"), Task(3, "retry"), Task(4, "interrupt")])
+    tasks.raw.put(b"undecodable")
+    run_until_finished(service, "tasks")
+    assert done(journal) == [0, 4]
+    letters = {each.offset: each for each in tasks.dead.list()}
+    assert {
+        offset: (each.reason, each.detail, each.delivery_count) for offset, each in letters.items() if offset < 5
+    } == {
+        1: ("exception", "bad task", 3),
+        2: ("rejected", "no such task", 1),
+        3: ("max_deliveries", "", 3),
+    }
+    assert "in _raise" in letters[1].traceback
+    assert letters[1].exception == "builtins.ValueError"
+    assert (letters[5].reason, letters[5].delivery_count) == ("undecodable", 0)
+    pids = {int(words[2]) for words in noted(journal)}
+    assert os.getpid() not in pids
+    assert len(pids) == 1
+    assert not any(map(lives, pids))
+
+
+def test_a_delivery_says_in_a_worker_process_what_it_is_and_cannot_be_settled(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """What the handler does is the verdict."""
+    service.consumer(tasks, processes=1, retry=[0])(handle_with_delivery)
+    tasks.put(Task(9), headers={"tenant": "acme"})
+    run_until_finished(service, "tasks")
+    assert noted(journal) == [["9", "0", str(count), "acme"] for count in (1, 2, 3)]
+    (letter,) = tasks.dead.list()
+    assert letter.detail.startswith("in a worker process a message is settled by its handler")
+
+
+@pytest.mark.parametrize(
+    ("does", "says"), [("die", "was killed by SIGKILL"), ("exit", "ended with exit code 7")], ids=["signal", "exit"]
+)
+def test_a_message_that_ends_its_process_each_time_is_a_dead_letter_and_takes_no_other_along(
+    service: QueueService, tasks: Tasks, journal: Path, does: str, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process is replaced each time, and the letter says how it died."""
+    service.consumer(tasks, processes=2)(handle)
+    tasks.put_many([Task(number, does if number == 5 else "") for number in range(12)])
+    run_until_finished(service, "tasks")
+    assert done(journal) == [number for number in range(12) if number != 5]
+    assert len(set(begun(journal, 5))) == 3
+    (letter,) = tasks.dead.list()
+    assert (letter.offset, letter.reason, letter.delivery_count) == (5, "exception", 3)
+    assert letter.exception == "holdfast.service.worker_errors.WorkerDiedError"
+    assert letter.detail == f"worker process {begun(journal, 5)[-1]} {says} while it handled offset 5"
+    assert caplog.text.count("it is replaced") == 3
+
+
+def test_a_process_that_dies_with_nothing_to_do_is_replaced_and_nothing_is_counted(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """The next message is its replacement's."""
+    service.consumer(tasks, processes=1)(handle)
+    with running(service):
+        tasks.put(Task(0))
+        wait_until(lambda: tasks.stats().depth == 0, SECONDS)
+        (pid,) = begun(journal, 0)
+        os.kill(pid, signal.SIGKILL)
+        tasks.put(Task(1))
+        wait_until(lambda: tasks.stats().depth == 0, SECONDS)
+    assert done(journal) == [0, 1]
+    assert begun(journal, 1) != [pid]
+
+
+def test_handlers_that_outlast_their_grace_are_killed_and_their_messages_given_back_uncounted(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """A process can be ended, other than a thread."""
+    service.consumer(tasks, processes=1)(handle)
+    tasks.put(Task(0, "hang"))
+    with running(service, grace_seconds=0.01):
+        wait_until(lambda: bool(begun(journal, 0)), SECONDS)
+    assert not lives(begun(journal, 0)[0])
+    assert tasks.receive(timeout=SECONDS).delivery_count == 1
+
+
+def test_a_handler_in_a_worker_process_puts_through_the_owner_and_owns_nothing(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """Its modules open queues as they do anywhere: to submit, here; taking is refused, and run() does nothing."""
+    results = service.queue("results", type=str)
+    service.consumer(tasks, processes=1)(handle)
+    tasks.put_many([Task(0, "put"), Task(1, "receive"), Task(2, "run")])
+    run_until_finished(service, "tasks")
+    assert done(journal) == [0, 2]
+    assert results.receive(timeout=0).body == f"from process {begun(journal, 0)[0]}"
+    (letter,) = tasks.dead.list()
+    assert letter.detail.startswith("a worker process takes nothing from 'tasks' by itself")
+
+
+def test_several_consumers_share_as_many_processes_as_the_command_line_says(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """Instead of what each of them says."""
+    more = service.queue("more", type=Task)
+    service.consumer(tasks, concurrency=4)(handle)
+    service.consumer(more, processes=3)(handle)
+    tasks.put_many([Task(number) for number in range(10)])
+    more.put_many([Task(number) for number in range(10, 20)])
+    tasks.raw.shutdown()
+    more.raw.shutdown()
+    service.workers.run(SECONDS, 1)
+    assert done(journal) == list(range(20))
+    assert len({words[2] for words in noted(journal)}) == 1
+
+
+def test_a_handler_that_cannot_be_sent_to_a_process_is_refused(service: QueueService, tasks: Tasks) -> None:
+    """Before anything is started."""
+    service.consumer(tasks, processes=1)(lambda task: None)
+    with pytest.raises(ConfigError, match="the types and upcasts of queue 'tasks', at the top of a module"):
+        service.run()
+
+
+def test_a_handler_that_worker_processes_cannot_import_stops_run(
+    service: QueueService, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not tried again and again, and the message that it was for is as it was."""
+    module = ModuleType("made_up_on_the_spot")
+    exec("def handle(task): ...", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    service.consumer(tasks, processes=1)(module.handle)
+    tasks.put(Task(0))
+    with pytest.raises(ConfigError, match=r"cannot import the handler .*made_up_on_the_spot"):
+        service.run()
+    service.close()
+    with QueueService(service.path, catalog=False) as again:
+        assert again.queue("tasks", type=Task).receive().delivery_count == 1
+
+
+def test_processes_that_die_before_they_are_ready_stop_run_after_some(
+    service: QueueService,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With pauses in between: a machine that starts processes without end is of no use for anything else."""
+    (tmp_path / "dies_when_imported.py").write_text(
+        "import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\ndef handle(task): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("holdfast.service.worker_pool._START_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.service.worker_pool.START_FAILURES_MAX", 2)
+    from dies_when_imported import handle as deadly  # type: ignore[import-not-found]
+
+    service.consumer(tasks, processes=1)(deadly)
+    tasks.put(Task(0))
+    with pytest.raises(WorkerDiedError, match=r"2 worker processes in a row ended before .* exit code 3"):
+        service.run()
+    assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
+    service.close()
+    with QueueService(service.path, catalog=False) as again:
+        assert again.queue("tasks", type=Task).receive().delivery_count == 1
