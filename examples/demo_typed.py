@@ -61,7 +61,7 @@ class Summary:
         """Count one."""
         magnitude = quake.properties.mag
         with self._lock:
-            band = self._bands.setdefault(None if magnitude is None else int(magnitude // 1), Band())
+            band = self._bands.setdefault(None if magnitude is None else max(-1, int(magnitude // 1)), Band())
             band.count += 1
             band.felt += quake.properties.felt or 0
             if magnitude is not None and magnitude > band.strongest:
@@ -119,7 +119,9 @@ def _report(summary: Summary, dead: Sequence[Any], alert_count: int, events: Seq
 
 
 def _title(magnitude: int | None) -> str:
-    return "no magnitude" if magnitude is None else f"magnitude {magnitude} to {magnitude + 1}"
+    if magnitude is None:
+        return "no magnitude"
+    return f"magnitude {magnitude} to {magnitude + 1}" if magnitude >= 0 else "magnitude below 0"
 
 
 def _remark(band: Band) -> str:

@@ -20,7 +20,7 @@ from holdfast.queue.doorbell import Doorbell
 
 _POLL_SECONDS_MIN = 0.001
 _POLL_SECONDS_MAX = 0.03
-"""A consumer that has waited for long hears of a message 15 ms late, in the middle, at a third of a percent of a core."""
+"""A consumer that has waited for long hears of a message 15 ms late, in the middle, for a third of 1 % of a core."""
 
 
 class Source(Protocol):

@@ -111,3 +111,33 @@ def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
     assert read_write_mark(file, QUEUE_ID) is None
     marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
     assert read_write_mark(file, QUEUE_ID) is not None
+
+
+def test_a_mark_that_rests_is_opened_again_by_the_next_one_that_is_published() -> None:
+    """A queue that is idle for a while needs no handle for it; one that publishes keeps it."""
+    storage = SimulatedStorage()
+    file = storage.open(Path("/write.mark"), create=True)
+    header = DataFileHeader(QUEUE_ID, 3, 100, 0)
+    marks = WriteMarkFile(storage, Path("/write.mark"), file, synced_only=True)
+    for end in range(9000, 9005):
+        marks.publish(header, (3, end, 140), (3, end, 140), end, 10)
+        marks.rest()
+        assert marks._file is not None
+        marks.rest()
+        assert marks._file is None
+        found = read_write_mark(storage.open(Path("/write.mark")), QUEUE_ID)
+        assert found is not None
+        assert found.written == end
+
+
+def test_a_mark_that_is_closed_publishes_no_more() -> None:
+    """The next owner may have published meanwhile."""
+    storage = SimulatedStorage()
+    file = storage.open(Path("/write.mark"), create=True)
+    header = DataFileHeader(QUEUE_ID, 3, 100, 0)
+    marks = WriteMarkFile(storage, Path("/write.mark"), file, synced_only=True)
+    marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
+    marks.close()
+    count = storage.mutation_count
+    marks.publish(header, (3, 9500, 150), (3, 9500, 150), 9500, 10)
+    assert storage.mutation_count == count

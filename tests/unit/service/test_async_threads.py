@@ -151,7 +151,7 @@ async def test_nothing_runs_in_threads_that_were_closed() -> None:
 
 
 @in_a_loop
-async def test_an_error_of_the_interpreter_s_end_comes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_the_interpreters_end_comes_as_it_is() -> None:
     """Threads that cannot be started for another reason than that they were closed."""
     threads = Threads("data")
     threads._brief.shutdown()
