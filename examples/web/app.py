@@ -1,7 +1,7 @@
 """A web application of several processes that takes orders: ``gunicorn --workers 2 app:application``.
 
-Each process puts with ``mode="submit"``, through whichever process owns the queue. That is the worker of tasks.py; while
-it is away, the web processes write by themselves, and orders wait.
+Each process puts with ``mode="submit"``, through whichever process owns the queue: the worker of tasks.py. While
+it is away the web processes write by themselves, and orders wait.
 """
 
 from __future__ import annotations

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, overload
 
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.queue.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.put_options import Seconds, as_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Body = TypeVar("Body", default=Any)  # so that a plain Delivery may be one of anything
+else:
+    from typing import TypeVar
+
+    Body = TypeVar("Body")
 
 
 class Deliverer(Protocol):
@@ -44,7 +53,7 @@ class Holder(Protocol):
         """Do what the end of the delivery's ``with`` block means."""
 
 
-class Delivery:
+class Delivery(Generic[Body]):
     """One handing-out of a message. A clean exit from ``with`` acknowledges it, an exception gives it back.
 
     The delivery is its own receipt: once the message was given back, for whatever reason, no verb of this delivery does
@@ -58,6 +67,8 @@ class Delivery:
         When it was put, in nanoseconds since the epoch.
     payload : bytes
         What was put.
+    body : object
+        What the payload means: to a queue of bytes itself, else the object that a queue of a service has decoded.
     delivery_count : int
         How often the message has been handed out, this time included; counted across the death of a process.
     is_settled : bool
@@ -74,6 +85,7 @@ class Delivery:
 
     __slots__ = (
         "_deliverer",
+        "body",
         "delivery_count",
         "expires_at",
         "has_expired",
@@ -95,6 +107,7 @@ class Delivery:
         self.is_settled = self.has_expired = self.is_open = False
         self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
         self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
+        self.body: Body = self.payload  # type: ignore[assignment]  # until somebody decodes it
         self.delivery_count = delivery_count
 
     @property
@@ -141,8 +154,8 @@ class Delivery:
     def park(self, error: BaseException | Failure) -> None:
         """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
 
-        It has not failed, so this delivery does not count. Also for a delivery that a transaction has received, whatever
-        becomes of the transaction. Raises as :meth:`ack`, and is as durable.
+        It has not failed, so this delivery does not count. Takes a delivery that a transaction has received too, whatever
+        becomes of that. Raises as :meth:`ack`, and is as durable.
         """
         self._deliverer.park((self,), failure_of(error, "undecodable"), self.holder)
 
@@ -158,7 +171,7 @@ class Delivery:
         """Whether it was this read side that handed it out."""
         return self._deliverer is deliverer
 
-    def __enter__(self) -> Delivery:
+    def __enter__(self) -> Self:
         self.is_open = True
         return self
 
@@ -181,7 +194,7 @@ class Delivery:
         return f"<Delivery of offset {self.offset}, {len(self.payload)} bytes, number {self.delivery_count}>"
 
 
-class DeliveryBatch(Sequence[Delivery]):
+class DeliveryBatch(Sequence[Delivery[Body]]):
     """Messages that were handed out together. ``with`` settles those that were not settled one by one.
 
     Each verb takes some of them, or all that are not settled yet, in one step. Where one of those named is stale the
@@ -192,9 +205,14 @@ class DeliveryBatch(Sequence[Delivery]):
 
     __slots__ = ("_deliverer", "_deliveries")
 
-    def __init__(self, deliverer: Deliverer, deliveries: Sequence[Delivery]) -> None:
+    def __init__(self, deliverer: Deliverer, deliveries: Sequence[Delivery[Body]]) -> None:
         self._deliverer = deliverer
         self._deliveries = deliveries
+
+    @property
+    def bodies(self) -> list[Body]:
+        """What their payloads mean."""
+        return [each.body for each in self._deliveries]
 
     def ack(self, items: Sequence[Delivery] | None = None) -> None:
         """Finish messages; as :meth:`Delivery.ack`."""
@@ -223,16 +241,16 @@ class DeliveryBatch(Sequence[Delivery]):
         return [each for each in self._deliveries if each.has_expired or not (each.is_settled or each.holder)]
 
     @overload
-    def __getitem__(self, index: int) -> Delivery: ...
+    def __getitem__(self, index: int) -> Delivery[Body]: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Delivery]: ...
-    def __getitem__(self, index: int | slice) -> Delivery | Sequence[Delivery]:
+    def __getitem__(self, index: slice) -> Sequence[Delivery[Body]]: ...
+    def __getitem__(self, index: int | slice) -> Delivery[Body] | Sequence[Delivery[Body]]:
         return self._deliveries[index]
 
     def __len__(self) -> int:
         return len(self._deliveries)
 
-    def __enter__(self) -> DeliveryBatch:
+    def __enter__(self) -> Self:
         for delivery in self._deliveries:
             delivery.is_open = True
         return self
@@ -251,9 +269,9 @@ class DeliveryBatch(Sequence[Delivery]):
                 delivery.is_open = False
 
 
-def by_queue(deliveries: Iterable[Delivery]) -> list[DeliveryBatch]:
+def by_queue(deliveries: Iterable[Delivery[Body]]) -> list[DeliveryBatch[Body]]:
     """Sort deliveries of any takes into one batch for each queue, so that each can be settled in one step."""
-    batches: dict[Deliverer, list[Delivery]] = {}
+    batches: dict[Deliverer, list[Delivery[Body]]] = {}
     for delivery in deliveries:
         batches.setdefault(delivery._deliverer, []).append(delivery)
     return [DeliveryBatch(deliverer, items) for deliverer, items in batches.items()]

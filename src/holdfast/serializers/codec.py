@@ -33,7 +33,7 @@ _REASON_CHARACTERS_MAX = 500
 """Of somebody else's error in one of ours, which is one line."""
 
 
-_Lane = tuple[Encode, Mapping[str, str], Mapping[str, str]]
+_Lane = tuple[Encode, CommonHeaders, CommonHeaders]
 """What the objects of one type need on their way out, made once: what encodes them, their headers, and those where they
 are compressed. A plain tuple: taking apart any other takes longer than all the rest of a put here."""
 

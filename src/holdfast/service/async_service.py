@@ -160,6 +160,10 @@ class AsyncQueueService:
 
     # -- The service itself ------------------------------------------------------------------------------------------
 
+    async def rebuild_catalog(self) -> None:
+        """Write the catalogue anew; as :meth:`QueueService.rebuild_catalog`."""
+        await self._threads.run_patiently(self.sync.rebuild_catalog)
+
     async def close(self) -> None:
         """Stop the consumers, close all queues, end the threads; again does nothing.
 

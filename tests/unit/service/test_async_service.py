@@ -2,9 +2,11 @@
 
 import asyncio
 import inspect
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from holdfast.service.typed_queue import TypedQueue
 from support.loops import in_a_loop
 
 OF_THREADS_ONLY = {
-    QueueService: {"open_for", "workers", "catalog", "rebuild_catalog"},
+    QueueService: {"open_for", "workers"},
     TypedQueue: {"adopt", "close", "decode_delivery", "encode_put"},
     ServiceTransaction: {"call_off"},
 }
@@ -94,6 +96,16 @@ async def test_the_queue_of_a_node_that_died_is_adopted(tmp_path: Path) -> None:
         await numbers.put(2)
         assert (await waiting).bodies in ([1], [2])
         assert (await numbers.receive(timeout=10)).body in {1, 2}
+
+
+@in_a_loop
+async def test_the_catalogue_is_kept_and_rebuilt(tmp_path: Path) -> None:
+    """By the same code as that of the service for threads."""
+    async with AsyncQueueService(tmp_path) as service:
+        await service.queue("numbers", type=int)
+        await service.rebuild_catalog()
+        with closing(sqlite3.connect(tmp_path / "catalog.db")) as catalog:
+            assert [name for (name,) in catalog.execute("select name from queues")] == ["numbers"]
 
 
 @in_a_loop
