@@ -58,7 +58,7 @@ def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report) 
     report.add(
         Row(
             f"{title}: memory",
-            f"{resident_mb:.0f} MB, {figures['threads']:.0f} thread more; opened in {figures['open_seconds']:.2f} s",
+            f"{resident_mb:.0f} MB, threads: {figures['threads']:.0f} more; opened in {figures['open_seconds']:.2f} s",
             target=f"< {RESIDENT_MB_MAX} MB",
             met=resident_mb < RESIDENT_MB_MAX,
         )

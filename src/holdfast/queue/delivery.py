@@ -154,7 +154,7 @@ class Delivery(Generic[Body]):
     def park(self, error: BaseException | Failure) -> None:
         """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
 
-        It has not failed, so this delivery does not count. Takes a delivery that a transaction has received too, whatever
+        It has not failed, so this delivery does not count. What a transaction has received can be parked too, whatever
         becomes of that. Raises as :meth:`ack`, and is as durable.
         """
         self._deliverer.park((self,), failure_of(error, "undecodable"), self.holder)

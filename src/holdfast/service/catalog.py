@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 from holdfast.clock import SystemClock
@@ -28,6 +29,9 @@ from holdfast.service.queue_names import CATALOG_NAME, check_queue_name
 logger = logging.getLogger("holdfast")
 
 REFRESH_SECONDS = 5.0
+_SHARE_MAX = 0.002
+"""Of a processor, for looks at many queues: then they come more seldom."""
+
 _LOCK_SECONDS = 5.0
 """How long to wait for another process that writes the catalogue."""
 
@@ -89,8 +93,11 @@ class Catalog:
         self._refresh_quietly(_LOCK_SECONDS)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._refresh_seconds):
+        pause = self._refresh_seconds
+        while not self._stopping.wait(pause):
+            began = thread_time()
             self._refresh_quietly(0)
+            pause = max(self._refresh_seconds, (thread_time() - began) / _SHARE_MAX)
 
     def _refresh_quietly(self, timeout: float) -> None:
         """Refresh; whatever goes wrong is said once, and the queues go on."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from holdfast.service.intake import Intake, Take
+from holdfast.service.intake import Intake, Source
 from holdfast.service.settle_failed import settle_failed
 from holdfast.service.settler import Settler
 from holdfast.service.typed_delivery import TypedDelivery
@@ -27,8 +27,8 @@ class Engine:
     ----------
     name : str
         The queue's.
-    take : callable
-        Takes messages.
+    source : Source
+        Where messages come from.
     handle : callable
         Works on one: here, or in another process while the thread waits.
     thread_count : int
@@ -45,7 +45,7 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, take: Take, handle: Handle, thread_count: int, on_change: Callable[[], object]
+        self, name: str, source: Source, handle: Handle, thread_count: int, on_change: Callable[[], object]
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
@@ -53,7 +53,7 @@ class Engine:
         self._handle = handle
         self._on_change = on_change
         self._settler = Settler(name, self.fail, self._end)
-        self._intake = Intake(take, thread_count, self._settler)
+        self._intake = Intake(source, thread_count, self._settler)
         self._lock = threading.Lock()
         self._left_count = thread_count
         self._threads = [

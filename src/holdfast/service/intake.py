@@ -15,15 +15,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
 from holdfast.queue.delivery import by_queue
 from holdfast.service.settler import Settler
 from holdfast.service.typed_delivery import TypedDelivery
 
-Take = Callable[[int, float], Sequence[TypedDelivery[Any]]]
-"""Takes up to so many messages within so many seconds; raises Empty."""
+
+class Source(Protocol):
+    """Where messages come from; as :class:`Supply`."""
+
+    def take(self, count_max: int) -> Sequence[TypedDelivery[Any]]:
+        """Take without waiting; raises Empty."""
+
+    def wait(self, is_over: Callable[[], bool]) -> None:
+        """Sleep until there may be more, or ``is_over()`` at a :meth:`wake`."""
+
+    def wake(self) -> None:
+        """Have whoever sleeps look again."""
+
 
 BUFFER_SECONDS = 0.02
 """Work that is taken ahead."""
@@ -31,8 +42,8 @@ BUFFER_SECONDS = 0.02
 BATCH_MAX = 16
 """Messages that are taken ahead for each thread at most: a larger batch costs hardly less for each."""
 
-LOOK_SECONDS = 0.1
-"""How often a thread that waits for messages looks whether to stop. A look costs a tenth of a millisecond."""
+_ROOM_SECONDS = 1.0
+"""How long to wait for acknowledgements before looking whether to stop."""
 
 _SHARE = 0.05
 """Of the newest handler in the mean: a few of a new kind change it, one does not."""
@@ -43,16 +54,16 @@ class Intake:
 
     Parameters
     ----------
-    take : callable
-        Takes from the queue.
+    source : Source
+        The queue.
     thread_count : int
         How many threads there are.
     settler : Settler
         Acknowledges; where it does not keep up, nothing is taken.
     """
 
-    def __init__(self, take: Take, thread_count: int, settler: Settler) -> None:
-        self._take = take
+    def __init__(self, source: Source, thread_count: int, settler: Settler) -> None:
+        self._source = source
         self._thread_count = thread_count
         self._settler = settler
         self._buffer: deque[TypedDelivery[Any]] = deque()
@@ -77,6 +88,7 @@ class Intake:
     def stop(self) -> None:
         """Hand out no more, and give back what nobody has begun, uncounted."""
         self.is_stopped = True
+        self._source.wake()
         self.give_back()
 
     def give_back(self) -> None:
@@ -94,12 +106,10 @@ class Intake:
                 if self._buffer:  # another one has taken meanwhile
                     with suppress(IndexError):
                         return self._buffer.popleft()
-                if not self._settler.wait_for_room(LOOK_SECONDS):
+                if not self._settler.wait_for_room(_ROOM_SECONDS):
                     continue
                 try:
-                    taken = self._take(self._count(), LOOK_SECONDS)
-                except Empty:
-                    continue
+                    taken = self._take_or_wait()
                 except ShutDown:
                     self.is_stopped = True
                     break
@@ -107,6 +117,8 @@ class Intake:
                     if self.is_stopped:
                         break
                     raise
+                if not taken:
+                    continue
                 for each in taken:
                     each.delivery.is_open = True  # no lease runs out while this process has it in hand
                 if self.is_stopped:
@@ -115,6 +127,14 @@ class Intake:
                 self._buffer.extend(taken[1:])
                 return taken[0]
         return None
+
+    def _take_or_wait(self) -> Sequence[TypedDelivery[Any]]:
+        """Take what is there; or wait until there may be something, and return nothing."""
+        try:
+            return self._source.take(self._count())
+        except Empty:
+            self._source.wait(lambda: self.is_stopped)
+            return ()
 
     def _count(self) -> int:
         """Return how many messages to take: as many as handlers finish in a moment."""

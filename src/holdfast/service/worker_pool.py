@@ -146,7 +146,7 @@ class WorkerPool:
                 f"{failures} worker processes in a row ended before they were ready, the last: {error}; what they "
                 "wrote to standard error says why",
                 **error.context,
-            )
+            ) from error
         logger.error("%s; another one is started", error)
         self._is_stopped.wait(_START_PAUSE_SECONDS * 2 ** (failures - 1))
 

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigError, Empty, UsageError
 from holdfast.service.consumer import Consumer, name_of
 from holdfast.service.engine import Engine
 from holdfast.service.job import Job
-from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.supply import Supply
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.worker_role import is_worker_process
 
@@ -145,11 +145,11 @@ class Workers:
     ) -> Engine:
         look = partial(self._bell.put, _LOOK)
         if pooled is None:
-            return Engine(queue.name, partial(_take_decoded, queue), job.handle, consumer.concurrency, look)
+            return Engine(queue.name, Supply(queue, is_decoded=True), job.handle, consumer.concurrency, look)
         pool, number, size = pooled
         return Engine(
             queue.name,
-            partial(_take_stored, queue),
+            Supply(queue, is_decoded=False),
             lambda delivery: pool.handle(number, delivery.delivery),
             size,
             look,
@@ -189,15 +189,6 @@ class Workers:
                 self._bell.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 break
-
-
-def _take_decoded(queue: TypedQueue[Any], count_max: int, seconds: float) -> Sequence[TypedDelivery[Any]]:
-    return queue.receive_many(count_max, timeout=seconds)[:]
-
-
-def _take_stored(queue: TypedQueue[Any], count_max: int, seconds: float) -> Sequence[TypedDelivery[Any]]:
-    """Take messages that are decoded where they are handled."""
-    return [TypedDelivery(each, None) for each in queue.failover.receive_many(count_max, timeout=seconds)]
 
 
 @contextmanager

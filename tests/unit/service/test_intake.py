@@ -1,7 +1,7 @@
 """How much a consumer takes ahead."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,12 +24,19 @@ def asked_for(seconds: Sequence[float], thread_count: int) -> int:
     """Return how many messages are asked for when handlers have taken so long."""
     wanted: list[int] = []
 
-    def take(count_max: int, timeout: float) -> Sequence[TypedDelivery[Any]]:
-        wanted.append(count_max)
-        intake.stop()
-        raise Empty
+    class Source:
+        def take(self, count_max: int) -> Sequence[TypedDelivery[Any]]:
+            wanted.append(count_max)
+            raise Empty
 
-    intake = Intake(take, thread_count, Settler("orders", never, never))
+        def wait(self, is_over: Callable[[], bool]) -> None:
+            intake.stop()
+            assert is_over()
+
+        def wake(self) -> None:
+            assert intake.is_stopped
+
+    intake = Intake(Source(), thread_count, Settler("orders", never, never))
     for each in seconds:
         intake.note_seconds(each)
     assert intake.next() is None
