@@ -13,6 +13,8 @@ from holdfast.errors import CorruptionError, QueueLockedError, QueueNotFoundErro
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.service.config import load_config
+from holdfast.service.queue_settings import SUBMIT_OPTIONS
 
 _FOREVER_SECONDS = 100 * 365 * 86400
 
@@ -34,10 +36,15 @@ def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
 
 @contextmanager
 def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]:
-    """Open a queue to ask things of whoever owns it, or to do them oneself where nobody does."""
+    """Open a queue to ask things of whoever owns it, or to do them oneself where nobody does.
+
+    In a service's directory that is done as its configuration says.
+    """
     if not create:
         require_queue(path)
-    with PersistentQueue(path, mode="submit") as queue:
+    configured = load_config(path.absolute().parent, os.environ).options(path.absolute().name)
+    options = {name: value for name, value in configured.items() if name in SUBMIT_OPTIONS}
+    with PersistentQueue(path, mode="submit", **options) as queue:
         yield queue
 
 

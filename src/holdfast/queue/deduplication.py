@@ -184,6 +184,8 @@ def open_deduplication(
         writer.abandon()
         raise
     window_ns, ids_max = options.dedup_window_ns, options.dedup_max
+    if options.is_visitor:  # a guest keeps what its host has room for
+        ids_max = max(ids_max, ring.slot_count)
     ids = Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)
     writer.before_leaving = ids.keep
     return ids

@@ -28,9 +28,9 @@ from holdfast.service.config import load_config
 from holdfast.service.consumer import Consumer, make_consumer, name_of
 from holdfast.service.failover import FailoverSource
 from holdfast.service.queue_names import check_queue_name
-from holdfast.service.queue_settings import QueueSettings, Settings
+from holdfast.service.queue_settings import SUBMIT_OPTIONS, QueueSettings, Settings
 from holdfast.service.service_transaction import ServiceTransaction
-from holdfast.service.submit_queue import SUBMIT_OPTIONS, SubmitQueue
+from holdfast.service.submit_queue import SubmitQueue
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.worker_role import is_worker_process
 from holdfast.service.workers import GRACE_SECONDS, Workers

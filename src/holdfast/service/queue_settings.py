@@ -42,6 +42,9 @@ class QueueSettings(TypedDict, total=False):
     lock_timeout: float
 
 
+SUBMIT_OPTIONS = ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes", "dedup_window", "dedup_max")
+"""What counts where the queue has no owner just then; the other options are about taking."""
+
 _OF_CODEC = ("serializer", "version", "allow_pickle", "compress_bytes")
 
 

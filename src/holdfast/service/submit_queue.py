@@ -11,10 +11,6 @@ from typing import Any, NoReturn
 from holdfast.errors import ClosedError, UsageError
 from holdfast.queue.persistent_queue import PersistentQueue
 
-SUBMIT_OPTIONS = ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes", "dedup_window", "dedup_max")
-"""What counts where the queue has no owner just then; the other options are about taking."""
-
-
 class SubmitQueue:
     """Stands for a :class:`PersistentQueue` in mode ``submit``; nothing is touched before the first call.
 

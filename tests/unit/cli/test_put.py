@@ -67,6 +67,16 @@ def test_a_deduplication_id_counts_once(path: Path) -> None:
     assert payloads(path) == [b"charge", b"other"]
 
 
+def test_in_a_services_directory_its_configuration_counts(path: Path) -> None:
+    """Where nobody owns the queue the command does what its owner would; a mistake in the file is an error."""
+    config = path.parent / "holdfast.toml"
+    config.write_text("[defaults]\nrecord_bytes_max = 5\n")
+    assert "record_bytes_max=5" in run("put", path, "123456").err
+    config.write_text("[defaults]\nrecord_bytes_max = true\n")
+    assert "holdfast.toml, line 2" in run("put", path, "1").err
+    assert payloads(path) == []
+
+
 def test_json_lines_are_put_with_their_content_type(path: Path) -> None:
     """Blank lines are passed over; options hold for each."""
     lines = b'{"id": 1}\n\n[2]\r\n"three"'

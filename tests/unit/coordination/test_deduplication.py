@@ -510,3 +510,18 @@ def test_a_submitted_duplicate_needs_no_room(tmp_path: Path) -> None:
         assert queue.put(b"a", dedup_id="a", timeout=5) == 0
         with pytest.raises(Full):
             queue.put(b"b", dedup_id="b", timeout=0.2)
+
+
+def test_a_visitor_with_room_for_fewer_ids_forgets_none_of_its_hosts(tmp_path: Path) -> None:
+    """It keeps what the file has room for, and the owner knows all of them when it is back."""
+    path = tmp_path / "q"
+    first = {}
+    with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
+        for number in range(30):
+            first[number] = owner.put(LARGE if number % 10 == 0 else b"x", dedup_id=str(number))
+    with PersistentQueue(path, mode="submit", dedup_max=2, data_file_bytes=FILE_BYTES) as guest:
+        for number in range(4):  # over the end of a data file, so that the ring is written
+            guest.put(LARGE, dedup_id=f"guest {number}")
+        assert guest.put(b"x", dedup_id="7") == first[7]
+    with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
+        assert {number: owner.put(b"x", dedup_id=str(number)) for number in range(30)} == first
