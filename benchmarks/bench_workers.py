@@ -102,7 +102,8 @@ def test_workers_whose_handler_does_nothing(
 ) -> None:
     """From the moment at which the queue, full, hands out again; beside a loop in one thread over batches."""
     load = sized(records, SIZE)
-    stack, by_hand_seconds = ExitStack(), []
+    stack = ExitStack()
+    by_hand_seconds: list[float] = []
 
     def by_hand(folder: Path) -> float:
         with QueueService(folder, catalog=False) as service:

@@ -64,7 +64,6 @@ from holdfast.serializers.serializer import Serializer
 from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
 from holdfast.service.typed_queue import TypedQueue
 
 if TYPE_CHECKING:
@@ -122,8 +121,6 @@ __all__ = [
     "Transaction",
     "TransactionNotFoundError",
     "TransactionStateError",
-    "TypedBatch",
-    "TypedDelivery",
     "TypedQueue",
     "UnknownContentTypeError",
     "UnsupportedVersionError",

@@ -1,8 +1,8 @@
 """Every error Holdfast raises, ordered by what the caller should do about it.
 
 ``UsageError``: fix your code. ``NotFoundError``: name something that exists. ``RetryableError``: wait and try again.
-``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: what was put and what
-is expected do not fit together.
+``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: what was put is not
+what is expected.
 
 Each error keeps its context as keyword attributes, survives pickling (it may cross process borders), has a stable
 ``code`` for metrics and exit codes, and reads as one line: what happened, and what to do.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.queue.delivery import Delivery
 from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
-from holdfast.service.typed_delivery import TypedDelivery
 
 JOURNAL_VARIABLE = "HOLDFAST_TEST_JOURNAL"
 DATA_VARIABLE = "HOLDFAST_TEST_DATA"
@@ -116,7 +116,7 @@ def handle(task: Task) -> None:
     note("done", task.number, os.getpid())
 
 
-def handle_with_delivery(task: Task, delivery: TypedDelivery[Task]) -> None:
+def handle_with_delivery(task: Task, delivery: Delivery[Task]) -> None:
     """Note what the delivery says; then try to settle it, which is not for here."""
     note(task.number, delivery.offset, delivery.delivery_count, delivery.headers["tenant"])
     delivery.ack()

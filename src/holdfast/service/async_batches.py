@@ -10,14 +10,14 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, LeaseError, ShutDown
-from holdfast.queue.delivery import by_queue
+from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.service.async_delivery import AsyncBatch
 from holdfast.service.async_threads import Threads
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+from holdfast.service.batches import may_join
 
 Body = TypeVar("Body")
 
-Receive = Callable[[int, float], Awaitable[TypedBatch[Body]]]
+Receive = Callable[[int, float], Awaitable[DeliveryBatch[Body]]]
 """Takes from 1 to so many messages, within so many seconds."""
 
 
@@ -29,12 +29,12 @@ class AsyncBatches(Generic[Body]):
         self._max_messages = max_messages
         self._max_wait = max_wait
         self._threads = threads
-        self._next: list[TypedDelivery[Body]] = []
+        self._next: list[Delivery[Body]] = []
 
     async def run(self, *, stop_when_empty: bool) -> AsyncGenerator[AsyncBatch[Body], None]:
         """Yield batches until the queue is shut down, or nothing came for so long."""
         task = asyncio.current_task()
-        gathered: list[TypedDelivery[Body]] = []
+        gathered: list[Delivery[Body]] = []
         try:
             while True:
                 gathered = self._next
@@ -44,7 +44,7 @@ class AsyncBatches(Generic[Body]):
                 except ShutDown:
                     return
                 if gathered:
-                    batch = AsyncBatch(_batch_of(gathered), self._threads)
+                    batch = AsyncBatch(by_queue(gathered)[0], self._threads)
                     gathered = []
                     async with batch:
                         try:
@@ -59,9 +59,9 @@ class AsyncBatches(Generic[Body]):
         finally:
             for unused in (gathered, self._next):
                 if unused:
-                    self._threads.start(partial(_release, _batch_of(unused)))
+                    self._threads.start(partial(_release, by_queue(unused)[0]))
 
-    async def _gather(self, gathered: list[TypedDelivery[Body]]) -> None:
+    async def _gather(self, gathered: list[Delivery[Body]]) -> None:
         """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
         deadline = time.monotonic() + self._max_wait
         while len(gathered) < self._max_messages and not (gathered and gathered[0].delivery_count > 1):
@@ -74,16 +74,12 @@ class AsyncBatches(Generic[Body]):
                 if not gathered:
                     raise
                 return
-            if gathered and taken[0].delivery_count > 1:
+            if gathered and not may_join(taken, gathered):
                 self._next = list(taken)
                 return
             gathered += taken
 
 
-def _batch_of(deliveries: list[TypedDelivery[Body]]) -> TypedBatch[Body]:
-    return TypedBatch(by_queue(each.delivery for each in deliveries), deliveries)
-
-
-def _release(batch: TypedBatch[Body]) -> None:
+def _release(batch: DeliveryBatch[Body]) -> None:
     with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
         batch.release()

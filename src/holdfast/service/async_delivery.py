@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, overload
 
 from holdfast.errors import LeaseError
+from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.put_options import Seconds
 from holdfast.service.async_threads import Threads
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
 
 Body = TypeVar("Body")
 
@@ -26,13 +26,13 @@ class AsyncDelivery(Generic[Body]):
     ----------
     body : object
         What was put.
-    sync : TypedDelivery
+    sync : Delivery
         The same for threads.
     """
 
     __slots__ = ("_threads", "body", "sync")
 
-    def __init__(self, sync: TypedDelivery[Body], threads: Threads) -> None:
+    def __init__(self, sync: Delivery[Body], threads: Threads) -> None:
         self.sync = sync
         self.body = sync.body
         self._threads = threads
@@ -72,23 +72,27 @@ class AsyncDelivery(Generic[Body]):
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
     async def ack(self) -> None:
-        """Finish the message; as :meth:`TypedDelivery.ack`."""
+        """Finish the message; as :meth:`Delivery.ack`."""
         await self._threads.run(self.sync.ack)
 
     async def nack(self, delay: Seconds | None = None, *, error: BaseException | None = None) -> None:
-        """Give the message back: it failed; as :meth:`TypedDelivery.nack`."""
+        """Give the message back: it failed; as :meth:`Delivery.nack`."""
         await self._threads.run(self.sync.nack, delay, error=error)
 
     async def reject(self, reason: str) -> None:
-        """Make the message a dead letter now; as :meth:`TypedDelivery.reject`."""
+        """Make the message a dead letter now; as :meth:`Delivery.reject`."""
         await self._threads.run(self.sync.reject, reason)
 
+    async def park(self, error: BaseException) -> None:
+        """Make the message a dead letter, ``undecodable``, uncounted; as :meth:`Delivery.park`."""
+        await self._threads.run(self.sync.park, error)
+
     async def release(self) -> None:
-        """Give the message back as if it never had been handed out; as :meth:`TypedDelivery.release`."""
+        """Give the message back as if it never had been handed out; as :meth:`Delivery.release`."""
         await self._threads.run(self.sync.release)
 
     async def extend(self, seconds: Seconds | None = None) -> None:
-        """Have the lease run out ``seconds`` from now; as :meth:`TypedDelivery.extend`."""
+        """Have the lease run out ``seconds`` from now; as :meth:`Delivery.extend`."""
         await self._threads.run(self.sync.extend, seconds)
 
     async def __aenter__(self) -> Self:
@@ -113,17 +117,17 @@ class AsyncDelivery(Generic[Body]):
 class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
     """Messages that were handed out together; ``async with`` settles those that were not settled one by one.
 
-    Each verb takes some of them, or all that are not settled yet, in one step; as :class:`TypedBatch`.
+    Each verb takes some of them, or all that are not settled yet, in one step; as :class:`DeliveryBatch`.
 
     Attributes
     ----------
-    sync : TypedBatch
+    sync : DeliveryBatch
         The same for threads.
     """
 
     __slots__ = ("_deliveries", "_threads", "sync")
 
-    def __init__(self, sync: TypedBatch[Body], threads: Threads) -> None:
+    def __init__(self, sync: DeliveryBatch[Body], threads: Threads) -> None:
         self.sync = sync
         self._threads = threads
         self._deliveries = [AsyncDelivery(each, threads) for each in sync]
@@ -179,20 +183,20 @@ class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
             await self._threads.run(leave)
 
 
-def _sync(items: Sequence[AsyncDelivery[Body]] | None) -> list[TypedDelivery[Body]] | None:
+def _sync(items: Sequence[AsyncDelivery[Body]] | None) -> list[Delivery[Body]] | None:
     return None if items is None else [each.sync for each in items]
 
 
-def _has_ended(delivery: TypedDelivery[Body]) -> bool:
+def _has_ended(delivery: Delivery[Body]) -> bool:
     """Whether leaving the block changes nothing on the disk, and raises nothing."""
-    return delivery.is_settled and not delivery.delivery.has_expired
+    return delivery.is_settled and not delivery.has_expired
 
 
-def _call_off(deliveries: Sequence[TypedDelivery[Body]], leave: Callable[[], None]) -> None:
+def _call_off(deliveries: Sequence[Delivery[Body]], leave: Callable[[], None]) -> None:
     """Give back uncounted what is neither settled nor a transaction's, then leave the block."""
     try:
         for each in deliveries:
-            if not (each.is_settled or each.delivery.holder):
+            if not (each.is_settled or each.holder):
                 with suppress(LeaseError):  # it ran out just now
                     each.release()
     finally:

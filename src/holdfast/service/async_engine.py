@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import ClosedError, HoldfastError, ShutDown
+from holdfast.queue.delivery import Delivery
 from holdfast.service.async_delivery import AsyncDelivery
 from holdfast.service.async_queue import AsyncQueue
 from holdfast.service.async_threads import Threads
 from holdfast.service.consumer import Consumer, name_of
 from holdfast.service.settle_failed import settle_failed
 from holdfast.service.settler import Settler
-from holdfast.service.typed_delivery import TypedDelivery
 from holdfast.service.verdict import RELEASE, Verdict, verdict_on
 
 logger = logging.getLogger("holdfast")
@@ -48,7 +48,7 @@ class AsyncEngine:
         self._queue = queue
         self._threads = threads
         self._loop = asyncio.get_running_loop()
-        self._in_hand: dict[asyncio.Task[Any] | None, TypedDelivery[Any]] = {}
+        self._in_hand: dict[asyncio.Task[Any] | None, Delivery[Any]] = {}
         self._is_stopping = False
         self._stop = asyncio.Event()
         self._settled = asyncio.Event()
@@ -116,17 +116,17 @@ class AsyncEngine:
         except BaseException as error:
             self._fail(error)
 
-    async def _handle(self, delivery: TypedDelivery[Any]) -> None:
-        delivery.delivery.is_open = True  # no lease runs out while this process has it in hand
+    async def _handle(self, delivery: Delivery[Any]) -> None:
+        delivery.is_open = True  # no lease runs out while this process has it in hand
         verdict = await self._call(delivery)
         if verdict is not None:
             await self._threads.run(settle_failed, self._queue.name, verdict, delivery)
             return
         while not self._settler.wait_for_room(0):
             await asyncio.sleep(_ROOM_SECONDS)
-        self._settler.add(delivery.delivery)
+        self._settler.add(delivery)
 
-    async def _call(self, delivery: TypedDelivery[Any]) -> Verdict | None:
+    async def _call(self, delivery: Delivery[Any]) -> Verdict | None:
         """Call the handler; None where it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
@@ -158,6 +158,6 @@ class AsyncEngine:
             self._loop.call_soon_threadsafe(call)
 
 
-def _release(delivery: TypedDelivery[Any]) -> None:
+def _release(delivery: Delivery[Any]) -> None:
     with suppress(HoldfastError):  # settled by the handler, or by the closing of its queue
         delivery.release()

@@ -12,6 +12,7 @@ from holdfast.messages import Message
 from holdfast.queue.arguments import check_count, wait_for
 from holdfast.queue.browse import BrowsedMessage
 from holdfast.queue.dead_letters import DeadLetter
+from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.put_options import Put, PutOptions, Seconds
 from holdfast.queue.stats import QueueStats
 from holdfast.service.async_batches import AsyncBatches
@@ -19,7 +20,6 @@ from holdfast.service.async_dead_letters import AsyncDeadLetters
 from holdfast.service.async_delivery import AsyncBatch, AsyncDelivery
 from holdfast.service.async_takes import Takes
 from holdfast.service.async_threads import Threads
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
 from holdfast.service.typed_queue import TypedQueue
 
 Body = TypeVar("Body")
@@ -105,7 +105,7 @@ class AsyncQueue(Generic[Body]):
         then is given back uncounted.
         """
         take = partial(self.sync.receive, timeout=0, lease_seconds=lease_seconds)
-        taken = await self.takes.take(take, TypedDelivery.release, wait_for(True, timeout))
+        taken = await self.takes.take(take, Delivery.release, wait_for(True, timeout))
         return AsyncDelivery(taken, self._threads)
 
     async def receive_many(
@@ -117,9 +117,9 @@ class AsyncQueue(Generic[Body]):
 
     async def _receive_many(
         self, max_messages: int, timeout: float | None, lease_seconds: Seconds | None = None
-    ) -> TypedBatch[Body]:
+    ) -> DeliveryBatch[Body]:
         take = partial(self.sync.receive_many, max_messages, timeout=0, lease_seconds=lease_seconds)
-        return await self.takes.take(take, TypedBatch.release, timeout)
+        return await self.takes.take(take, DeliveryBatch.release, timeout)
 
     def consume_many(
         self, max_messages: int, *, max_wait: float = 1.0, stop_when_empty: bool = False

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import Empty, ShutDown
-from holdfast.queue.delivery import by_queue
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
+from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
 
 Body = TypeVar("Body")
 
@@ -16,7 +15,7 @@ Body = TypeVar("Body")
 class ReceiveMany(Protocol[Body]):
     """Takes several messages."""
 
-    def __call__(self, max_messages: int, *, timeout: float | None = None) -> TypedBatch[Body]:
+    def __call__(self, max_messages: int, *, timeout: float | None = None) -> DeliveryBatch[Body]:
         """As :meth:`TypedQueue.receive_many`."""
 
 
@@ -27,9 +26,9 @@ class Batches(Generic[Body]):
         self._receive_many = receive_many
         self._max_messages = max_messages
         self._max_wait = max_wait
-        self._next: list[TypedDelivery[Body]] = []
+        self._next: list[Delivery[Body]] = []
 
-    def run(self, *, stop_when_empty: bool) -> Iterator[TypedBatch[Body]]:
+    def run(self, *, stop_when_empty: bool) -> Iterator[DeliveryBatch[Body]]:
         """Yield batches until the queue is shut down, or nothing came for so long."""
         try:
             while True:
@@ -37,16 +36,16 @@ class Batches(Generic[Body]):
                     batch = self._gather()
                 except ShutDown:
                     return
-                if batch:
-                    with TypedBatch(by_queue(each.delivery for each in batch), batch) as open_batch:
-                        yield open_batch
+                if batch is not None:
+                    with batch:
+                        yield batch
                 elif stop_when_empty:
                     return
         finally:
-            for left in by_queue(each.delivery for each in self._next):
+            for left in by_queue(self._next):
                 left.release()
 
-    def _gather(self) -> list[TypedDelivery[Body]]:
+    def _gather(self) -> DeliveryBatch[Body] | None:
         """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
         gathered, self._next = self._next, []
         deadline = time.monotonic() + self._max_wait
@@ -60,8 +59,13 @@ class Batches(Generic[Body]):
                 if not gathered:
                     raise
                 break
-            if gathered and taken[0].delivery_count > 1:
+            if gathered and not may_join(taken, gathered):
                 self._next = list(taken)
                 break
             gathered += taken
-        return gathered
+        return by_queue(gathered)[0] if gathered else None
+
+
+def may_join(taken: Sequence[Delivery], gathered: Sequence[Delivery]) -> bool:
+    """Whether messages may be in one batch with others: first deliveries, of the same queue."""
+    return taken[0].delivery_count == 1 and len(by_queue((gathered[0], taken[0]))) == 1

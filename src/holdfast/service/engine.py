@@ -8,15 +8,15 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from holdfast.queue.delivery import Delivery
 from holdfast.service.intake import Intake, Source
 from holdfast.service.settle_failed import settle_failed
 from holdfast.service.settler import Settler
-from holdfast.service.typed_delivery import TypedDelivery
 from holdfast.service.verdict import Verdict
 
 logger = logging.getLogger("holdfast")
 
-Handle = Callable[[TypedDelivery[Any]], Verdict | None]
+Handle = Callable[[Delivery[Any]], Verdict | None]
 """Works on one message; None: it is done."""
 
 
@@ -105,10 +105,10 @@ class Engine:
             intake.note_seconds(perf_counter() - started)
             if verdict is not None:
                 settle_failed(self.name, verdict, delivery)
-            elif delivery.delivery.delivery_count == 1:
-                done(delivery.delivery)
+            elif delivery.delivery_count == 1:
+                done(delivery)
             else:  # before the next one is begun, which may be the one that kills this process each time
-                self._settler.acknowledge((delivery.delivery,))
+                self._settler.acknowledge((delivery,))
 
     def _end(self) -> None:
         self.is_over = True

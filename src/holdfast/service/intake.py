@@ -18,15 +18,14 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
-from holdfast.queue.delivery import by_queue
+from holdfast.queue.delivery import Delivery, by_queue
 from holdfast.service.settler import Settler
-from holdfast.service.typed_delivery import TypedDelivery
 
 
 class Source(Protocol):
     """Where messages come from; as :class:`Supply`."""
 
-    def take(self, count_max: int) -> Sequence[TypedDelivery[Any]]:
+    def take(self, count_max: int) -> Sequence[Delivery[Any]]:
         """Take without waiting; raises Empty."""
 
     def wait(self, is_over: Callable[[], bool]) -> None:
@@ -66,12 +65,12 @@ class Intake:
         self._source = source
         self._thread_count = thread_count
         self._settler = settler
-        self._buffer: deque[TypedDelivery[Any]] = deque()
+        self._buffer: deque[Delivery[Any]] = deque()
         self._taking = threading.Lock()
         self._seconds: float | None = None
         self.is_stopped = False
 
-    def next(self) -> TypedDelivery[Any] | None:
+    def next(self) -> Delivery[Any] | None:
         """Return the next message, once there is one; None where there will be none any more."""
         if not self.is_stopped:
             try:
@@ -99,7 +98,7 @@ class Intake:
                 left.append(self._buffer.popleft())
         _release(left)
 
-    def _refill(self) -> TypedDelivery[Any] | None:
+    def _refill(self) -> Delivery[Any] | None:
         """Take a batch, and return the first of it; one thread takes, the others wait for what it brings."""
         with self._taking:
             while not self.is_stopped:
@@ -120,7 +119,7 @@ class Intake:
                 if not taken:
                     continue
                 for each in taken:
-                    each.delivery.is_open = True  # no lease runs out while this process has it in hand
+                    each.is_open = True  # no lease runs out while this process has it in hand
                 if self.is_stopped:
                     _release(taken)
                     return None
@@ -128,7 +127,7 @@ class Intake:
                 return taken[0]
         return None
 
-    def _take_or_wait(self) -> Sequence[TypedDelivery[Any]]:
+    def _take_or_wait(self) -> Sequence[Delivery[Any]]:
         """Take what is there; or wait until there may be something, and return nothing."""
         try:
             return self._source.take(self._count())
@@ -144,7 +143,7 @@ class Intake:
         return max(1, min(each, BATCH_MAX) * self._thread_count)
 
 
-def _release(taken: Sequence[TypedDelivery[Any]]) -> None:
-    for batch in by_queue(each.delivery for each in taken):
+def _release(taken: Sequence[Delivery[Any]]) -> None:
+    for batch in by_queue(taken):
         with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
             batch.release()

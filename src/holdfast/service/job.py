@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.queue.delivery import Delivery
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.serializers.codec import Codec
-from holdfast.service.typed_delivery import TypedDelivery
 from holdfast.service.verdict import Verdict, verdict_on
 
 
@@ -36,7 +36,7 @@ class Job:
     retry: RetryPolicy | None
     codec: Codec[Any]
 
-    def handle(self, delivery: TypedDelivery[Any]) -> Verdict | None:
+    def handle(self, delivery: Delivery[Any]) -> Verdict | None:
         """Call the handler; None where it has returned, and the message is done."""
         try:
             if self.takes_delivery:

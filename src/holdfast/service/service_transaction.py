@@ -14,7 +14,6 @@ from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.put_options import Put, Seconds
 from holdfast.queue.queues_transaction import QueuesTransaction
 from holdfast.queue.transaction_state import State
-from holdfast.service.typed_delivery import TypedDelivery
 from holdfast.service.typed_queue import TypedQueue
 
 Body = TypeVar("Body")
@@ -68,7 +67,7 @@ class ServiceTransaction:
         self._join(queue)
         self._below.put_many(queue.raw, encoded)
 
-    def receive(self, queue: TypedQueue[Body], *, timeout: float | None = None) -> TypedDelivery[Body]:
+    def receive(self, queue: TypedQueue[Body], *, timeout: float | None = None) -> Delivery[Body]:
         """Take one message of a queue into the transaction: what is not acknowledged in it is given back at its end.
 
         Raises
@@ -82,11 +81,11 @@ class ServiceTransaction:
         deadline = None if timeout is None else time.monotonic() + (wait_for(True, timeout) or 0.0)
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            typed = queue.decode_delivery(self._below.receive(queue.raw, timeout=left))
-            if typed is not None:
-                return typed
+            delivery: Delivery[Body] = self._below.receive(queue.raw, timeout=left)
+            if queue.decode_delivery(delivery):
+                return delivery
 
-    def ack(self, items: TypedDelivery[Any] | Sequence[TypedDelivery[Any]]) -> None:
+    def ack(self, items: Delivery[Any] | Sequence[Delivery[Any]]) -> None:
         """Finish messages when the transaction commits: its own, and those that a queue's ``receive`` has handed out.
 
         Raises
@@ -96,8 +95,8 @@ class ServiceTransaction:
         UsageError
             One is of a queue that this service has not open.
         """
-        several = (items,) if isinstance(items, TypedDelivery) else items
-        for batch in by_queue(each.delivery for each in several):
+        several = (items,) if isinstance(items, Delivery) else items
+        for batch in by_queue(several):
             raw = self._find_queue(batch[0])
             self._below.join(raw)
             self._below.ack(raw, batch)

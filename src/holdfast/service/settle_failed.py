@@ -6,24 +6,24 @@ import logging
 from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
-from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.queue.delivery import Delivery
 from holdfast.service.verdict import NACK, RELEASE, Verdict, carry_out
 
 logger = logging.getLogger("holdfast")
 
 
-def settle_failed(queue_name: str, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
+def settle_failed(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) -> None:
     """Do as the verdict says, unless the handler has settled its message itself, or a transaction will."""
     _report(queue_name, verdict, delivery)
-    if delivery.is_settled or delivery.delivery.holder is not None:
+    if delivery.is_settled or delivery.holder is not None:
         return
     try:
-        carry_out(verdict, delivery.delivery)
+        carry_out(verdict, delivery)
     except (LeaseError, ClosedError) as error:
         logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
 
 
-def _report(queue_name: str, verdict: Verdict, delivery: TypedDelivery[Any]) -> None:
+def _report(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) -> None:
     if verdict.verb == RELEASE:
         return
     failure = verdict.failure

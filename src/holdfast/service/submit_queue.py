@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from holdfast.errors import ClosedError, UsageError
 from holdfast.queue.persistent_queue import PersistentQueue
 
+
 class SubmitQueue:
     """Stands for a :class:`PersistentQueue` in mode ``submit``; nothing is touched before the first call.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.queue.delivery import Delivery
 from holdfast.service.typed_queue import TypedQueue
 
 
@@ -24,11 +24,11 @@ class Supply:
         self._queue = queue
         self._is_decoded = is_decoded
 
-    def take(self, count_max: int) -> Sequence[TypedDelivery[Any]]:
+    def take(self, count_max: int) -> Sequence[Delivery[Any]]:
         """Take from 1 to ``count_max`` messages without waiting; raises as :meth:`TypedQueue.receive_many`."""
         if self._is_decoded:
             return self._queue.receive_many(count_max, timeout=0)[:]
-        return [TypedDelivery(each, None) for each in self._queue.failover.receive_many(count_max, timeout=0)]
+        return self._queue.failover.receive_many(count_max, timeout=0)[:]
 
     def wait(self, is_over: Callable[[], bool]) -> None:
         """Sleep until there may be something to take, or ``is_over()`` at a :meth:`wake`."""

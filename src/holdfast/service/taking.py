@@ -15,7 +15,6 @@ from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.queue.put_options import Seconds
 from holdfast.serializers.codec import Codec
 from holdfast.service.batches import Batches
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
 
 Body = TypeVar("Body")
 
@@ -61,7 +60,7 @@ class TypedTaking(Generic[Body]):
         self._receive = source.receive
         self._receive_many = source.receive_many
 
-    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> TypedDelivery[Body]:
+    def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> Delivery[Body]:
         """Take one message, to be acknowledged or given back: a context manager does either.
 
         Takes and raises what :meth:`PersistentQueue.receive` does. What cannot be decoded is passed by: it has become a
@@ -71,36 +70,32 @@ class TypedTaking(Generic[Body]):
         while True:
             delivery = self._receive(timeout=timeout, lease_seconds=lease_seconds)
             try:
-                decode = self._decoders[delivery.stored_headers]
-                return TypedDelivery(delivery, decode(delivery.payload))
-            except Exception:  # headers that were not met yet, or a payload that is to be set aside
-                typed = self.decode_delivery(delivery)
+                if self.decode_delivery(delivery):
+                    return delivery
             except BaseException:
                 _give_back(delivery)
                 raise
-            if typed is not None:
-                return typed
             timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
 
     def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
-    ) -> TypedBatch[Body]:
+    ) -> DeliveryBatch[Body]:
         """Take from 1 to ``max_messages`` messages as soon as there is one; as :meth:`receive`."""
         deadline = None if not timeout else time.monotonic() + timeout
         while True:
             batch = self._receive_many(max_messages, timeout=timeout, lease_seconds=lease_seconds)
             try:
-                typed = [each for delivery in batch if (each := self.decode_delivery(delivery)) is not None]
+                decoded = [delivery for delivery in batch if self.decode_delivery(delivery)]
             except BaseException:
                 _give_back(batch)
                 raise
-            if typed:
-                return TypedBatch((batch,), typed)
+            if decoded:
+                return batch if len(decoded) == len(batch) else by_queue(decoded)[0]
             timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
 
     def consume_many(
         self, max_messages: int, *, max_wait: float = 1.0, stop_when_empty: bool = False
-    ) -> Iterator[TypedBatch[Body]]:
+    ) -> Iterator[DeliveryBatch[Body]]:
         """Yield batches for ever; each is acknowledged when the next one is asked for.
 
         Parameters
@@ -121,24 +116,22 @@ class TypedTaking(Generic[Body]):
         batches = Batches(self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
         return batches.run(stop_when_empty=stop_when_empty)
 
-    def ack(self, deliveries: Iterable[TypedDelivery[Body]]) -> None:
+    def ack(self, deliveries: Iterable[Delivery[Body]]) -> None:
         """Finish messages of any takes in one step; as :meth:`DeliveryBatch.ack`."""
-        for batch in by_queue(each.delivery for each in deliveries):
+        for batch in by_queue(deliveries):
             batch.ack(batch)
 
-    def decode_delivery(self, delivery: Delivery) -> TypedDelivery[Body] | None:
-        """Return what was taken from the queue of bytes, with its object; None where that has become a dead letter."""
+    def decode_delivery(self, delivery: Delivery[Body]) -> bool:
+        """Give what was taken from the queue of bytes its object; False where it has become a dead letter."""
         try:
             decode = self._decoders.get(delivery.stored_headers) or self._find_decoder(delivery.stored_headers)
-            return TypedDelivery(delivery, decode(delivery.payload))
+            delivery.body = decode(delivery.payload)
+            return True
         except SerializationError as error:
             error.context["offset"] = delivery.offset
             delivery.park(error)
             logger.warning("%s: offset %d is a dead letter, undecodable: %s", self.name, delivery.offset, error)
-            return None
-        except BaseException:
-            _give_back(delivery)
-            raise
+            return False
 
     def _find_decoder(self, stored: bytes) -> Callable[[bytes], Body]:
         """Return what decodes messages with these headers; the same bytes mean the same headers."""

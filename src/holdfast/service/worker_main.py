@@ -19,7 +19,6 @@ from holdfast.persistence.message_headers import decode_headers
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure, failure_of
 from holdfast.service.job import Job
-from holdfast.service.typed_delivery import TypedDelivery
 from holdfast.service.verdict import PARK, Verdict
 
 if TYPE_CHECKING:
@@ -56,13 +55,13 @@ class _Worker:
     def work(self, task: Task) -> Verdict | None:
         """Handle one message."""
         number, record, delivery_count = task
-        delivery = Delivery(_RefusingDeliverer(), record, delivery_count)
+        delivery: Delivery[Any] = Delivery(_RefusingDeliverer(), record, delivery_count)
         try:
-            body = self._decoder(number, delivery.stored_headers)(delivery.payload)
+            delivery.body = self._decoder(number, delivery.stored_headers)(delivery.payload)
         except SerializationError as error:
             error.context["offset"] = delivery.offset
             return Verdict(PARK, failure=failure_of(error, "undecodable"))
-        return self._jobs[number].handle(TypedDelivery(delivery, body))
+        return self._jobs[number].handle(delivery)
 
     def _decoder(self, number: int, stored: bytes) -> Callable[[bytes], Any]:
         """Return what decodes messages of one job with these headers."""

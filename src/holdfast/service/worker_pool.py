@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import pickle
 import threading
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ class WorkerPool:
 
     def __init__(self, jobs: Sequence[Job], size: int) -> None:
         self._jobs = _pickled(jobs)
+        self._pid = os.getpid()
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._retry_of = [job.retry for job in jobs]
         self._is_stopped = threading.Event()
@@ -68,11 +70,6 @@ class WorkerPool:
             self.kill()
             self.close()
             raise
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of those that live."""
-        return [each.pid for each in self._processes if each is not None and each.pid is not None]
 
     # -- Working -----------------------------------------------------------------------------------------------------
 
@@ -154,22 +151,24 @@ class WorkerPool:
 
     def kill(self) -> None:
         """End all processes now; what they had in hand has not failed."""
-        with self._lock:
-            self._is_stopped.set()
-            processes = [each for each in self._processes if each is not None]
-        for each in processes:
+        if os.getpid() != self._pid:
+            return  # a forked process that exits: they are not its own
+        for each in self._stop():
             each.kill()
 
     def close(self) -> None:
         """End all processes, which have nothing to do any more, and wait for that."""
-        with self._lock:
-            self._is_stopped.set()
-            processes = [each for each in self._processes if each is not None]
+        processes = self._stop()
         for each in processes:
             each.dismiss()
         for each in processes:
             each.wait()
         atexit.unregister(self.kill)
+
+    def _stop(self) -> list[WorkerProcess]:
+        with self._lock:
+            self._is_stopped.set()
+            return [each for each in self._processes if each is not None]
 
 
 def _pickled(jobs: Sequence[Job]) -> bytes:

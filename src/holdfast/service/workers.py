@@ -121,10 +121,14 @@ class Workers:
                 for consumer, (job, queue), pool in zip(consumers, jobs, pools, strict=True)
             ]
             with _signals_heard(self._bell):
-                for engine in engines:
-                    engine.start()
-                logger.info("handling %s", ", ".join(engine.name for engine in engines))
-                self._wait(engines, grace_seconds)
+                try:
+                    for engine in engines:
+                        engine.start()
+                    logger.info("handling %s", ", ".join(engine.name for engine in engines))
+                    self._wait(engines, grace_seconds)
+                finally:  # also where a thread could not be started
+                    for engine in engines:
+                        engine.stop()
                 self._kill(engines, pools)
         failure = next((engine.failure for engine in engines if engine.failure is not None), None)
         if failure is not None:
@@ -150,7 +154,7 @@ class Workers:
         return Engine(
             queue.name,
             Supply(queue, is_decoded=False),
-            lambda delivery: pool.handle(number, delivery.delivery),
+            lambda delivery: pool.handle(number, delivery),
             size,
             look,
         )

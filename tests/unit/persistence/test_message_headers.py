@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RecordTooLargeError
-from holdfast.persistence.format import TLV, TLV_MUST_UNDERSTAND
 from holdfast.messages import CommonHeaders
+from holdfast.persistence.format import TLV, TLV_MUST_UNDERSTAND
 from holdfast.persistence.message_headers import decode_headers, encode_headers
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import ClosedError, ConfigError, PersistentQueue, QueueLockedError
 from holdfast.queue.dead_letters import DeadLetters
+from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.service.async_dead_letters import AsyncDeadLetters
 from holdfast.service.async_delivery import AsyncBatch, AsyncDelivery
 from holdfast.service.async_queue import AsyncQueue
@@ -20,12 +21,12 @@ from holdfast.service.async_service import AsyncQueueService
 from holdfast.service.async_transaction import AsyncTransaction
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
-from holdfast.service.typed_delivery import TypedBatch, TypedDelivery
 from holdfast.service.typed_queue import TypedQueue
 from support.loops import in_a_loop
 
 OF_THREADS_ONLY = {
     QueueService: {"open_for", "workers"},
+    Delivery: {"comes_from"},
     TypedQueue: {"adopt", "close", "decode_delivery", "encode_put"},
     ServiceTransaction: {"call_off"},
 }
@@ -37,8 +38,8 @@ OF_THREADS_ONLY = {
     [
         (QueueService, AsyncQueueService),
         (TypedQueue, AsyncQueue),
-        (TypedDelivery, AsyncDelivery),
-        (TypedBatch, AsyncBatch),
+        (Delivery, AsyncDelivery),
+        (DeliveryBatch, AsyncBatch),
         (ServiceTransaction, AsyncTransaction),
         (DeadLetters, AsyncDeadLetters),
     ],

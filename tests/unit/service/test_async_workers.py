@@ -14,12 +14,12 @@ import pytest
 
 from holdfast import ClosedError, ConfigError, LeaseExpiredError, UsageError
 from holdfast.errors import StorageError
+from holdfast.queue.delivery import Delivery
 from holdfast.service import async_engine, async_workers, settle_failed
 from holdfast.service.async_delivery import AsyncDelivery
 from holdfast.service.async_service import AsyncQueueService
 from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.settler import Settler
-from holdfast.service.typed_delivery import TypedDelivery
 from support.loops import in_a_loop, turns, until
 
 
@@ -122,7 +122,7 @@ async def test_a_handler_that_is_not_async_runs_in_a_thread(tmp_path: Path) -> N
         threads: list[bool] = []
 
         @service.consumer("slow", concurrency=2)
-        def handle_slowly(number: int, delivery: TypedDelivery[int]) -> None:
+        def handle_slowly(number: int, delivery: Delivery[int]) -> None:
             threads.append(threading.current_thread() is threading.main_thread())
             assert go_on.wait(30)
 

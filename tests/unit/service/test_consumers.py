@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from holdfast import Backoff
+from holdfast.queue.delivery import Delivery
 from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
-from holdfast.service.typed_delivery import TypedDelivery
+from holdfast.service.typed_queue import TypedQueue
 from support.clocks import FakeClock
 from support.consumers import SECONDS, run_until_finished, running
 from support.threads import wait_until
@@ -62,7 +63,7 @@ def test_a_handler_with_a_second_parameter_gets_the_delivery(service: QueueServi
     seen: list[tuple[object, ...]] = []
 
     @service.consumer("orders")
-    def handle(order: dict[str, int], delivery: TypedDelivery[dict[str, int]]) -> None:
+    def handle(order: dict[str, int], delivery: Delivery[dict[str, int]]) -> None:
         seen.append((order, delivery.offset, delivery.delivery_count, delivery.headers["tenant"]))
 
     service.queue("orders", type=dict[str, int]).put({"number": 1}, headers={"tenant": "acme"})
@@ -88,7 +89,7 @@ def test_a_handler_that_raises_is_given_its_message_again(service: QueueService)
     seen: list[tuple[int, int]] = []
 
     @service.consumer("orders", retry=[0])
-    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+    def handle(order: int, delivery: Delivery[int]) -> None:
         seen.append((order, delivery.delivery_count))
         if order == 3 and delivery.delivery_count < 3:
             raise ValueError("not yet")
@@ -111,6 +112,12 @@ def test_after_its_last_delivery_a_message_is_a_dead_letter_with_the_traceback(s
     assert (letter.reason, letter.delivery_count, letter.detail) == ("exception", 2, "order 7 cannot be divided")
     assert letter.exception == "builtins.ZeroDivisionError"
     assert "raise ZeroDivisionError" in letter.traceback
+
+
+def advance(clock: FakeClock, queue: TypedQueue[int], seconds: float) -> None:
+    """Let time pass, and have those look at the clock who sleep until it shows something."""
+    clock.advance(seconds)
+    queue.failover.wake()
 
 
 @pytest.mark.parametrize(
@@ -141,9 +148,9 @@ def test_a_message_that_failed_waits_as_the_consumer_says_or_else_the_queue(
             for count, wait in enumerate(waits, start=1):
                 wait_until(lambda: orders.stats().delayed == 1, SECONDS)
                 assert len(seen) == count
-                clock.advance(wait - 1)
+                advance(clock, orders, wait - 1)
                 assert orders.stats().delayed == 1
-                clock.advance(1)
+                advance(clock, orders, 1)
             wait_until(lambda: len(seen) == len(waits) + 1)
 
 
@@ -175,9 +182,9 @@ def test_retry_says_how_long_the_message_waits(tmp_path: Path) -> None:
         orders.put(1)
         with running(service):
             wait_until(lambda: orders.stats().delayed == 1)
-            clock.advance(2)
+            advance(clock, orders, 2)
             assert orders.stats().delayed == 1
-            clock.advance(1)
+            advance(clock, orders, 1)
             wait_until(lambda: len(seen) == 2)
 
 
@@ -230,7 +237,7 @@ def test_a_handler_may_settle_its_message_itself(service: QueueService) -> None:
     orders = service.queue("orders", type=int, backoff=[])
 
     @service.consumer("orders")
-    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+    def handle(order: int, delivery: Delivery[int]) -> None:
         if order == 0:
             delivery.ack()
             raise ValueError("too late")
@@ -247,7 +254,7 @@ def test_a_handler_may_acknowledge_in_a_transaction(service: QueueService) -> No
     orders, invoices = service.queue("orders", type=int, backoff=[]), service.queue("invoices", type=int)
 
     @service.consumer("orders")
-    def handle(order: int, delivery: TypedDelivery[int]) -> None:
+    def handle(order: int, delivery: Delivery[int]) -> None:
         with service.transaction() as tx:
             tx.put(invoices, order * 10 + delivery.delivery_count)
             tx.ack(delivery)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast import Empty
+from holdfast.queue.delivery import Delivery
 from holdfast.service.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.queue_service import QueueService
 from holdfast.service.settler import UNSETTLED_MAX, Settler
-from holdfast.service.typed_delivery import TypedDelivery
 from support.consumers import SECONDS, running
 from support.threads import wait_until
 
@@ -25,7 +25,7 @@ def asked_for(seconds: Sequence[float], thread_count: int) -> int:
     wanted: list[int] = []
 
     class Source:
-        def take(self, count_max: int) -> Sequence[TypedDelivery[Any]]:
+        def take(self, count_max: int) -> Sequence[Delivery[Any]]:
             wanted.append(count_max)
             raise Empty
 
@@ -92,9 +92,9 @@ def test_nothing_is_taken_while_too_much_waits_to_be_acknowledged(service: Queue
     orders.put_many(range(UNSETTLED_MAX + 1))
     settler = Settler("orders", never, lambda: None)
     for delivery in orders.receive_many(UNSETTLED_MAX):
-        settler.add(delivery.delivery)
+        settler.add(delivery)
     assert settler.wait_for_room(0)
-    settler.add(orders.receive().delivery)
+    settler.add(orders.receive())
     assert not settler.wait_for_room(0)
     settler.start()
     assert settler.wait_for_room(SECONDS)
@@ -108,7 +108,7 @@ def test_one_stale_delivery_keeps_no_other_from_being_acknowledged(
     """It is said, and comes again."""
     orders = service.queue("orders", type=int, backoff=[])
     orders.put_many([1, 2, 3])
-    deliveries = [each.delivery for each in orders.receive_many(3, lease_seconds=0.001)]
+    deliveries = orders.receive_many(3, lease_seconds=0.001)
     for each in deliveries[:2]:
         each.extend(SECONDS)
     wait_until(lambda: orders.stats().in_flight == 2)

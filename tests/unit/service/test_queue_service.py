@@ -157,7 +157,7 @@ def test_a_closed_service_says_so(service: QueueService) -> None:
     orders = service.queue("orders")
     service.close()
     service.close()
-    for call in (lambda: service.queue("orders"), service.transaction, lambda: orders.put(1), lambda: orders.receive()):
+    for call in (lambda: service.queue("orders"), service.transaction, lambda: orders.put(1), orders.receive):
         with pytest.raises(ClosedError):
             call()
     assert "closed" in repr(service)

@@ -43,7 +43,6 @@ def test_an_object_comes_out_as_it_was_put(orders: TypedQueue[Order]) -> None:
         assert message.headers["ce-schemaversion"] == "1"
         assert msgspec.json.decode(message.payload) == {"number": 42, "item": "lamp"}
         assert message.timestamp_ns > 0
-        assert "Order(number=42" in repr(message)
     assert message.is_settled
     assert orders.stats().depth == 0
 

@@ -10,10 +10,13 @@ from types import ModuleType
 import pytest
 
 from holdfast import ConfigError
+from holdfast.service.job import Job
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.worker_errors import WorkerDiedError
+from holdfast.service.worker_pool import WorkerPool
 from support.consumers import SECONDS, lives, run_until_finished, running
+from support.processes import child
 from support.threads import wait_until
 from support.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
 
@@ -204,3 +207,16 @@ def test_processes_that_die_before_they_are_ready_stop_run_after_some(
     service.close()
     with QueueService(service.path, catalog=False) as again:
         assert again.queue("tasks", type=Task).receive().delivery_count == 1
+
+
+def test_a_forked_copy_of_the_owner_leaves_the_worker_processes_alone(tasks: Tasks, journal: Path) -> None:
+    """Exit functions are inherited; what they would end is not."""
+    pool = WorkerPool([Job("tasks", handle, takes_delivery=False, retry=None, codec=tasks.codec)], 1)
+    try:
+        with child(pool.kill) as copy:
+            assert copy.wait() == 0
+        tasks.put(Task(0))
+        assert pool.handle(0, tasks.receive()) is None
+        assert done(journal) == [0]
+    finally:
+        pool.close()
