@@ -16,10 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from gunicorn.config import KNOWN_SETTINGS
 
 from holdfast import QueueService
 from support.consumers import lives
 from support.threads import wait_until
+
+FLAGS = {flag for setting in KNOWN_SETTINGS for flag in setting.cli or ()}
+NO_CONTROL_SOCKET = ["--no-control-socket"] if "--no-control-socket" in FLAGS else []
+"""Newer versions of gunicorn make one in the home directory."""
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "web"
 ORDERS = 200
@@ -66,7 +71,7 @@ class Shop:
     def serves(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the web application, with two processes of two threads."""
         options = ("--workers", "2", "--threads", "2", "--bind", f"127.0.0.1:{self.port}", "app:application")
-        with self.runs("gunicorn", "--no-control-socket", *options) as server:
+        with self.runs("gunicorn", *NO_CONTROL_SOCKET, *options) as server:
             wait_until(self._listens, SECONDS)
             yield server
             stop(server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
@@ -148,7 +147,7 @@ class Codec(Generic[Body]):
             raise
         except Exception as error:
             raise self._encode_error(body, error) from error
-        if len(payload) >= self._compress_from and (smaller := _smaller(payload)) is not None:
+        if self._compress_from and len(payload) >= self._compress_from and (smaller := _smaller(payload)) is not None:
             return smaller, compressed_headers
         return payload, headers
 
@@ -272,9 +271,9 @@ class Codec(Generic[Body]):
         return register
 
 
-def _threshold(compress_bytes: int | None) -> int:
+def _threshold(compress_bytes: int | None) -> int | None:
     if compress_bytes is None:
-        return sys.maxsize
+        return None
     if type(compress_bytes) is not int or compress_bytes < 1:
         raise ConfigError(f"compress_bytes is a number of bytes from 1 on, or None for never; not {compress_bytes!r}")
     check_available()

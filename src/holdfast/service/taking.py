@@ -68,7 +68,7 @@ class TypedTaking(Generic[Body]):
         """
         deadline = None if not timeout else time.monotonic() + timeout
         while True:
-            delivery = self._receive(timeout=timeout, lease_seconds=lease_seconds)
+            delivery: Delivery[Body] = self._receive(timeout=timeout, lease_seconds=lease_seconds)
             try:
                 if self.decode_delivery(delivery):
                     return delivery
