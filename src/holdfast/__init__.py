@@ -45,6 +45,7 @@ from holdfast.errors import (
     UnknownContentTypeError,
     UnsupportedVersionError,
     UsageError,
+    WorkerDiedError,
 )
 from holdfast.messages import Message
 from holdfast.persistence.flush_policy import FlushPolicy
@@ -61,13 +62,13 @@ from holdfast.queue.retry_policy import Backoff
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.transaction import Transaction
 from holdfast.serializers.serializer import Serializer
-from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.workers.handler_errors import Reject, Retry
 
 if TYPE_CHECKING:
-    from holdfast.service.async_service import AsyncQueueService
+    from holdfast.service.aio.async_service import AsyncQueueService
 
 __version__ = "0.1.0"
 
@@ -126,6 +127,7 @@ __all__ = [
     "UnsupportedVersionError",
     "UsageError",
     "VerifyReport",
+    "WorkerDiedError",
     "transaction",
     "verify",
 ]
@@ -134,7 +136,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what most programs do without: asyncio takes a third of the time that all the rest does."""
     if name == "AsyncQueueService":
-        from holdfast.service.async_service import AsyncQueueService
+        from holdfast.service.aio.async_service import AsyncQueueService
 
         return AsyncQueueService
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

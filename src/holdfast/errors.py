@@ -218,3 +218,9 @@ class UnknownContentTypeError(SerializationError):
     """No serializer is registered for it. Attributes: ``content_type``, ``known``."""
 
     code = "unknown_content_type"
+
+
+class WorkerDiedError(HoldfastError):
+    """A worker process ended by itself. Attributes: ``pid``, ``exit_code`` (minus the number of a signal)."""
+
+    code = "worker_died"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Empty, PersistentQueue
-from holdfast.service.catalog import Catalog
-from holdfast.service.catalog_facts import QueueFacts
-from holdfast.service.catalog_schema import TABLES
+from holdfast.service.catalog.catalog import Catalog
+from holdfast.service.catalog.facts import QueueFacts
+from holdfast.service.catalog.schema import TABLES
 
 FILE_BYTES = 16 * 2**10
 Rows = list[dict[str, Any]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.queue.delivery import Delivery
-from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers.handler_errors import Reject, Retry
 
 JOURNAL_VARIABLE = "HOLDFAST_TEST_JOURNAL"
 DATA_VARIABLE = "HOLDFAST_TEST_DATA"

@@ -13,7 +13,7 @@ from holdfast.errors import CorruptionError, QueueLockedError, QueueNotFoundErro
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.service.config import load_config
+from holdfast.service.configuration.config import load_config
 from holdfast.service.queue_settings import SUBMIT_OPTIONS
 
 _FOREVER_SECONDS = 100 * 365 * 86400

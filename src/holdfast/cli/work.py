@@ -16,7 +16,7 @@ from holdfast.cli.opening import json_option
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.service.async_service import AsyncQueueService
+    from holdfast.service.aio.async_service import AsyncQueueService
     from holdfast.service.queue_service import QueueService
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -119,7 +119,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _is_service(found: object) -> bool:
-    from holdfast.service.async_service import AsyncQueueService
+    from holdfast.service.aio.async_service import AsyncQueueService
     from holdfast.service.queue_service import QueueService
 
     return isinstance(found, QueueService | AsyncQueueService)

@@ -22,18 +22,18 @@ from holdfast.queue.transaction_base import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer
-from holdfast.service.catalog import Catalog
-from holdfast.service.catalog_facts import QueueFacts
-from holdfast.service.config import load_config
-from holdfast.service.consumer import Consumer, make_consumer, name_of
+from holdfast.service.catalog.catalog import Catalog
+from holdfast.service.catalog.facts import QueueFacts
+from holdfast.service.configuration.config import load_config
 from holdfast.service.failover import FailoverSource
 from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_settings import SUBMIT_OPTIONS, QueueSettings, Settings
 from holdfast.service.service_transaction import ServiceTransaction
-from holdfast.service.submit_queue import SubmitQueue
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.worker_role import is_worker_process
-from holdfast.service.workers import GRACE_SECONDS, Workers
+from holdfast.service.workers.consumer import Consumer, make_consumer, name_of
+from holdfast.service.workers.submit_queue import SubmitQueue
+from holdfast.service.workers.worker_role import is_worker_process
+from holdfast.service.workers.workers import GRACE_SECONDS, Workers
 
 Body = TypeVar("Body")
 Function = TypeVar("Function", bound=Callable[..., Any])

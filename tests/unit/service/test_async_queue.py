@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, EncodeError, Full, LeaseExpiredError, Put, ShutDown, StaleReceiptError
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_service import AsyncQueueService
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_service import AsyncQueueService
 from support.loops import in_a_loop, until
 
 

@@ -14,11 +14,11 @@ import pytest
 from holdfast import ClosedError, ConfigError, PersistentQueue, QueueLockedError
 from holdfast.queue.dead_letters import DeadLetters
 from holdfast.queue.delivery import Delivery, DeliveryBatch
-from holdfast.service.async_dead_letters import AsyncDeadLetters
-from holdfast.service.async_delivery import AsyncBatch, AsyncDelivery
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_service import AsyncQueueService
-from holdfast.service.async_transaction import AsyncTransaction
+from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
+from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import ClosedError, Empty, LeaseExpiredError
 from holdfast.errors import HoldfastError
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_service import AsyncQueueService
-from holdfast.service.async_takes import Take, Takes
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.aio.async_takes import Take, Takes
+from holdfast.service.aio.async_threads import Threads
 from support.loops import in_a_loop, turns, until
 
 

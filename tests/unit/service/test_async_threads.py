@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import ClosedError, ForkedError, Full
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_service import AsyncQueueService
-from holdfast.service.async_threads import THREADS_MAX, Threads
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.aio.async_threads import THREADS_MAX, Threads
 from support.loops import in_a_loop, turns, until
 
 

@@ -15,11 +15,12 @@ import pytest
 from holdfast import ClosedError, ConfigError, LeaseExpiredError, UsageError
 from holdfast.errors import StorageError
 from holdfast.queue.delivery import Delivery
-from holdfast.service import async_engine, async_workers, settle_failed
-from holdfast.service.async_delivery import AsyncDelivery
-from holdfast.service.async_service import AsyncQueueService
-from holdfast.service.handler_errors import Reject, Retry
-from holdfast.service.settler import Settler
+from holdfast.service.aio import async_engine, async_workers
+from holdfast.service.aio.async_delivery import AsyncDelivery
+from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.workers import settle_failed
+from holdfast.service.workers.handler_errors import Reject, Retry
+from holdfast.service.workers.settler import Settler
 from support.loops import in_a_loop, turns, until
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, ForkedError, PersistentQueue, StorageError
-from holdfast.service import catalog_database, catalog_signature
-from holdfast.service.catalog import Catalog
-from holdfast.service.catalog_facts import QueueFacts
-from holdfast.service.catalog_rows import QueueRows
-from holdfast.service.catalog_schema import SCHEMA_VERSION, TABLES
+from holdfast.service.catalog import database as catalog_database
+from holdfast.service.catalog import signature as catalog_signature
+from holdfast.service.catalog.catalog import Catalog
+from holdfast.service.catalog.facts import QueueFacts
+from holdfast.service.catalog.rows import QueueRows
+from holdfast.service.catalog.schema import SCHEMA_VERSION, TABLES
 from support.catalogs import catalog_of, contents, fail, fill, open_queue, refreshed, select
 from support.processes import Child, Signal, child, run_script
 from support.transactions import prepare

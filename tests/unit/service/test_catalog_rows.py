@@ -13,8 +13,8 @@ from holdfast import Backoff, FlushPolicy, verify
 from holdfast.persistence.format import ENTRY, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files
 from holdfast.persistence.storage import Storage
-from holdfast.service import catalog_data_files
-from holdfast.service.catalog_facts import QueueFacts, settings_text
+from holdfast.service.catalog import data_files as catalog_data_files
+from holdfast.service.catalog.facts import QueueFacts, settings_text
 from support.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
 from support.processes import Signal, child
 from support.transactions import prepare

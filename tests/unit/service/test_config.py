@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import Backoff, ConfigError, FlushPolicy, PersistentQueue
-from holdfast.service.config import load_config
-from holdfast.service.config_options import OPTIONS
+from holdfast.service.configuration.config import load_config
+from holdfast.service.configuration.options import OPTIONS
 
 EVERYTHING = """\
 [defaults]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import ConfigError, UsageError
-from holdfast.service.consumer import make_consumer
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers.consumer import make_consumer
 from support.consumers import running
 from support.threads import wait_until
 

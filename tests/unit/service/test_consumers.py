@@ -9,9 +9,9 @@ import pytest
 
 from holdfast import Backoff
 from holdfast.queue.delivery import Delivery
-from holdfast.service.handler_errors import Reject, Retry
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
+from holdfast.service.workers.handler_errors import Reject, Retry
 from support.clocks import FakeClock
 from support.consumers import SECONDS, run_until_finished, running
 from support.threads import wait_until

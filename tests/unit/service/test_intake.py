@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import Empty
 from holdfast.queue.delivery import Delivery
-from holdfast.service.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.queue_service import QueueService
-from holdfast.service.settler import UNSETTLED_MAX, Settler
+from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
+from holdfast.service.workers.settler import UNSETTLED_MAX, Settler
 from support.consumers import SECONDS, running
 from support.threads import wait_until
 

@@ -9,12 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import ConfigError
-from holdfast.service.job import Job
+from holdfast import ConfigError, WorkerDiedError
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.worker_errors import WorkerDiedError
-from holdfast.service.worker_pool import WorkerPool
+from holdfast.service.workers.job import Job
+from holdfast.service.workers.worker_pool import WorkerPool
 from support.consumers import SECONDS, lives, run_until_finished, running
 from support.processes import child
 from support.threads import wait_until
@@ -97,7 +96,7 @@ def test_a_message_that_ends_its_process_each_time_is_a_dead_letter_and_takes_no
     assert len(set(begun(journal, 5))) == 3
     (letter,) = tasks.dead.list()
     assert (letter.offset, letter.reason, letter.delivery_count) == (5, "exception", 3)
-    assert letter.exception == "holdfast.service.worker_errors.WorkerDiedError"
+    assert letter.exception == "holdfast.errors.WorkerDiedError"
     assert letter.detail == f"worker process {begun(journal, 5)[-1]} {says} while it handled offset 5"
     assert caplog.text.count("it is replaced") == 3
 
@@ -195,8 +194,8 @@ def test_processes_that_die_before_they_are_ready_stop_run_after_some(
         "import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\ndef handle(task): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("holdfast.service.worker_pool._START_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("holdfast.service.worker_pool.START_FAILURES_MAX", 2)
+    monkeypatch.setattr("holdfast.service.workers.worker_pool._START_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.service.workers.worker_pool.START_FAILURES_MAX", 2)
     from dies_when_imported import handle as deadly  # type: ignore[import-not-found]
 
     service.consumer(tasks, processes=1)(deadly)

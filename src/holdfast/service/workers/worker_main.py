@@ -18,8 +18,8 @@ from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure, failure_of
-from holdfast.service.job import Job
-from holdfast.service.verdict import PARK, Verdict
+from holdfast.service.workers.job import Job
+from holdfast.service.workers.verdict import PARK, Verdict
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

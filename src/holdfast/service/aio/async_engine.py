@@ -11,13 +11,13 @@ from typing import Any
 
 from holdfast.errors import ClosedError, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery
-from holdfast.service.async_delivery import AsyncDelivery
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_threads import Threads
-from holdfast.service.consumer import Consumer, name_of
-from holdfast.service.settle_failed import settle_failed
-from holdfast.service.settler import Settler
-from holdfast.service.verdict import RELEASE, Verdict, verdict_on
+from holdfast.service.aio.async_delivery import AsyncDelivery
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_threads import Threads
+from holdfast.service.workers.consumer import Consumer, name_of
+from holdfast.service.workers.settle_failed import settle_failed
+from holdfast.service.workers.settler import Settler
+from holdfast.service.workers.verdict import RELEASE, Verdict, verdict_on
 
 logger = logging.getLogger("holdfast")
 

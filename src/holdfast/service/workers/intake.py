@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery, by_queue
-from holdfast.service.settler import Settler
+from holdfast.service.workers.settler import Settler
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ClosedError, Empty, HoldfastError
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_threads import Threads
 from holdfast.service.failover import FailoverSource
 
 Taken = TypeVar("Taken")

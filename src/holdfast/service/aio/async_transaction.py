@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.put_options import Put, Seconds
 from holdfast.queue.transaction_state import State
-from holdfast.service.async_delivery import AsyncDelivery
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_delivery import AsyncDelivery
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_threads import Threads
 from holdfast.service.service_transaction import ServiceTransaction
 
 Body = TypeVar("Body")

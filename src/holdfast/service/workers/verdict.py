@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.retry_policy import RetryPolicy
-from holdfast.service.handler_errors import Reject, Retry
+from holdfast.service.workers.handler_errors import Reject, Retry
 
 NACK = "nack"
 REJECT = "reject"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.queue.dead_letters import DeadLetters, Letters, Which
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_threads import Threads
 
 
 class AsyncDeadLetters:

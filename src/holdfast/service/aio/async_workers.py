@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
-from holdfast.service.async_engine import AsyncEngine
-from holdfast.service.async_threads import Threads
-from holdfast.service.consumer import Consumer, name_of
+from holdfast.service.aio.async_engine import AsyncEngine
+from holdfast.service.aio.async_threads import Threads
 from holdfast.service.queue_service import QueueService
-from holdfast.service.worker_role import is_worker_process
-from holdfast.service.workers import Workers
+from holdfast.service.workers.consumer import Consumer, name_of
+from holdfast.service.workers.worker_role import is_worker_process
+from holdfast.service.workers.workers import Workers
 
 logger = logging.getLogger("holdfast")
 

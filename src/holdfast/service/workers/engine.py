@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import Any
 
 from holdfast.queue.delivery import Delivery
-from holdfast.service.intake import Intake, Source
-from holdfast.service.settle_failed import settle_failed
-from holdfast.service.settler import Settler
-from holdfast.service.verdict import Verdict
+from holdfast.service.workers.intake import Intake, Source
+from holdfast.service.workers.settle_failed import settle_failed
+from holdfast.service.workers.settler import Settler
+from holdfast.service.workers.verdict import Verdict
 
 logger = logging.getLogger("holdfast")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.persistence.storage import Storage
-from holdfast.service.catalog_facts import Row, Rows
-from holdfast.service.catalog_schema import (
+from holdfast.service.catalog.facts import Row, Rows
+from holdfast.service.catalog.schema import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     TABLES,

@@ -14,15 +14,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError, Empty, UsageError
-from holdfast.service.consumer import Consumer, name_of
-from holdfast.service.engine import Engine
-from holdfast.service.job import Job
-from holdfast.service.supply import Supply
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.worker_role import is_worker_process
+from holdfast.service.workers.consumer import Consumer, name_of
+from holdfast.service.workers.engine import Engine
+from holdfast.service.workers.job import Job
+from holdfast.service.workers.supply import Supply
+from holdfast.service.workers.worker_role import is_worker_process
 
 if TYPE_CHECKING:
-    from holdfast.service.worker_pool import WorkerPool
+    from holdfast.service.workers.worker_pool import WorkerPool
 
 logger = logging.getLogger("holdfast")
 
@@ -203,7 +203,7 @@ def _pools(
     if not processes and not any(consumer.processes for consumer in consumers):
         yield [None] * len(consumers)
         return
-    from holdfast.service.worker_pool import WorkerPool  # multiprocessing is imported by who needs it
+    from holdfast.service.workers.worker_pool import WorkerPool  # multiprocessing is imported by who needs it
 
     pools: list[WorkerPool] = []
     try:

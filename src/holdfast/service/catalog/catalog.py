@@ -20,10 +20,10 @@ from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence import locks
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.fork import forked_error
-from holdfast.service.catalog_database import CatalogDatabase, CatalogUnavailableError
-from holdfast.service.catalog_facts import QueueFacts, Rows
-from holdfast.service.catalog_rows import QueueRows
-from holdfast.service.catalog_signature import Signature, take_signature
+from holdfast.service.catalog.database import CatalogDatabase, CatalogUnavailableError
+from holdfast.service.catalog.facts import QueueFacts, Rows
+from holdfast.service.catalog.rows import QueueRows
+from holdfast.service.catalog.signature import Signature, take_signature
 from holdfast.service.queue_names import CATALOG_NAME, check_queue_name
 
 logger = logging.getLogger("holdfast")

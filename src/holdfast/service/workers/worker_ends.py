@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.errors import HoldfastError
-
-
-class WorkerDiedError(HoldfastError):
-    """A worker process ended by itself. Attributes: ``pid``, ``exit_code`` (minus the number of a signal)."""
-
-    code = "worker_died"
-
 
 def how_it_ended(exit_code: int | None) -> str:
     """Return what an exit code means, for people."""

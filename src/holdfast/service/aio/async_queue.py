@@ -15,11 +15,11 @@ from holdfast.queue.dead_letters import DeadLetter
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.put_options import Put, PutOptions, Seconds
 from holdfast.queue.stats import QueueStats
-from holdfast.service.async_batches import AsyncBatches
-from holdfast.service.async_dead_letters import AsyncDeadLetters
-from holdfast.service.async_delivery import AsyncBatch, AsyncDelivery
-from holdfast.service.async_takes import Takes
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_batches import AsyncBatches
+from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
+from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
+from holdfast.service.aio.async_takes import Takes
+from holdfast.service.aio.async_threads import Threads
 from holdfast.service.typed_queue import TypedQueue
 
 Body = TypeVar("Body")

@@ -26,8 +26,8 @@ from holdfast.persistence.redo import OWN
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import Storage, storage_error
 from holdfast.persistence.vote import Vote
-from holdfast.service.catalog_data_files import DataFileFacts, DataFiles
-from holdfast.service.catalog_facts import QueueFacts, Row, Rows, settings_text, time_text
+from holdfast.service.catalog.data_files import DataFileFacts, DataFiles
+from holdfast.service.catalog.facts import QueueFacts, Row, Rows, settings_text, time_text
 
 DAMAGED_EVENT = "damaged"
 RECOVERED_EVENT = "recovered"

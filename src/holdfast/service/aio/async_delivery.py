@@ -12,7 +12,7 @@ from typing import Generic, Self, TypeVar, overload
 from holdfast.errors import LeaseError
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.put_options import Seconds
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_threads import Threads
 
 Body = TypeVar("Body")
 

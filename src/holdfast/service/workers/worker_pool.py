@@ -14,15 +14,14 @@ import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import failure_of
-from holdfast.service.consumer import name_of
-from holdfast.service.job import Job
-from holdfast.service.verdict import NACK, RELEASE, Verdict
-from holdfast.service.worker_errors import WorkerDiedError
-from holdfast.service.worker_process import WorkerProcess
-from holdfast.service.worker_role import NAME_PREFIX
+from holdfast.service.workers.consumer import name_of
+from holdfast.service.workers.job import Job
+from holdfast.service.workers.verdict import NACK, RELEASE, Verdict
+from holdfast.service.workers.worker_process import WorkerProcess
+from holdfast.service.workers.worker_role import NAME_PREFIX
 
 logger = logging.getLogger("holdfast")
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure
-from holdfast.service.verdict import Verdict
-from holdfast.service.worker_errors import WorkerDiedError, how_it_ended
-from holdfast.service.worker_main import READY, SIGNALS, Answer, Task, main
+from holdfast.service.workers.verdict import Verdict
+from holdfast.service.workers.worker_ends import how_it_ended
+from holdfast.service.workers.worker_main import READY, SIGNALS, Answer, Task, main
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

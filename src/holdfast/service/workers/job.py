@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.serializers.codec import Codec
-from holdfast.service.verdict import Verdict, verdict_on
+from holdfast.service.workers.verdict import Verdict, verdict_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from holdfast.errors import ClosedError, ConfigError
 from holdfast.queue.retry_policy import Backoff
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS
-from holdfast.service.async_engine import AsyncEngine
-from holdfast.service.async_queue import AsyncQueue
-from holdfast.service.async_threads import Threads
-from holdfast.service.async_transaction import AsyncTransaction
-from holdfast.service.async_workers import AsyncWorkers
-from holdfast.service.consumer import Consumer, make_consumer
+from holdfast.service.aio.async_engine import AsyncEngine
+from holdfast.service.aio.async_queue import AsyncQueue
+from holdfast.service.aio.async_threads import Threads
+from holdfast.service.aio.async_transaction import AsyncTransaction
+from holdfast.service.aio.async_workers import AsyncWorkers
 from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_service import QueueService
 from holdfast.service.queue_settings import QueueSettings
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.workers import GRACE_SECONDS
+from holdfast.service.workers.consumer import Consumer, make_consumer
+from holdfast.service.workers.workers import GRACE_SECONDS
 
 Body = TypeVar("Body")
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.delivery import Delivery
-from holdfast.service.verdict import NACK, RELEASE, Verdict, carry_out
+from holdfast.service.workers.verdict import NACK, RELEASE, Verdict, carry_out
 
 logger = logging.getLogger("holdfast")
 

@@ -18,8 +18,8 @@ from typing import Any
 from holdfast.errors import ConfigError
 from holdfast.queue.arguments import check_sizes
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.service.config_lines import line_of_error, line_of_key, shown_key
-from holdfast.service.config_options import (
+from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
+from holdfast.service.configuration.options import (
     OPTIONS,
     PROGRAM_OPTIONS,
     QUEUE_ONLY_OPTIONS,

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, LeaseError, ShutDown
 from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
-from holdfast.service.async_delivery import AsyncBatch
-from holdfast.service.async_threads import Threads
+from holdfast.service.aio.async_delivery import AsyncBatch
+from holdfast.service.aio.async_threads import Threads
 from holdfast.service.batches import may_join
 
 Body = TypeVar("Body")

@@ -1,0 +1,1 @@
+"""The service for asyncio: the same names, awaited. docs/asyncio.md."""

@@ -1,0 +1,1 @@
+"""``catalog.db``: what the queues hold, for people and their tools. docs/catalogue.md."""

@@ -1,0 +1,1 @@
+"""What operators say of queues: files and variables. docs/configuration.md."""
