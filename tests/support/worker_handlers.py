@@ -67,6 +67,19 @@ def _exit() -> None:
     os._exit(7)
 
 
+def _fork_and_die() -> None:
+    """Leave a copy of this process behind, as a library may that forks."""
+    if os.fork() == 0:
+        note("forked", -1, os.getpid())
+        _hang()
+    _die()
+
+
+def _fork_and_return() -> None:
+    """Have a copy of this process come back from the handler as well."""
+    os.fork()
+
+
 def _hang() -> None:
     threading.Event().wait()
 
@@ -101,6 +114,8 @@ DEEDS = {
     "retry": _retry,
     "die": _die,
     "exit": _exit,
+    "fork and die": _fork_and_die,
+    "fork and return": _fork_and_return,
     "hang": _hang,
     "put": _put,
     "receive": _receive,

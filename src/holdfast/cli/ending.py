@@ -72,6 +72,7 @@ class Commands(click.Group):
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
         try:
+            _check_streams()
             code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
             code = INTERRUPTED
@@ -101,6 +102,14 @@ def say(error: HoldfastError, *, as_json: bool) -> None:
 def _say(code: str, message: str, *, as_json: bool) -> None:
     line = json.dumps({"error": code, "message": message}) if as_json else f"error: {printable(message)}"
     click.echo(line, err=True)
+
+
+def _check_streams() -> None:
+    """Raise OSError where there is nowhere to write: what is taken would be lost. No standard input is an empty one."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed: send it to a file, or to /dev/null")
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # until the process ends
 
 
 def _drop_output() -> None:

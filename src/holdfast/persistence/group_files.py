@@ -64,7 +64,11 @@ def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> 
     try:
         yield
     finally:
-        lock.release()
+        try:
+            lock.release()
+        except BaseException:  # interrupted: nobody else could let go of it, this process neither
+            lock.release()
+            raise
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:

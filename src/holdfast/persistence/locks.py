@@ -113,12 +113,18 @@ def acquire(
     """
     started = clock.monotonic()
     while True:
-        with guard():
-            lock = try_acquire(storage, path, is_visitor=is_visitor)
+        lock = None
+        try:
+            with guard():
+                lock = try_acquire(storage, path, is_visitor=is_visitor)
+                if lock is not None:
+                    begin(lock)
+                    return lock
+                owner = read_owner(storage, path)
+        except BaseException:  # nobody else could let go of it
             if lock is not None:
-                begin(lock)
-                return lock
-            owner = read_owner(storage, path)
+                lock.release()
+            raise
         patience = timeout
         if owner.is_visitor and not is_visitor:
             patience = max(timeout, VISIT_SECONDS_MAX)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.errors import Empty, ShutDown
+from holdfast.errors import Empty, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
 
 Body = TypeVar("Body")
@@ -26,7 +27,8 @@ class Batches(Generic[Body]):
         self._receive_many = receive_many
         self._max_messages = max_messages
         self._max_wait = max_wait
-        self._next: list[Delivery[Body]] = []
+        self._gathered: list[Delivery[Body]] = []
+        self._next: Sequence[Delivery[Body]] = ()
 
     def run(self, *, stop_when_empty: bool) -> Iterator[DeliveryBatch[Body]]:
         """Yield batches until the queue is shut down, or nothing came for so long."""
@@ -38,16 +40,19 @@ class Batches(Generic[Body]):
                     return
                 if batch is not None:
                     with batch:
+                        self._gathered = []
                         yield batch
                 elif stop_when_empty:
                     return
         finally:
-            for left in by_queue(self._next):
-                left.release()
+            for left in by_queue([*self._gathered, *self._next]):
+                with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
+                    left.release()
 
     def _gather(self) -> DeliveryBatch[Body] | None:
         """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
-        gathered, self._next = self._next, []
+        gathered = self._gathered = [each for each in self._next if not each.is_settled]  # a lease may have run out
+        self._next = ()
         deadline = time.monotonic() + self._max_wait
         while len(gathered) < self._max_messages and not (gathered and gathered[0].delivery_count > 1):
             left = max(0.0, deadline - time.monotonic())
@@ -59,10 +64,11 @@ class Batches(Generic[Body]):
                 if not gathered:
                     raise
                 break
+            self._next = taken  # first: whoever is interrupted below gives it back
             if gathered and not may_join(taken, gathered):
-                self._next = list(taken)
                 break
             gathered += taken
+            self._next = ()
         return by_queue(gathered)[0] if gathered else None
 
 

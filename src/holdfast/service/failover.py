@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.errors import ConfigError, Empty, HoldfastError, QueueLockedError, QueueNotFoundError, UsageError
+from holdfast.errors import (
+    ClosedError,
+    ConfigError,
+    Empty,
+    HoldfastError,
+    QueueLockedError,
+    QueueNotFoundError,
+    StorageError,
+    UsageError,
+)
+from holdfast.queue import fork
+from holdfast.queue.arguments import wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.put_options import Seconds
@@ -45,12 +56,15 @@ class Adopted:
         While it is taken over.
     was_finished : bool
         Whether nothing was unfinished at the last look.
+    rests_until : float
+        Nothing is taken from it before: its disk fails.
     """
 
     path: Path
     is_watched: bool
     queue: PersistentQueue | None = None
     was_finished: bool = False
+    rests_until: float = 0.0
 
 
 class FailoverSource:
@@ -70,6 +84,8 @@ class FailoverSource:
         self._adopted: list[Adopted] = []
         self._lock = threading.Lock()
         self._look_at = 0.0
+        self._is_closed = False
+        fork.watch(self)
 
     @property
     def queues(self) -> list[PersistentQueue]:
@@ -94,8 +110,11 @@ class FailoverSource:
         with self._lock:
             self._check(path)
             self._adopted.append(Adopted(path, is_watched=False, queue=self._open_queue(path, "both")))
+        self.wake()
 
     def _check(self, path: Path) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._own.path} is closed; open it again")
         if self._own.mode not in ("both", "consume"):
             raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it to consume")
         if path in (self._own.path, *self.paths):
@@ -103,7 +122,7 @@ class FailoverSource:
 
     def _look(self) -> None:
         """Open what is free now, and let go of what is finished; now and then only. The caller holds the lock."""
-        if time.monotonic() < self._look_at:
+        if self._is_closed or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
         for each in list(self._adopted):
@@ -151,16 +170,20 @@ class FailoverSource:
 
     def _take(self, take: Callable[[PersistentQueue, float | None], Taken], timeout: float | None) -> Taken:
         """Take from what is left of the dead first: it has waited longest."""
+        wait_for(True, timeout)  # refuses what is no time
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
                 self._look()
                 for each in self._adopted:
-                    if each.queue is not None:
+                    if each.queue is not None and each.rests_until <= time.monotonic():
                         try:
                             return take(each.queue, 0)
                         except Empty:
                             pass
+                        except StorageError as error:  # no reason to stop taking from the queue itself
+                            each.rests_until = time.monotonic() + LOOK_SECONDS
+                            logger.error("cannot take from %s, which was taken over: %s", each.path, error)
                 wait = self._wait_seconds()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
@@ -178,9 +201,9 @@ class FailoverSource:
     def wait_for_more(self, seconds: float | None, is_over: Callable[[], bool]) -> None:
         """Sleep until one of them may have more, or ``is_over()`` at a :meth:`wake`; at most ``seconds``."""
         with self._lock:
-            wait = self._wait_seconds()
+            wait, known = self._wait_seconds(), tuple(self._adopted)
         left = min((each for each in (wait, seconds) if each is not None), default=None)
-        self._own.sides.require_read_side().wait_for_more(left, is_over)
+        self._own.sides.require_read_side().wait_for_more(left, lambda: is_over() or known != tuple(self._adopted))
 
     def wake(self) -> None:
         """Have whoever waits for a message look again."""
@@ -189,11 +212,17 @@ class FailoverSource:
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
+    def forget_after_fork(self) -> None:
+        """In a forked child: take over nothing, and leave the lock to the thread of the parent that may hold it."""
+        self._lock = threading.Lock()
+        self._is_closed = True
+
     def close(self) -> None:
         """Close all of them."""
         with ExitStack() as stack:  # each is closed, whatever becomes of the others
             stack.callback(self._own.close)
             with self._lock:
+                self._is_closed = True  # whoever takes meanwhile takes over nothing more, which nobody would let go of
                 for each in self._adopted:
                     if each.queue is not None:
                         stack.callback(each.queue.close)

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.queue import fork
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
@@ -86,6 +87,7 @@ class QueueService:
         self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
         self._is_closed = False
+        fork.watch(self)
 
     # -- Queues ------------------------------------------------------------------------------------------------------
 
@@ -295,11 +297,9 @@ class QueueService:
         self._catalog.rebuild()
 
     def close(self) -> None:
-        """Stop the consumers, and close all queues; again does nothing."""
+        """Stop the consumers, and close all queues; again closes what is open still, where it was interrupted."""
         self._workers.close()
         with self._lock:
-            if self._is_closed:
-                return
             self._last_facts = self._facts()
             self._is_closed = True
         with ExitStack() as stack:  # each is closed, whatever becomes of the others, and the catalogue tells it
@@ -319,6 +319,10 @@ class QueueService:
         return f"<QueueService {self.path}, {len(self._queues)} queues open{', closed' * self._is_closed}>"
 
     # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: leave the lock to the thread of the parent that may hold it; the queues forget too."""
+        self._lock = threading.RLock()
 
     def _open(self, name: str, settings: Settings) -> TypedQueue[Any]:
         codec: Codec[Any] = Codec(self._registry, **settings.codec_options)

@@ -63,7 +63,7 @@ class ServiceTransaction:
 
     def put_many(self, queue: TypedQueue[Body], bodies: Iterable[Body | Put]) -> None:
         """Add objects to a queue, in order, or where one of them does not fit, none. Raises as :meth:`put`."""
-        encoded = [queue.encode_put(body) for body in bodies]
+        encoded = queue.encode_many(bodies)
         self._join(queue)
         self._below.put_many(queue.raw, encoded)
 

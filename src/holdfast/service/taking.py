@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.errors import HoldfastError, SerializationError
+from holdfast.errors import HoldfastError, LeaseExpiredError, SerializationError
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.queue.arguments import check_count, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
@@ -86,11 +86,11 @@ class TypedTaking(Generic[Body]):
             batch = self._receive_many(max_messages, timeout=timeout, lease_seconds=lease_seconds)
             try:
                 decoded = [delivery for delivery in batch if self.decode_delivery(delivery)]
+                if decoded:
+                    return batch if len(decoded) == len(batch) else by_queue(decoded)[0]
             except BaseException:
                 _give_back(batch)
                 raise
-            if decoded:
-                return batch if len(decoded) == len(batch) else by_queue(decoded)[0]
             timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
 
     def consume_many(
@@ -122,16 +122,23 @@ class TypedTaking(Generic[Body]):
             batch.ack(batch)
 
     def decode_delivery(self, delivery: Delivery[Body]) -> bool:
-        """Give what was taken from the queue of bytes its object; False where it has become a dead letter."""
+        """Give what was taken from the queue of bytes its object; False where it has none, and is in hand no more."""
         try:
             decode = self._decoders.get(delivery.stored_headers) or self._find_decoder(delivery.stored_headers)
             delivery.body = decode(delivery.payload)
             return True
         except SerializationError as error:
             error.context["offset"] = delivery.offset
-            delivery.park(error)
+            try:
+                delivery.park(error)
+            except LeaseExpiredError:  # while it was decoded: it has been given back, which counts
+                return False
             logger.warning("%s: offset %d is a dead letter, undecodable: %s", self.name, delivery.offset, error)
             return False
+        except MemoryError as error:  # counted: one that takes too much each time must not stand at the head for ever
+            with suppress(HoldfastError):
+                delivery.nack(error=error)
+            raise
 
     def _find_decoder(self, stored: bytes) -> Callable[[bytes], Body]:
         """Return what decodes messages with these headers; the same bytes mean the same headers."""

@@ -69,11 +69,15 @@ class TypedQueue(TypedTaking[Body]):
         ------
         EncodeError
             The object is not of the queue's type, or cannot be serialized; nothing was written.
+        TypeError
+            It is a Put, which says the same as the options and belongs into a batch.
         UsageError
             A header that says how the payload is to be read; nothing was written.
         HoldfastError, queue.Full
             As :meth:`PersistentQueue.put`.
         """
+        if type(body) is Put:
+            raise _not_an_object()
         payload, described = self._encode(body)
         if not options:
             return self._put_encoded(payload, described.encoded or encode_headers(described), None)
@@ -98,11 +102,18 @@ class TypedQueue(TypedTaking[Body]):
         HoldfastError, queue.Full
             As :meth:`PersistentQueue.put_many`.
         """
-        return self.raw.put_many([self.encode_put(body) for body in bodies], timeout=timeout)
+        return self.raw.put_many(self.encode_many(bodies), timeout=timeout)
 
-    def encode_put(self, body: Body | Put) -> Put:
-        """Return an object as the queue of bytes takes it into a batch; raises as :meth:`put`."""
+    def encode_many(self, bodies: Iterable[Body | Put]) -> list[Put]:
+        """Return objects as the queue of bytes takes them into a batch; raises as :meth:`put`."""
+        if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
+            raise TypeError(f"put_many takes several objects, not one {type(bodies).__name__}; put takes one")
+        return [self._encode_put(body) for body in bodies]
+
+    def _encode_put(self, body: Body | Put) -> Put:
         if isinstance(body, Put):
+            if isinstance(body.payload, Put):
+                raise _not_an_object()
             payload, described = self._encode(body.payload)  # type: ignore[arg-type]  # of a Put for a queue of objects
             headers = described if body.headers is None else with_headers(described, body.headers)
             return replace(body, payload=payload, headers=headers)
@@ -164,6 +175,10 @@ class TypedQueue(TypedTaking[Body]):
 
     def __repr__(self) -> str:
         return f"<TypedQueue {self.name} at {self.path}>"
+
+
+def _not_an_object() -> TypeError:
+    return TypeError("a Put belongs into a batch: put_many takes it; put takes an object, and the options by name")
 
 
 def with_headers(described: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:

@@ -179,3 +179,29 @@ def _all_of(terminal: int) -> bytes:
             break
         shown += some
     return shown
+
+
+def _without(stream: str, *arguments: object) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that has not got one of its streams."""
+    shell = ["sh", "-c", f'exec "$@" {stream}&-', "sh", *command(*arguments)]
+    return subprocess.run(shell, capture_output=True, timeout=SECONDS, check=False)
+
+
+def test_a_command_without_a_standard_output_does_nothing_and_says_so(path: Path) -> None:
+    """What it took would be lost."""
+    with PersistentQueue(path) as queue:
+        queue.put(b"one")
+    for arguments in (("get", path), ("peek", path), ("put", path, "two")):
+        ran = _without(">", *arguments)
+        assert (ran.returncode, ran.stderr.splitlines()) == (
+            1,
+            [b"error: standard output is closed: send it to a file, or to /dev/null"],
+        )
+    assert len(run("peek", path, "--json").documents) == 1
+
+
+def test_no_standard_input_is_an_empty_one(path: Path) -> None:
+    """As under a service manager."""
+    ran = _without("<", "put", path, "--create", "--lines", "--json")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert json.loads(ran.stdout)["count"] == 0

@@ -25,9 +25,9 @@ from holdfast.service.typed_queue import TypedQueue
 from support.loops import in_a_loop
 
 OF_THREADS_ONLY = {
-    QueueService: {"open_for", "workers"},
+    QueueService: {"forget_after_fork", "open_for", "workers"},
     Delivery: {"comes_from"},
-    TypedQueue: {"adopt", "close", "decode_delivery", "encode_put"},
+    TypedQueue: {"adopt", "close", "decode_delivery", "encode_many"},
     ServiceTransaction: {"call_off"},
 }
 """What other parts call, and what a service for asyncio has under ``sync``."""

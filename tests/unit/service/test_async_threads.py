@@ -52,6 +52,28 @@ async def test_a_put_that_is_cancelled_says_that_nobody_knows_and_may_be_there_a
 
 
 @in_a_loop
+async def test_an_acknowledgement_that_is_cancelled_before_it_begins_goes_on(tmp_path: Path) -> None:
+    """All threads were busy. Else its message would be in hand for ever."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        await numbers.put_many([1, 2])
+        first, second = await numbers.receive(), await numbers.receive()
+        go_on = threading.Event()
+        busy = [asyncio.create_task(service._threads.run(go_on.wait, 30)) for _ in range(THREADS_MAX)]
+        tasks = [asyncio.create_task(first.ack()), asyncio.create_task(second.release())]
+        await turns()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+        go_on.set()
+        await asyncio.gather(*busy)
+        await until(lambda: first.is_settled and second.is_settled)
+        assert (await numbers.receive(timeout=30)).body == 2
+        assert (await numbers.stats()).depth == 1
+
+
+@in_a_loop
 async def test_a_put_that_is_cancelled_before_it_begins_says_that_nothing_was_written(tmp_path: Path) -> None:
     """All threads were busy."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:

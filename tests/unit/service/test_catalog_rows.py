@@ -187,6 +187,16 @@ def test_groups_have_the_depth_that_the_queue_says(tmp_path: Path) -> None:
         assert rows[1]["depth"] == 7
 
 
+def test_a_dead_letter_may_say_what_is_no_text(tmp_path: Path) -> None:
+    """What UTF-8 cannot have is written as an escape, and everything else is there."""
+    with open_queue(tmp_path) as queue:
+        fill(queue, 1)
+        fail(queue, rejected="file \udcff is no file")
+        rows = refreshed(catalog_of(tmp_path))
+    assert rows["dead_letters"][0]["detail"] == "file \\udcff is no file"
+    assert "\\udcff" in rows["events"][0]["detail"]
+
+
 def test_dead_letters_are_described_without_what_they_hold(tmp_path: Path) -> None:
     """And each one is an event."""
     with open_queue(tmp_path, max_deliveries=1) as queue:

@@ -172,7 +172,7 @@ def test_an_error_names_file_line_and_key(tmp_path: Path) -> None:
             "queues.a.backoff: Backoff takes 0 <= base <= cap, in seconds; not base=5, cap=1",
         ),
         ("[queues.a]\nbackoff.jitter = 1", 2, "queues.a.backoff.jitter is true or false, not 1"),
-        ("[queues.a]\ncompress_bytes = -1", 2, "queues.a.compress_bytes is a number of bytes from 0 on, not -1"),
+        ("[queues.a]\ncompress_bytes = 0", 2, "queues.a.compress_bytes is a number of bytes from 1 on, not 0"),
         ("[queues.a]\nalso_read = 'x'", 2, 'queues.a.also_read is a list of paths of queue directories, not "x"'),
         ("[queues.a]\nalso_read = ['']", 2, 'queues.a.also_read is a list of paths of queue directories, not [""]'),
     ],
@@ -394,3 +394,14 @@ def test_a_variable_with_a_mistake_is_named(tmp_path: Path, variable: str, text:
     assert str(caught.value) == message
     assert (caught.value.path, caught.value.line) == (None, None)
     assert caught.value.key.startswith(variable)
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5000])
+def test_what_is_too_much_for_the_parser_is_a_mistake_like_others(tmp_path: Path, value: str) -> None:
+    """Brackets without end, a number of thousands of digits: no error but ours, and a short one."""
+    with pytest.raises(ConfigError, match="no value as TOML has it") as found:
+        load_config(tmp_path, {"HOLDFAST_MAXSIZE": value})
+    assert len(str(found.value)) < 300
+    (tmp_path / "holdfast.toml").write_text(f"[defaults]\nmaxsize = {value}\n")
+    with pytest.raises(ConfigError, match="no TOML that can be read"):
+        load_config(tmp_path, {})

@@ -1,11 +1,15 @@
 """Loops over batches: how they fill, when they are acknowledged, and how they end."""
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from holdfast import DeliveryBatch, StorageError
+from holdfast.service.batches import Batches
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
+from support.clocks import FakeClock
 from support.threads import Threads
 
 
@@ -90,3 +94,45 @@ def test_arguments_that_cannot_work_are_refused_at_once(numbers: TypedQueue[int]
     """By the call, not by the first step of the loop."""
     with pytest.raises(ValueError, match="at least"):
         numbers.consume_many(**arguments)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("the disk refuses")], ids=repr)
+def test_what_was_gathered_is_given_back_where_gathering_is_cut_short(
+    numbers: TypedQueue[int], error: BaseException
+) -> None:
+    """Uncounted, and at once: nobody was given it."""
+    calls = count()
+
+    def receive_many(max_messages: int, *, timeout: float | None = None) -> DeliveryBatch[int]:
+        if next(calls):
+            raise error
+        return numbers.receive_many(3, timeout=timeout)
+
+    with pytest.raises(type(error)):
+        next(Batches(receive_many, 10, 60).run(stop_when_empty=False))
+    assert numbers.stats().in_flight == 0
+    assert [each.delivery_count for each in numbers.browse(limit=3)] == [0, 0, 0]
+
+
+def test_what_was_taken_ahead_is_not_handed_out_once_its_lease_has_run_out(tmp_path: Path) -> None:
+    """A batch may take longer than a lease; whoever takes next is given what waited behind it."""
+    clock = FakeClock()
+    with QueueService(tmp_path / "ahead", catalog=False, clock=clock) as service:
+        numbers = service.queue("numbers", type=int, lease_seconds=10)
+        numbers.put_many([0, 1])
+        numbers.receive(timeout=0).nack(delay=5)
+
+        def receive_many(max_messages: int, *, timeout: float | None = None) -> DeliveryBatch[int]:
+            taken = numbers.receive_many(max_messages, timeout=0)
+            clock.advance(5)
+            return taken
+
+        loop = Batches(receive_many, 5, 60).run(stop_when_empty=False)
+        assert next(loop).bodies == [1]
+        clock.advance(10)
+        assert numbers.stats().in_flight == 1
+        again = next(loop)
+        assert (again.bodies, again[0].delivery_count) == ([0], 3)
+        again.ack()
+        loop.close()
+        assert numbers.stats().depth == 0

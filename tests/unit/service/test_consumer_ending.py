@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError, StorageError
+from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
 from holdfast.service.queue_service import QueueService
 from support.consumers import SECONDS, running
 from support.faults import FaultPlan
@@ -190,3 +190,51 @@ def test_a_consumer_that_cannot_take_stops_the_others_too(service: QueueService)
     with pytest.raises(HoldfastError, match="closed"):
         threads.join()
     assert not service.workers.is_running
+
+
+def test_a_message_that_fails_behind_the_shutdown_is_tried_again_though_other_threads_have_ended(
+    tmp_path: Path,
+) -> None:
+    """For them the queue was empty; for the thread that had it in hand it is not."""
+    counts: list[int] = []
+    with QueueService(tmp_path, catalog=False) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer("orders", concurrency=2)
+        def handle(order: int, delivery: Delivery[int]) -> None:
+            counts.append(delivery.delivery_count)
+            if delivery.delivery_count == 1:
+                names = ("holdfast-orders-1", "holdfast-orders-2")
+                wait_until(lambda: sum(each.name in names for each in threading.enumerate()) == 1)
+                raise Retry(0)
+
+        orders.put(1)
+        orders.raw.shutdown()
+        service.run()
+        assert counts == [1, 2]
+        assert orders.stats().depth == 0
+
+
+def test_errors_of_the_program_that_are_verdicts_need_not_call_their_base(tmp_path: Path) -> None:
+    """Then they say nothing, and end no consumer."""
+
+    class NoOrder(Reject):
+        def __init__(self) -> None:
+            pass
+
+    class Later(Retry):
+        def __init__(self) -> None:
+            pass
+
+    with QueueService(tmp_path, catalog=False) as service:
+        orders = service.queue("orders", type=int, backoff=[], max_deliveries=2)
+
+        @service.consumer(orders)
+        def handle(order: int) -> None:
+            raise NoOrder if order == 0 else Later
+
+        orders.put_many([0, 1])
+        orders.raw.shutdown()
+        service.run()
+        found = [(letter.offset, letter.reason, letter.delivery_count) for letter in orders.dead.list()]
+        assert found == [(0, "rejected", 1), (1, "max_deliveries", 2)]

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, Empty, PersistentQueue, QueueLockedError, QueueNotFoundError, UsageError
+from holdfast import (
+    ClosedError,
+    ConfigError,
+    Empty,
+    PersistentQueue,
+    QueueLockedError,
+    QueueNotFoundError,
+    StorageError,
+    UsageError,
+)
 from holdfast.service import failover
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
@@ -179,3 +188,54 @@ def test_closing_gives_back_what_was_taken_over(service: QueueService, elsewhere
     service.close()
     with PersistentQueue(path) as queue:
         assert queue.receive(timeout=10).delivery_count == 2
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_time_that_is_none_is_refused_as_by_the_queue_below(
+    service: QueueService, elsewhere: Path, timeout: float
+) -> None:
+    """Whether dead nodes are watched or not."""
+    with pytest.raises(ValueError, match="a timeout is"):
+        service.queue("orders", also_read=[elsewhere / "orders"]).receive(timeout=timeout)
+
+
+def test_nothing_is_taken_over_by_a_queue_that_is_being_closed(service: QueueService, elsewhere: Path) -> None:
+    """Nobody would let go of it again; a thread that takes just then may look."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.queue("orders", also_read=[path])
+    orders.close()
+    with pytest.raises(ClosedError):
+        orders.receive(timeout=0)
+    with pytest.raises(ClosedError):
+        orders.adopt(elsewhere / "more")
+    PersistentQueue(path).close()
+
+
+def test_whoever_sleeps_looks_again_when_a_queue_is_adopted(service: QueueService, elsewhere: Path) -> None:
+    """A worker that waited for its own queue alone would sleep on."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.queue("orders")
+    sleeping = threading.Thread(target=lambda: orders.failover.wait_for_more(None, lambda: False), daemon=True)
+    sleeping.start()
+    service.adopt(path)
+    sleeping.join(20)
+    assert not sleeping.is_alive()
+
+
+def test_the_failing_disk_of_a_dead_node_stops_nobody(
+    service: QueueService, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again at the next look, and the log says so; the queue's own messages come meanwhile."""
+    path = leave_behind(elsewhere, "a")
+    orders = service.adopt(path)
+    orders.put("own")
+    adopted = orders.failover.queues[1]
+
+    def fail(**_: object) -> None:
+        raise StorageError("the disk refuses")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adopted, "receive", fail)
+        assert bodies_of(orders, 1) == ["own"]
+    assert f"cannot take from {path}, which was taken over: the disk refuses" in caplog.messages
+    assert bodies_of(orders, 1) == ["a"]

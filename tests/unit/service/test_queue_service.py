@@ -2,12 +2,15 @@
 
 import os
 import stat
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from holdfast import ClosedError, ConfigError, PersistentQueue, QueueLockedError
+from holdfast import ClosedError, ConfigError, ForkedError, PersistentQueue, QueueLockedError
 from holdfast.service.queue_service import QueueService
+from support.interruptions import without_hanging
+from support.processes import Child
 
 
 def test_queues_are_directories_of_the_service(service: QueueService) -> None:
@@ -174,3 +177,38 @@ def test_modes_are_those_of_the_queue_below(service: QueueService) -> None:
             assert third.queue("orders", mode="submit").put(2) == 1
             with QueueService(service.path, catalog=False) as fourth:
                 assert fourth.queue("orders", mode="look").peek(2)[-1].payload == b"2"
+
+
+def test_closing_again_closes_what_an_interruption_has_left_open(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its locks would be held until the process ends."""
+    orders = service.queue("orders")
+    close = orders.close
+    calls = count()
+
+    def interrupted() -> None:
+        if not next(calls):
+            raise KeyboardInterrupt
+        close()
+
+    monkeypatch.setattr(orders, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        service.close()
+    service.close()
+    PersistentQueue(orders.path).close()
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(service: QueueService) -> None:
+    """One that is opening a queue just then; the child hears that the queues are its parent's."""
+    orders = service.queue("orders")
+
+    def use() -> None:
+        with pytest.raises(ForkedError):
+            service.queue("orders").put(1)
+        service.close()
+
+    with service._lock:
+        child = Child(lambda: without_hanging(use))
+    assert child.wait() == 0
+    orders.put(2)

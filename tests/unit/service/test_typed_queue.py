@@ -1,5 +1,6 @@
 """Objects go in and come out: typed, with their headers, and what cannot be read is set aside."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,8 +8,10 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, Put, StaleReceiptError, UsageError
 from holdfast.errors import DecodeError, EncodeError
+from holdfast.service import taking
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
+from support.clocks import FakeClock
 
 
 class Order(msgspec.Struct):
@@ -167,6 +170,31 @@ def test_a_message_is_given_back_where_decoding_is_interrupted(orders: TypedQueu
         assert queue.browse()[0].delivery_count == 0
 
 
+def test_a_message_that_takes_too_much_memory_counts_as_failed(service: QueueService) -> None:
+    """So it is a dead letter in the end, and the next one comes."""
+
+    class Greedy:
+        name = "greedy"
+        content_type = "application/x-greedy"
+
+        def encode(self, body: str) -> bytes:
+            return body.encode()
+
+        def decode(self, payload: bytes, type: Any) -> str:
+            if payload == b"huge":
+                raise MemoryError
+            return payload.decode()
+
+    with QueueService(service.path, serializers=[Greedy()], catalog=False) as other:
+        queue = other.queue("greedy", serializer="greedy", max_deliveries=2, backoff=[])
+        queue.put_many(["huge", "small"])
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                queue.receive(timeout=0)
+        assert queue.receive(timeout=0).body == "small"
+        assert [letter.exception for letter in queue.dead.list()] == ["builtins.MemoryError"]
+
+
 @pytest.mark.parametrize("verb", ["ack", "release", "nack", "extend", "reject"])
 def test_verbs_of_a_typed_delivery_are_those_of_the_delivery(orders: TypedQueue[Order], verb: str) -> None:
     """Each does what it does on bytes, and a stale one raises."""
@@ -243,3 +271,65 @@ def test_older_versions_are_cast_up_also_behind_messages_that_were_read_before(s
         return {**order, "currency": "EUR"}
 
     assert queue.receive(timeout=0).body == {"number": 1, "currency": "EUR"}
+
+
+def test_a_put_is_no_object(service: QueueService) -> None:
+    """It would be written as one, delay and all; inside of a batch it is what it says."""
+    anything = service.queue("anything")
+    with pytest.raises(TypeError, match="belongs into a batch"):
+        anything.put(Put("later", delay=60))
+    with pytest.raises(TypeError, match="belongs into a batch"), service.transaction() as tx:
+        tx.put(anything, Put("later", delay=60))
+    assert anything.stats().next_offset == 0
+
+
+@pytest.mark.parametrize("one", ["abc", b"abc", {"number": 1}])
+def test_one_object_is_no_batch(service: QueueService, one: Any) -> None:
+    """Its letters or its keys would be put."""
+    anything = service.queue("anything")
+    with pytest.raises(TypeError, match="put takes one"):
+        anything.put_many(one)
+    with pytest.raises(TypeError, match="put takes one"), service.transaction() as tx:
+        tx.put_many(anything, one)
+    assert anything.stats().next_offset == 0
+
+
+def test_what_takes_longer_to_decode_than_its_lease_is_passed_by_and_counted(tmp_path: Path) -> None:
+    """It cannot be parked any more; after as many deliveries as there may be it is a dead letter all the same."""
+    clock = FakeClock()
+
+    class Slow:
+        name = "slow"
+        content_type = "text/x-slow"
+
+        def encode(self, body: bytes) -> bytes:
+            return body
+
+        def decode(self, payload: bytes, type: Any) -> bytes:
+            clock.advance(20)
+            raise ValueError("too late")
+
+    with QueueService(tmp_path / "slow", catalog=False, clock=clock, serializers=[Slow()]) as service:
+        queue = service.queue("queue", serializer="slow", lease_seconds=10, max_deliveries=2)
+        queue.put(b"x")
+        with pytest.raises(Empty):
+            queue.receive(timeout=0)
+        assert [letter.reason for letter in queue.dead.list()] == ["lease_expired"]
+
+
+def test_a_take_that_is_interrupted_behind_its_decoding_gives_everything_back(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could be decoded too: nobody would have it before its lease is over."""
+    numbers = service.queue("numbers", type=int)
+    numbers.raw.put_many([b"1", b"no number"])
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(taking, "by_queue", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            numbers.receive_many(2, timeout=0)
+    assert numbers.stats().in_flight == 0
+    assert numbers.receive(timeout=0).delivery_count == 1

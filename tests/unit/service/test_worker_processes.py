@@ -219,3 +219,31 @@ def test_a_forked_copy_of_the_owner_leaves_the_worker_processes_alone(tasks: Tas
         assert done(journal) == [0]
     finally:
         pool.close()
+
+
+def test_the_death_of_a_worker_process_is_heard_though_it_has_left_a_copy_of_itself(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """The copy has all that was open in it."""
+    service.consumer(tasks, processes=1)(handle)
+    tasks.put_many([Task(0, "fork and die"), Task(1)])
+    try:
+        run_until_finished(service, "tasks")
+    finally:
+        for word, _, pid in noted(journal):
+            if word == "forked":
+                os.kill(int(pid), signal.SIGKILL)
+    assert done(journal) == [1]
+    (letter,) = tasks.dead.list()
+    assert "was killed by SIGKILL while it handled offset 0" in letter.detail
+
+
+def test_a_copy_of_a_worker_process_that_returns_from_the_handler_answers_for_nobody(
+    service: QueueService, tasks: Tasks, journal: Path
+) -> None:
+    """Else the next message would be acknowledged by that answer, whatever becomes of it."""
+    service.consumer(tasks, processes=1)(handle)
+    tasks.put_many([Task(0, "fork and return"), Task(1, "reject"), Task(2, "reject"), Task(3)])
+    run_until_finished(service, "tasks")
+    assert [letter.offset for letter in tasks.dead.list()] == [1, 2]
+    assert done(journal)[-1] == 3

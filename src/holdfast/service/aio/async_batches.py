@@ -37,7 +37,7 @@ class AsyncBatches(Generic[Body]):
         gathered: list[Delivery[Body]] = []
         try:
             while True:
-                gathered = self._next
+                gathered = [each for each in self._next if not each.is_settled]  # a lease may have run out
                 self._next = []
                 try:
                     await self._gather(gathered)

@@ -90,9 +90,7 @@ class AsyncQueue(Generic[Body]):
 
     async def _put(self, put: Callable[[float | None], Result], timeout: float | None) -> Result:
         seconds = wait_for(True, timeout)
-        if self._is_submitting:  # whoever owns the queue answers, or does not
-            return await self._threads.run_patiently(put, seconds, cancelled=PUT_IS_UNKNOWN)
-        return await self._threads.run_put(put, seconds, PUT_IS_UNKNOWN)
+        return await self._threads.run_put(put, seconds, PUT_IS_UNKNOWN, is_submitting=self._is_submitting)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

@@ -70,9 +70,9 @@ class Take(Generic[Taken]):
             is_wanted = not self.is_called_off
             if is_wanted:
                 self._taken.append(taken)
-        if is_wanted:
-            self._tell()
-        else:
+        if is_wanted and self._tell():
+            return
+        if not is_wanted or self.call_off():
             self.give_back(taken)
 
     def fail(self, error: BaseException) -> None:
@@ -80,9 +80,13 @@ class Take(Generic[Taken]):
         self._error = error
         self._tell()
 
-    def _tell(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed; then the task's end has called it off, or will
+    def _tell(self) -> bool:
+        """Wake the task; False where its loop is closed, and nobody will ever look."""
+        try:
             self._loop.call_soon_threadsafe(self._set_done)
+        except RuntimeError:
+            return False
+        return True
 
     def _set_done(self) -> None:
         if not self.done.done():
@@ -105,7 +109,8 @@ class Take(Generic[Taken]):
         """Say that nobody waits any more; return what was taken already."""
         with self._lock:
             self.is_called_off = True
-            return self._taken
+            taken, self._taken = self._taken, []
+            return taken
 
 
 class Takes:

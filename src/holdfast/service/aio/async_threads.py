@@ -51,7 +51,7 @@ class Threads:
         call, args, options
             What to call.
         cancelled : str
-            What to tell who cancels it while it is under way: the call goes on. Empty: nothing.
+            What to tell who cancels it: the call goes on, also where it has not begun. Empty: nothing.
         """
         return await self._wait(self._submit(self._brief, partial(call, *args, **options)), cancelled)
 
@@ -61,17 +61,29 @@ class Threads:
         """Return what a call returns that may have to wait for others; as :meth:`run`."""
         return await self._wait(self._submit(self._patient, partial(call, *args, **options)), cancelled)
 
-    async def run_put(self, put: Callable[[float | None], Result], timeout: float | None, cancelled: str) -> Result:
-        """Return what ``put(timeout)`` returns: at once where there is room, else in slices until there is."""
+    async def run_put(
+        self,
+        put: Callable[[float | None], Result],
+        timeout: float | None,
+        cancelled: str,
+        *,
+        is_submitting: bool = False,
+    ) -> Result:
+        """Return what ``put(timeout)`` returns: at once where there is room, else in slices until there is.
+
+        Cancelled before it began, it is not begun. ``is_submitting``: whoever owns the queue answers, or does not.
+        """
+        if is_submitting:
+            return await self._wait_for_put(self._submit(self._patient, partial(put, timeout)), cancelled)
         with suppress(Full):
-            return await self.run(put, 0.0, cancelled=cancelled)
+            return await self._wait_for_put(self._submit(self._brief, partial(put, 0.0)), cancelled)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, deadline - time.monotonic())
             if left <= 0:
                 raise Full
             with suppress(Full):
-                return await self.run_patiently(put, left, cancelled=cancelled)
+                return await self._wait_for_put(self._submit(self._patient, partial(put, left)), cancelled)
 
     def start(self, call: Callable[[], object]) -> None:
         """Have something done that nobody waits for; not where the service is closed, whose closing does it all."""
@@ -106,8 +118,15 @@ class Threads:
 
     async def _wait(self, future: Future[Result], cancelled: str) -> Result:
         try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.shield(asyncio.wrap_future(future))  # else what still stands in line would be dropped
         except asyncio.CancelledError as error:
             if cancelled:
-                error.add_note("cancelled before it began: nothing was written" if future.cancel() else cancelled)
+                error.add_note(cancelled)
+            raise
+
+    async def _wait_for_put(self, future: Future[Result], cancelled: str) -> Result:
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            error.add_note("cancelled before it began: nothing was written" if future.cancel() else cancelled)
             raise

@@ -73,6 +73,11 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 
 
+def storable_text(text: str) -> str:
+    """Return text as UTF-8 can have it: an exception may say anything, and SQLite takes no lone surrogates."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def time_text(ns: int | None) -> str | None:
     """Return a point in time as text that sorts, and that SQLite's date functions read; None for none."""
     if not ns:

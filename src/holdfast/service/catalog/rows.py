@@ -27,7 +27,7 @@ from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import Storage, storage_error
 from holdfast.persistence.vote import Vote
 from holdfast.service.catalog.data_files import DataFileFacts, DataFiles
-from holdfast.service.catalog.facts import QueueFacts, Row, Rows, settings_text, time_text
+from holdfast.service.catalog.facts import QueueFacts, Row, Rows, settings_text, storable_text, time_text
 
 DAMAGED_EVENT = "damaged"
 RECOVERED_EVENT = "recovered"
@@ -169,7 +169,7 @@ class _Reading:
             notes = self._memory.notes(self._directory, group, progress)
             dead.update((group.group_id, offset, mark.last_failure_ns) for offset, mark in progress.dead.items())
             for offset, mark in progress.dead.items():
-                note = notes[offset]
+                note = {name: storable_text(text) for name, text in notes[offset].items()}
                 letters.append(
                     {
                         "queue": self._facts.name,

@@ -34,6 +34,9 @@ PREFIX = "HOLDFAST_"
 TEST_PREFIX = "HOLDFAST_TEST_"
 """Of variables that our own tests read; nobody else's business."""
 
+_SHOWN_MAX = 100
+"""Characters of a value in an error, which is one line."""
+
 _BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PROGRAMS_REASON = " is for the program to say, in service.queue(); it cannot be configured"
 _BUILT_IN: Mapping[str, Any] = PersistentQueue.__init__.__kwdefaults__ or {}
@@ -150,6 +153,8 @@ class _ConfigFile:
         except tomllib.TOMLDecodeError as error:
             line = line_of_error(self._text, error)
             raise self._error(line, f"no valid TOML: {re.sub(r' [(]at [^)]*[)]$', '', str(error))}", None) from None
+        except (RecursionError, ValueError) as error:  # brackets without end, a number of thousands of digits
+            raise self._error(None, f"no TOML that can be read: {error}", None) from None
         for key in document:
             if key not in ("defaults", "queues"):
                 raise self._fail((key,), f" is no table of this file; {nearest(key, ('defaults', 'queues'))}")
@@ -197,7 +202,8 @@ class _ConfigFile:
         return self._error(line_of_key(self._text, key), f"{shown_key(key)}{reason}", shown_key(key))
 
     def _error(self, line: int | None, message: str, key: str | None) -> ConfigError:
-        return ConfigError(f"{self._path}, line {line}: {message}", path=str(self._path), line=line, key=key)
+        where = str(self._path) if line is None else f"{self._path}, line {line}"
+        return ConfigError(f"{where}: {message}", path=str(self._path), line=line, key=key)
 
 
 def _beside(directory: Path, value: Any) -> Any:
@@ -248,13 +254,13 @@ def _variable_value(text: str) -> Any:
     """Return what a variable holds: a value as TOML has it, or a word."""
     try:
         document = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (RecursionError, ValueError):  # no TOML, brackets without end, a number of thousands of digits
         document = {}
     if document.keys() == {"value"}:
         return document["value"]
     if _BARE_WORD.fullmatch(text):
         return text
-    raise UnfitError(f" holds {text!r}, which is no value as TOML has it; quote texts, or unset it")
+    raise UnfitError(f" holds {text[:_SHOWN_MAX]!r}, which is no value as TOML has it; quote texts, or unset it")
 
 
 def _variable_error(variable: str, reason: str, key: tuple[str, ...] = ()) -> ConfigError:

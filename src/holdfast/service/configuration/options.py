@@ -156,9 +156,9 @@ def _dedup_max(value: Any) -> int:
 
 
 def _compress_bytes(value: Any) -> int | None:
-    takes = "a number of bytes from 0 on"
+    takes = "a number of bytes from 1 on"
     size = _whole_or_none(takes, value)
-    if size is not None and size < 0:
+    if size is not None and size < 1:
         raise unfit(takes, value)
     return size
 

@@ -14,6 +14,8 @@ class Reject(Exception):  # noqa: N818  # a verdict, not an error
         Kept with the dead letter.
     """
 
+    reason: str = ""  # also of a class of the program's whose __init__ does not call this one
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -27,6 +29,8 @@ class Retry(Exception):  # noqa: N818  # a verdict, not an error
     delay : float or None, seconds
         How long it waits before; None: as the back-off says.
     """
+
+    delay: float | None = None
 
     def __init__(self, delay: Seconds | None = None) -> None:
         super().__init__(delay)

@@ -109,8 +109,7 @@ class Intake:
                     continue
                 try:
                     taken = self._take_or_wait()
-                except ShutDown:
-                    self.is_stopped = True
+                except ShutDown:  # for this thread: a message that another one has in hand may fail, and come again
                     break
                 except ClosedError:
                     if self.is_stopped:

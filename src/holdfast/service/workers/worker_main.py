@@ -77,6 +77,7 @@ def main(pipe: Connection, pickled_jobs: bytes) -> None:
     """Work until the pipe ends."""
     for each in SIGNALS:
         signal.signal(each, _pass_by)
+    os.register_at_fork(after_in_child=pipe.close)  # a copy could answer, and would keep our end from being heard
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, name="holdfast-parent-watch", daemon=True).start()
     try:

@@ -11,6 +11,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 
@@ -20,7 +21,7 @@ from holdfast.queue.failure import failure_of
 from holdfast.service.workers.consumer import name_of
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.verdict import NACK, RELEASE, Verdict
-from holdfast.service.workers.worker_process import WorkerProcess
+from holdfast.service.workers.worker_process import LAST_SECONDS, WorkerProcess
 from holdfast.service.workers.worker_role import NAME_PREFIX
 
 logger = logging.getLogger("holdfast")
@@ -160,8 +161,9 @@ class WorkerPool:
         processes = self._stop()
         for each in processes:
             each.dismiss()
+        deadline = time.monotonic() + LAST_SECONDS  # for all of them, however many they are
         for each in processes:
-            each.wait()
+            each.wait(max(0.0, deadline - time.monotonic()))
         atexit.unregister(self.kill)
 
     def _stop(self) -> list[WorkerProcess]:

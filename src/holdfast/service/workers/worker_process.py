@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import connection, get_context, resource_tracker
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, WorkerDiedError
@@ -19,8 +20,11 @@ from holdfast.service.workers.worker_main import READY, SIGNALS, Answer, Task, m
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-_LAST_SECONDS = 5.0
+LAST_SECONDS = 5.0
 """How long a process has for its own end, once its pipe has ended: it writes out and closes what it has open."""
+
+_LOOK_SECONDS = 0.02
+"""How soon the end of a process is seen that has left copies of itself: these keep its sentinel open."""
 
 _processes_lock = threading.Lock()
 """Around starting and waiting: multiprocessing looks after all children at each start, and two threads that wait for
@@ -114,17 +118,19 @@ class WorkerProcess:
         with _processes_lock:
             self._process.kill()
 
-    def wait(self) -> None:
-        """Wait until it has ended, behind :meth:`dismiss` or :meth:`kill`."""
-        self._wait_for_end()
+    def wait(self, seconds: float = LAST_SECONDS) -> None:
+        """Wait until it has ended, behind :meth:`dismiss` or :meth:`kill`; after ``seconds`` it is killed."""
+        self._wait_for_end(seconds)
         self._pipe.close()
 
-    def _wait_for_end(self) -> None:
+    def _wait_for_end(self, seconds: float = LAST_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while self.is_alive() and (left := deadline - time.monotonic()) > 0:
+            connection.wait([self._process.sentinel], min(left, _LOOK_SECONDS))
         with _processes_lock:
-            self._process.join(_LAST_SECONDS)
             if self._process.is_alive():
                 self._process.kill()
-                self._process.join()
+            self._process.join()
 
 
 @contextmanager
