@@ -21,7 +21,10 @@ class PickleSerializer:
         return pickle.dumps(body, _PROTOCOL)
 
     def decode(self, payload: bytes, type: Any) -> Any:
-        body = pickle.loads(payload)  # noqa: S301  # a codec comes here only where it was allowed
+        try:
+            body = pickle.loads(payload)  # noqa: S301  # a codec comes here only where it was allowed
+        except MemoryError as error:  # a few bytes can claim to be followed by terabytes
+            raise ValueError("it asks for more memory than there is") from error
         if not holds(type, body):
             raise TypeError(f"the pickle holds {body.__class__.__name__}, not {type_name(type)}")
         return body

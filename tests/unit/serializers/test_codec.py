@@ -314,6 +314,13 @@ class TestPickle:
         with pytest.raises(ConfigError, match="allow_pickle=True"):
             codec(Plain, serializer="pickle")
 
+    def test_a_pickle_that_claims_more_than_there_is_cannot_be_decoded(self) -> None:
+        """A few bytes ask for terabytes: that is no lack of memory."""
+        with pytest.warns(UserWarning, match="pickle"):
+            trusting = codec(Plain, serializer="pickle", allow_pickle=True)
+        with pytest.raises(DecodeError):
+            trusting.decode(b"\x8e\x00\x00\x00\x00\x00\x00\x00\x01", {"content-type": PICKLE_HEADERS["content-type"]})
+
     def test_a_pickle_is_refused_before_a_byte_of_it_is_decoded(self) -> None:
         """Whoever wrote it: its code does not run."""
         with pytest.raises(DecodeError, match="allow_pickle=True") as caught:

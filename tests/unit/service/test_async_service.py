@@ -22,7 +22,7 @@ from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
-from support.loops import in_a_loop
+from support.loops import in_a_loop, until
 
 OF_THREADS_ONLY = {
     QueueService: {"forget_after_fork", "open_for", "workers"},
@@ -125,7 +125,7 @@ async def test_closing_again_does_nothing_and_a_closed_service_says_so(tmp_path:
     with pytest.raises(ClosedError):
         service.transaction()
     await service.close()
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-asyncio")]
+    await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("holdfast-asyncio")])
     with PersistentQueue(tmp_path / "numbers") as raw:
         assert [each.delivery_count for each in raw.browse()] == [0, 0]
 
