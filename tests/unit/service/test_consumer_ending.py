@@ -73,7 +73,7 @@ def test_a_handler_that_outlasts_its_grace_may_run_twice(tmp_path: Path, caplog:
 def test_a_handler_that_ends_behind_its_grace_is_acknowledged_while_the_queue_is_open(service: QueueService) -> None:
     """The message stays its own for as long."""
     begun, go_on = threading.Event(), threading.Event()
-    orders = service.queue("orders", type=int, lease_seconds=0.01)
+    orders = service.queue("orders", type=int, lease_seconds=0.1)
 
     @service.consumer("orders")
     def handle(order: int) -> None:
@@ -90,18 +90,21 @@ def test_a_handler_that_ends_behind_its_grace_is_acknowledged_while_the_queue_is
 def test_no_lease_runs_out_while_a_handler_runs_or_its_message_waits_for_it(service: QueueService) -> None:
     """However short it is."""
     seen: list[int] = []
-    orders = service.queue("orders", type=int, lease_seconds=0.01)
+    waited: list[int] = []
+    orders = service.queue("orders", type=int, lease_seconds=0.2)
 
     @service.consumer("orders")
     def handle(order: int) -> None:
         seen.append(order)
-        if orders.stats().in_flight > 1:  # some wait in the buffer
-            threading.Event().wait(0.02)
+        if orders.stats().in_flight > 1 and not waited:  # some wait in the buffer
+            waited.append(order)
+            threading.Event().wait(0.5)
 
-    orders.put_many(range(20))
+    orders.put_many(range(200))
     with running(service):
         wait_until(lambda: orders.stats().depth == 0, SECONDS)
-    assert seen == list(range(20))
+    assert waited
+    assert seen == list(range(200))
     assert orders.stats().dead == 0
 
 
