@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.dead import dead
+from holdfast.cli.draining import drain
 from holdfast.cli.ending import Commands
 from holdfast.cli.figures import ls, stats
 from holdfast.cli.prepared import abort, commit, prepared
@@ -13,7 +14,7 @@ from holdfast.cli.taking import get, peek
 from holdfast.cli.verifying import verify
 from holdfast.cli.work import work
 
-COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify, work)
+COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify, work, drain)
 """In the order in which help lists them. A new command is registered here."""
 
 

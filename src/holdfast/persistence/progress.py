@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,11 @@ Hint = tuple[int, int]
 """Sequence of a data file and the position in it behind a record: where reading goes on."""
 
 NO_HINT: Hint = (0, 0)
+
+_LARGE_RUN_COUNT = 64
+"""Held messages that are kept as a run: reading a group's progress must not cost as much as what it has drained."""
+
+_NO_END = 2**64
 
 
 class GroupProgress:
@@ -49,6 +54,7 @@ class GroupProgress:
     __slots__ = (
         "_ends",
         "_held",
+        "_held_runs",
         "_hints",
         "_starts",
         "again",
@@ -73,6 +79,7 @@ class GroupProgress:
         self.dead: dict[int, DeadMark] = {}
         self.votes: dict[bytes, Vote] = {}
         self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
+        self._held_runs: list[tuple[int, int]] = []  # large ones instead: first and end offset, ascending
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._hints: list[Hint] = []
@@ -161,7 +168,7 @@ class GroupProgress:
     def is_out(self, offset: int) -> bool:
         """Whether a message was handed out, and nothing has become of it since."""
         is_back = offset in self.dead or (offset in self.returned and offset not in self.again)
-        return offset in self.deliveries and not is_back and offset not in self._held
+        return offset in self.deliveries and not is_back and not self.is_held(offset)
 
     def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
         """Note that messages may be handed out again, from ``until_ns`` on; dead letters too, finished ones not."""
@@ -223,6 +230,9 @@ class GroupProgress:
             self._let_go(self.votes[vote.nonce])
         self.votes[vote.nonce] = vote
         for offsets in vote.offsets:
+            if len(offsets) >= _LARGE_RUN_COUNT:
+                insort(self._held_runs, (offsets.start, offsets.stop))
+                continue
             for run in self.unfinished_runs(offsets.start, offsets.stop):
                 for offset in run:
                     self._held[offset] = self._held.get(offset, 0) + 1
@@ -235,12 +245,16 @@ class GroupProgress:
         if committed:  # the vote goes last: after an interruption in between it is settled again
             for first, count, sequence, end_position in vote.runs:
                 self.finish(first, count, (sequence, end_position))
-        else:
-            self._let_go(vote)
+        self._let_go(vote)
         del self.votes[nonce]
 
     def _let_go(self, vote: Vote) -> None:
         for offsets in vote.offsets:
+            if len(offsets) >= _LARGE_RUN_COUNT:
+                run = (offsets.start, offsets.stop)
+                if run in self._held_runs:  # not when it is settled again after an interruption
+                    self._held_runs.remove(run)
+                continue
             for offset in offsets:
                 if self._held.get(offset, 0) > 1:
                     self._held[offset] -= 1
@@ -249,17 +263,22 @@ class GroupProgress:
 
     def is_held(self, offset: int) -> bool:
         """Whether a vote holds a message that is not finished."""
-        return offset in self._held
+        if offset in self._held:
+            return True
+        at = bisect_right(self._held_runs, (offset, _NO_END))
+        near = self._held_runs[max(0, at - 2) : at]  # two: where something went wrong, two votes hold a message
+        return any(offset < end for _, end in near) and not self.is_finished(offset)
 
     @property
     def held_offsets(self) -> list[int]:
         """Messages held and not finished."""
-        return list(self._held)
+        large = (run for first, end in self._held_runs for run in self.unfinished_runs(first, end))
+        return list(dict.fromkeys([*self._held, *(offset for run in large for offset in run)]))
 
     @property
     def held_count(self) -> int:
-        """Messages held and not finished; O(1), and any thread may ask."""
-        return len(self._held)
+        """Messages held and not finished; any thread may ask."""
+        return len(self._held) + sum(end - first for first, end in list(self._held_runs))
 
     # -- Runs --------------------------------------------------------------------------------------------------------
 

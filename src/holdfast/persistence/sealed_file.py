@@ -7,6 +7,7 @@ later has no business with it, and must not take it for a loss.
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.file_header import DataFileHeader
@@ -37,14 +38,13 @@ def retired_ranges(storage: Storage, files: LogFiles) -> list[range]:
     ranges = []
     for name, following in pairwise(files.names()):
         if following.sequence > name.sequence + 1:
-            gap = range(_end_offset(storage, files, name), following.first_offset)
+            gap = range(end_offset(storage, files.path(name), name), following.first_offset)
             ranges += [gap] if gap else []
     return ranges
 
 
-def _end_offset(storage: Storage, files: LogFiles, name: DataFileName) -> int:
+def end_offset(storage: Storage, path: Path, name: DataFileName) -> int:
     """Return the offset behind the last message of a file that is not written any more."""
-    path = files.path(name)
     try:
         header = read_data_file_header(storage, path)
     except CorruptionError:

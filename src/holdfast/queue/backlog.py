@@ -23,11 +23,15 @@ from holdfast.queue.delivery import Delivery
 from holdfast.queue.log_cursor import LogCursor, MakeReader
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.queue.sources import Source
+from holdfast.queue.taken_runs import TakenRuns
 
 PREFETCH_COUNT = 64
 """Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
 
 _AHEAD_COUNT = 256
+
+_ASIDE_COUNT_MAX = 1024
+"""Messages that wait aside are held in memory until they are taken."""
 
 
 class Backlog:
@@ -148,6 +152,49 @@ class Backlog:
                 self._end(ended)
             aside.ended = []
             aside.leave([record for record, _ in ended])
+
+    # -- Taking for a reservation ------------------------------------------------------------------------------------
+
+    def take_runs(self, taken: TakenRuns) -> None:
+        """Take what comes next, as far as it goes in: all of it will be held as one.
+
+        So messages of one order key do not wait for each other here, and those that were handed out before do not come
+        alone. Whoever calls has the log read anew behind that where there are order keys.
+        """
+        while not taken.is_full and (self._take_records(taken) or self._take_plain(taken)):
+            pass
+
+    def _take_records(self, taken: TakenRuns) -> bool:
+        """Take messages that wait aside, then those that were read ahead; return whether there were any."""
+        count, left = taken.count, []
+        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+            for record in self._take_aside(min(taken.count_left, _ASIDE_COUNT_MAX), alone=False):
+                if record[0] >= taken.end_offset or not taken.add(record):
+                    left.append(record)
+                else:
+                    self.aside.leave((record,))
+            self.aside.put_back(left)
+        if self._has_ends and self._ready:
+            self._end_expired()
+        ready = self._ready
+        while ready and not taken.is_full and ready[0][0] < taken.end_offset and taken.add(ready[0]):
+            self.aside.leave((ready.popleft(),))
+        return taken.count > count
+
+    def _take_plain(self, taken: TakenRuns) -> bool:
+        """Take messages that need not be read, or else read on; return whether there was anything to go on to."""
+        cursor, before = self._cursor, self._cursor.next_offset
+        if self._ready or cursor.next_offset >= taken.end_offset:
+            return False
+        if cursor.next_offset >= max(self._known_end, self._progress.seen_end):  # nothing is known of those
+            count_max = min(taken.count_left, taken.end_offset - cursor.next_offset)
+            run = cursor.pass_plain(count_max, taken.bytes_left)
+            if run is not None:
+                taken.add_run(run)
+                return True
+        self._read_on(PREFETCH_COUNT)
+        self._tell_ended()
+        return cursor.next_offset > before
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.persistence.data_file_reader import QueueFileReader, Record
+from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
+from holdfast.persistence.run_reader import PlainRun, RunReader
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.references import Reference
@@ -20,7 +21,7 @@ _JUMP_COUNT_MIN = 256
 _LOOK_UP_BYTES = 2**16
 """Read at once around a message that is looked up."""
 
-MakeReader = Callable[[Callable[[Damage], None], int | None], QueueFileReader]
+MakeReader = Callable[[Callable[[Damage], None], int | None], RunReader]
 """Makes a reader, given what it is to call when records are lost, and how much to read at once."""
 
 
@@ -100,6 +101,11 @@ class LogCursor:
                 if records or reader.next_offset == before:
                     return records
         return []
+
+    def pass_plain(self, count_max: int, bytes_max: int) -> PlainRun | None:
+        """Pass over messages that ask for nothing; None where the next one has to be read."""
+        with storage_errors("reading", self._path):
+            return self._reader.pass_plain(count_max, bytes_max, self._source.end)
 
     def _jump(self) -> None:
         """Pass over many finished messages at once, so that one which is not does not make opening slow."""

@@ -22,6 +22,7 @@ from holdfast.queue.options import Options, check_options
 from holdfast.queue.put_options import Seconds, as_ns, lease_of
 from holdfast.queue.putting import Putting
 from holdfast.queue.read_side import ReadSide
+from holdfast.queue.reservations import Reservations
 from holdfast.queue.retry_policy import Backoff, retry_policy
 from holdfast.queue.sides import Sides
 from holdfast.queue.stats import QueueStats, gather_stats
@@ -160,6 +161,7 @@ class PersistentQueue(Putting, Working, Transactional):
             check_open=self._check_open,
             may_change=mode != "look",
         )
+        self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
         fork.watch(self)
 
     # -- Taking ------------------------------------------------------------------------------------------------------

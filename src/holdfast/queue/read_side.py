@@ -34,8 +34,8 @@ from holdfast.queue.leases import Leases
 from holdfast.queue.log_cursor import MakeReader
 from holdfast.queue.pausing import Pausing
 from holdfast.queue.redelivery import Redelivery
+from holdfast.queue.reserving import Reserving
 from holdfast.queue.retry_policy import RetryPolicy
-from holdfast.queue.settling import Settling
 from holdfast.queue.sources import Source
 
 Handed = TypeVar("Handed")
@@ -46,7 +46,7 @@ _SLEEP_SECONDS_MAX = 3600.0
 _SOONER_SECONDS = 0.001
 
 
-class ReadSide(Settling):
+class ReadSide(Reserving):
     """Hands messages out to all consumer threads of a process.
 
     Parameters

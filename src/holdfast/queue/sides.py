@@ -18,7 +18,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
-from holdfast.persistence.data_file_reader import CHUNK_BYTES, QueueFileReader
+from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.dedup_ring import DedupRing
@@ -38,6 +38,7 @@ from holdfast.persistence.recovery import RecoveredLog, recover_log
 from holdfast.persistence.redo import redo_decisions
 from holdfast.persistence.report import Damage, RecoveryReport
 from holdfast.persistence.reserve import keep_reserve, spend_reserve
+from holdfast.persistence.run_reader import RunReader
 from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
@@ -231,10 +232,8 @@ class Sides:
             lock.release()
             raise
 
-    def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> QueueFileReader:
-        return QueueFileReader(
-            self._storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES
-        )
+    def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> RunReader:
+        return RunReader(self._storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES)
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more with the room that was set aside for this."""

@@ -1,0 +1,106 @@
+"""``drain``: everything that waits goes to Parquet or JSON, by Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
+from holdfast.cli.output import damage_document, write_json
+from holdfast.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from holdfast.spark.drainer import DrainProgress, DrainReport
+
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+
+@click.command()
+@queue_argument
+@click.option("--to", required=True, type=click.Choice(["parquet", "json"]), help="What to write.")
+@click.option("--out", required=True, metavar="DIR", help="Where to: a directory for each batch, below this one.")
+@click.option(
+    "--schema",
+    "schema_path",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file: of JSON payloads the fields, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
+)
+@click.option(
+    "--max-bytes", type=click.IntRange(min=1), default=64 * 2**20, show_default=True, help="Payloads of one batch."
+)
+@click.option("--max-messages", type=click.IntRange(min=1), help="Messages of one batch.")
+@click.option("--forever", is_flag=True, help="Wait for more, until SIGINT or SIGTERM; else: what is there now.")
+@group_option
+@json_option
+def drain(
+    path: Path,
+    to: str,
+    out: str,
+    schema_path: Path | None,
+    max_bytes: int,
+    max_messages: int | None,
+    forever: bool,
+    group: str,
+    as_json: bool,
+) -> None:
+    """Write messages with Spark, batch by batch, and acknowledge them: each exactly once.
+
+    A batch is a directory batch_id=... below --out. What is killed on the way is run again by the next drain, the same
+    messages under the same id, and replaces what is there. The group is made where there is none.
+    """
+    require_queue(path)
+    from holdfast.spark.directories import directory_writer, read_schema
+    from holdfast.spark.drainer import drain as drain_queue
+    from holdfast.spark.session import local_session
+
+    spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        schema = None if schema_path is None else read_schema(schema_path)
+        report = drain_queue(
+            path,
+            spark,
+            directory_writer(out, to, schema),
+            max_bytes=max_bytes,
+            max_messages=max_messages,
+            group=group,
+            until="forever" if forever else "snapshot",
+            on_progress=_show if sys.stderr.isatty() else None,
+        )
+    finally:
+        spark.stop()
+    _write(report, as_json=as_json)
+    if report.damage:
+        raise CorruptionError(
+            f"{path} is damaged, {report.lost_count} messages are lost, and the others were drained: "
+            f"{report.damage[0]}; `holdfast verify` reads all of it",
+            path=str(report.damage[0].path),
+            position=report.damage[0].position,
+            offsets=[each.offsets for each in report.damage],
+        )
+
+
+def _show(progress: DrainProgress) -> None:
+    speed = f"{progress.megabytes_per_second:.1f} MB/s"
+    click.echo(f"{progress.total_count:,} messages, {speed}, {progress.depth:,} left", err=True)
+
+
+def _write(report: DrainReport, *, as_json: bool) -> None:
+    if as_json:
+        write_json(
+            {
+                "batch_ids": list(report.batch_ids),
+                "message_count": report.message_count,
+                "size_bytes": report.size_bytes,
+                "seconds": round(report.seconds, 3),
+                "resumed_count": report.resumed_count,
+                "depth": report.depth,
+                "damage": [damage_document(each) for each in report.damage],
+            }
+        )
+        return
+    batches = f"{len(report.batch_ids)} {'batch' if len(report.batch_ids) == 1 else 'batches'}"
+    click.echo(f"{report.message_count:,} messages in {batches}, {report.depth:,} left")

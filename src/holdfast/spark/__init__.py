@@ -1,0 +1,16 @@
+"""Spark reads queues as tables and drains them in batches. Needs the extra ``holdfast[spark]`` and Java 17 or newer."""
+
+from holdfast.spark.drainer import DrainProgress, DrainReport, SparkDrainer, drain
+from holdfast.spark.json_columns import with_json
+from holdfast.spark.session import SETTINGS, local_session, register
+
+__all__ = [
+    "SETTINGS",
+    "DrainProgress",
+    "DrainReport",
+    "SparkDrainer",
+    "drain",
+    "local_session",
+    "register",
+    "with_json",
+]

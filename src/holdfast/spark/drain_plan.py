@@ -1,0 +1,151 @@
+"""How a reservation is read: which task reads which of its messages, and how that travels to Spark and back.
+
+The plan is pinned before Spark hears of it, so every action on the DataFrame, and every attempt of a task, reads the
+same. Damage comes back as small files, as a task has no other way to tell the driver.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.persistence.report import Damage
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.reservations import Reservation
+from holdfast.spark.file_range import FileRange, clipped
+
+TASK_BYTES_MAX = 64 * 2**20
+"""A task of about a tenth of a second or two."""
+
+TASK_BYTES_MIN = 4 * 2**20
+"""Starting a task takes as long as reading so much."""
+
+
+@dataclass(frozen=True)
+class DrainPlan:
+    """What Spark needs to read a reservation.
+
+    Attributes
+    ----------
+    root, queue_id
+        The queue.
+    tasks : tuple of tuple of FileRange
+        What each task reads, in the order of the log.
+    deliveries : dict of int to int
+        How often messages were handed out before, of those that were.
+    losses : Path
+        Directory in which tasks leave word of damage.
+    """
+
+    root: Path
+    queue_id: bytes
+    tasks: tuple[tuple[FileRange, ...], ...]
+    deliveries: dict[int, int]
+    losses: Path
+
+    def to_text(self) -> str:
+        """Return the plan as an option of a DataFrame."""
+        return base64.b85encode(pickle.dumps(self)).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> DrainPlan:
+        """Return the plan that an option says."""
+        plan = pickle.loads(base64.b85decode(text))  # noqa: S301  # this program's own, from driver to task
+        assert isinstance(plan, cls)
+        return plan
+
+
+def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int, losses: Path) -> DrainPlan:
+    """Cut a reservation into about equal tasks; the data files that it holds stay where they are."""
+    sides = queue.sides
+    sides.files.refresh()
+    parts = list(_parts(queue, reservation))
+    share = -(-reservation.count // max(1, task_count))
+    tasks: list[list[FileRange]] = [[]]
+    room = share
+    for part in parts:
+        left = part
+        while (count := _count(left)) > room:
+            cut = _offset_at(left, room)
+            if room:
+                tasks[-1].append(_clip(left, left.start, cut))
+            tasks.append([])
+            left, room = _clip(left, cut, left.end), share
+        tasks[-1].append(left)
+        room -= count
+    deliveries = queue.reservations.delivery_counts(reservation)
+    return DrainPlan(sides.path, sides.queue_id, tuple(map(tuple, tasks)), deliveries, losses)
+
+
+def task_count_for(size_bytes: int, parallelism: int) -> int:
+    """Return how many tasks read so much: as many as run at once, unless each would be too small or too large."""
+    return max(1, -(-size_bytes // TASK_BYTES_MAX), min(parallelism, size_bytes // TASK_BYTES_MIN))
+
+
+def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRange]:
+    """Yield one range for each data file."""
+    by_file: dict[int, list[tuple[int, int]]] = {}
+    limits: dict[int, int] = {}
+    for first, count, sequence, end_position in reservation.runs:
+        by_file.setdefault(sequence, []).append((first, first + count))
+        limits[sequence] = end_position
+    for sequence, wanted in by_file.items():
+        name = queue.sides.files.named(sequence)
+        if name is not None:
+            yield FileRange(name, tuple(wanted), limits[sequence])
+
+
+def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
+    """Return what of a reservation is lost because somebody has removed its data file."""
+    files = queue.sides.files
+    files.refresh()
+    return [
+        Damage(queue.path / "data", 0, 0, range(first, first + count), "damaged", "the data file is missing")
+        for first, count, sequence, _ in reservation.runs
+        if files.named(sequence) is None
+    ]
+
+
+def _count(part: FileRange) -> int:
+    return sum(end - first for first, end in part.wanted)
+
+
+def _offset_at(part: FileRange, place: int) -> int:
+    """Return the offset of the message at a place."""
+    for first, end in part.wanted:
+        if place < end - first:
+            return first + place
+        place -= end - first
+    return part.end
+
+
+def _clip(part: FileRange, first: int, end: int) -> FileRange:
+    limit = part.limit if end == part.end else 0
+    return FileRange(part.name, clipped(part.wanted, first, end), limit)
+
+
+# -- Word of damage --------------------------------------------------------------------------------------------------
+
+
+def leave_word(losses: Path, damage: Damage) -> None:
+    """Say on a task that messages are lost. Where that directory is not on this machine, the log has said it."""
+    offsets = (damage.offsets.start, damage.offsets.stop)
+    word = [str(damage.path), damage.position, damage.size_bytes, *offsets, damage.verdict, damage.reason]
+    with suppress(OSError):
+        (losses / f"{uuid.uuid4().hex}.json").write_text(json.dumps(word), encoding="utf-8")
+
+
+def collect_words(losses: Path) -> list[Damage]:
+    """Return what tasks have said, each once, however often they tried."""
+    found = set()
+    for path in losses.glob("*.json"):
+        with suppress(ValueError, OSError):  # of a task that was killed while it wrote; the next attempt says it too
+            where, position, size, first, end, verdict, reason = json.loads(path.read_text(encoding="utf-8"))
+            found.add(Damage(Path(where), position, size, range(first, end), verdict, reason))
+    return sorted(found, key=lambda damage: damage.offsets.start)

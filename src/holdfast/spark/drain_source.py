@@ -1,0 +1,112 @@
+"""The DataFrame of one drained batch. It reads what its plan says, whoever asks and however often."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.spark.columns import SCHEMA, chosen_fields, record_batch
+from holdfast.spark.drain_plan import DrainPlan, leave_word
+from holdfast.spark.file_range import FileRange
+from holdfast.spark.file_range_reader import FileRangeReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("holdfast")
+
+_NAME = "holdfast_drain"
+_PLAN = "plan"
+
+
+class DrainDataSource(DataSource):
+    """One drained batch as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        return _NAME
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DrainReader:
+        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), chosen_fields(schema))
+
+
+@dataclass(frozen=True)
+class DrainPartition(InputPartition):
+    """What one task reads."""
+
+    parts: tuple[FileRange, ...]
+    deliveries: dict[int, int]
+
+
+class DrainReader(DataSourceReader):
+    """Reads a plan; it holds nothing that changes, for Spark copies it from process to process."""
+
+    def __init__(self, plan: DrainPlan, fields: list[tuple[str, Any]]) -> None:
+        self._plan = plan
+        self._fields = fields
+
+    def partitions(self) -> Sequence[DrainPartition]:
+        """Return the tasks of the plan."""
+        known = self._plan.deliveries
+        return [
+            DrainPartition(parts, {each: n for each, n in known.items() if parts[0].start <= each < parts[-1].end})
+            for parts in self._plan.tasks
+            if parts
+        ] or [DrainPartition((), {})]  # Spark wants one at least
+
+    def read(self, partition: DrainPartition) -> Iterator[Any]:
+        """Yield the rows of a task as record batches; damaged messages are passed over, and said."""
+        return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose)
+
+    def _lose(self, damage: Damage) -> None:
+        logger.warning("drain: %s", damage)
+        leave_word(self._plan.losses, damage)
+
+
+def read_parts(
+    plan: DrainPlan,
+    parts: Sequence[FileRange],
+    fields: list[tuple[str, Any]],
+    deliveries: dict[int, int],
+    on_loss: Callable[[Damage], None],
+) -> Iterator[Any]:
+    """Yield messages as record batches."""
+    storage, directory = OsStorage(), QueueDirectory(plan.root)
+    for part in parts:
+        path = directory.data_file(part.name)
+        with storage_errors("reading a reservation", path):
+            for walked in FileRangeReader(storage, path, plan.queue_id, part, on_loss).walked():
+                yield record_batch(fields, walked, deliveries)
+
+
+def register(spark: SparkSession) -> None:
+    """Make a session know how to read a plan; once is enough."""
+    spark.dataSource.register(DrainDataSource)
+
+
+def frame_in_tasks(spark: SparkSession, plan: DrainPlan) -> DataFrame:
+    """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
+    frame: DataFrame = spark.read.format(_NAME).option(_PLAN, plan.to_text()).load()
+    return frame
+
+
+def frame_from_driver(spark: SparkSession, plan: DrainPlan, on_loss: Callable[[Damage], None]) -> DataFrame:
+    """Return the DataFrame of a small batch, read here and now: that takes no task."""
+    import pyarrow as pa
+
+    fields = chosen_fields(SCHEMA)
+    batches = [each for parts in plan.tasks for each in read_parts(plan, parts, fields, plan.deliveries, on_loss)]
+    table = pa.Table.from_batches(batches, pa.schema([pa.field(name, kind) for name, kind in fields]))
+    frame: DataFrame = spark.createDataFrame(table, SCHEMA)
+    return frame

@@ -1,0 +1,335 @@
+"""Drains a queue into Spark, batch by batch: reserve, run, commit. docs/spark-drain.md.
+
+Each batch is reserved on the disk before the application's function sees it, under an id that names the queue, the
+group and the first message. Whatever is killed when, the next drain runs the same messages under the same id again; so
+a sink that replaces what it has of an id counts every message exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError, ShutDown
+from holdfast.persistence.layout import open_directory
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import OsStorage
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.reservations import Reservation
+from holdfast.spark.drain_plan import collect_words, missing_files, plan_drain, task_count_for
+from holdfast.spark.stopping import stopped_by_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("holdfast")
+
+PREFIX = "drain"
+"""What the ids of drained batches begin with."""
+
+MAX_BYTES = 64 * 2**20
+"""Far above what a batch costs by itself, which is what reading 20 to 50 MB costs."""
+
+_DRIVER_COUNT_MAX = 1000
+_DRIVER_BYTES_MAX = 4 * 2**20
+"""What is read faster here than by a task."""
+
+_DEFAULT_GROUP = "default"
+_LOOK_SECONDS = 0.25
+"""How long a drain that waits for messages takes to see that it should stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgress:
+    """What a drain has come to, after each batch.
+
+    Attributes
+    ----------
+    batch_id : str
+        The batch that was committed just now.
+    message_count, size_bytes, seconds
+        Of that batch: messages, bytes of payloads, and how long it took.
+    total_count : int
+        Messages of all batches so far.
+    depth : int
+        Messages that the group has not finished: what came meanwhile is among them.
+    """
+
+    batch_id: str
+    message_count: int
+    size_bytes: int
+    seconds: float
+    total_count: int
+    depth: int
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """How fast this batch was."""
+        return self.size_bytes / 1e6 / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What a drain has done.
+
+    Attributes
+    ----------
+    batch_ids : tuple of str
+        The batches that were committed, in their order.
+    message_count, size_bytes, seconds
+        Of all of them: messages, bytes of payloads, and how long the drain took.
+    resumed_count : int
+        How many of the batches an earlier drain had reserved.
+    depth : int
+        Messages that the group has not finished: what waits, and what came meanwhile.
+    damage : tuple of Damage
+        Messages that cannot be read: each place, and the offsets lost. All others were drained.
+    """
+
+    batch_ids: tuple[str, ...]
+    message_count: int
+    size_bytes: int
+    seconds: float
+    resumed_count: int
+    depth: int
+    damage: tuple[Damage, ...]
+
+    @property
+    def lost_count(self) -> int:
+        """Messages that are lost."""
+        return sum(len(each.offsets) for each in self.damage)
+
+
+RunBatch = Callable[["DataFrame", str], object]
+"""The application's function: takes a batch and its id."""
+
+
+class SparkDrainer:
+    """Drains one consumer group of one queue.
+
+    Parameters
+    ----------
+    queue : str, path-like or PersistentQueue
+        The queue; an open one has to own the read side of the group, and stays open.
+    spark : SparkSession
+        Where the batches run.
+    fn : callable
+        Takes a DataFrame and the batch's id. It has done its work when it returns; then the batch is committed. The
+        DataFrame has the columns of ``spark.read.format("holdfast")``; it is of no use once ``fn`` has returned.
+    max_bytes : int or None, bytes
+        Payloads of one batch.
+    max_messages : int or None
+        Messages of one batch.
+    group : str
+        The consumer group, which is made where there is none: it begins with the oldest message that is still there.
+    lock_timeout : float, seconds
+        How long to wait for another drain of the group to end.
+    on_progress : callable or None
+        Called with a :class:`DrainProgress` after each batch.
+    """
+
+    def __init__(
+        self,
+        queue: str | os.PathLike[str] | PersistentQueue,
+        spark: SparkSession,
+        fn: RunBatch,
+        *,
+        max_bytes: int | None = MAX_BYTES,
+        max_messages: int | None = None,
+        group: str = _DEFAULT_GROUP,
+        lock_timeout: float = 0,
+        on_progress: Callable[[DrainProgress], object] | None = None,
+    ) -> None:
+        for name, value in (("max_bytes", max_bytes), ("max_messages", max_messages)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is at least 1, or None for no bound; not {value}")
+        if isinstance(queue, PersistentQueue) and queue.group != group:
+            raise ConfigError(f"{queue.path} is open for group {queue.group!r}, not {group!r}: open it for that one")
+        self._queue = queue
+        self._spark = spark
+        self._fn = fn
+        self._max_bytes = max_bytes
+        self._max_messages = max_messages
+        self._group = group
+        self._lock_timeout = lock_timeout
+        self._on_progress = on_progress
+        self._is_stopping = self._is_registered = False
+        self._batch_ids: list[str] = []
+        self._damage: list[Damage] = []
+        self._count = self._size_bytes = self._resumed_count = 0
+
+    def stop(self) -> None:
+        """End after the batch at hand, for good; from any thread, from a signal handler, and from ``fn``."""
+        self._is_stopping = True  # and no more: a signal handler must not wait for a lock
+
+    def run(self, until: str = "snapshot") -> DrainReport:
+        """Drain; return what was done.
+
+        Parameters
+        ----------
+        until : "snapshot" or "forever"
+            "snapshot": what can be taken of what was there at the start. "forever": until :meth:`stop`.
+
+        Raises
+        ------
+        QueueLockedError, LockTimeoutError
+            Another drain, or a consumer, owns the group; names its process.
+        QueueNotFoundError, ConfigError
+            There is no queue, or ``until`` says something else.
+        TransactionStateError
+            Somebody has given the batch back meanwhile.
+        Exception
+            What ``fn`` raises comes out. Its batch stays reserved: the next drain runs it again, under the same id.
+        """
+        if until not in ("snapshot", "forever"):
+            raise ConfigError(f"until is 'snapshot' or 'forever', not {until!r}")
+        started = time.monotonic()
+        with self._opened() as queue:
+            known = () if queue is not self._queue else queue.recovery.damage
+            for reservation in queue.reservations.held(PREFIX):
+                if not self._is_stopping:
+                    self._resumed_count += 1
+                    self._run_batch(queue, reservation, time.monotonic())
+            self._drain(queue, queue.sides.next_offset() if until == "snapshot" else None)
+            depth = queue.stats().depth
+            for each in queue.recovery.damage:  # what was met before it could be reserved
+                if each not in known:
+                    self._lose(queue, each)
+        return DrainReport(
+            tuple(self._batch_ids),
+            self._count,
+            self._size_bytes,
+            time.monotonic() - started,
+            self._resumed_count,
+            depth,
+            tuple(self._damage),
+        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[PersistentQueue]:
+        self._batch_ids, self._damage = [], []
+        self._count = self._size_bytes = self._resumed_count = 0
+        queue = self._queue
+        if isinstance(queue, PersistentQueue):
+            yield queue
+            return
+        make_group(queue, self._group)
+        with PersistentQueue(
+            queue, mode="consume", group=self._group, max_deliveries=None, lock_timeout=self._lock_timeout
+        ) as opened:
+            yield opened
+
+    def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
+        while not self._is_stopping:
+            started = time.monotonic()
+            try:
+                reservation = queue.reservations.take(
+                    prefix=PREFIX, max_messages=self._max_messages, max_bytes=self._max_bytes, end_offset=end_offset
+                )
+            except ShutDown:
+                return
+            if reservation is not None:
+                self._run_batch(queue, reservation, started)
+            elif end_offset is not None:
+                return
+            else:
+                queue.sides.require_read_side().wait_for_more(_LOOK_SECONDS)
+
+    # -- One batch ---------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
+        size = queue.reservations.size_bytes(reservation)
+        with tempfile.TemporaryDirectory(prefix="holdfast-drain-") as losses:
+            damage = missing_files(queue, reservation)
+            frame = self._frame(queue, reservation, size, Path(losses), damage)
+            try:
+                self._fn(frame, reservation.id)
+            except BaseException as error:
+                error.add_note(
+                    f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
+                )
+                raise
+            damage += collect_words(Path(losses))
+        queue.reservations.commit(reservation)
+        for each in damage:
+            self._lose(queue, each)
+        self._batch_ids.append(reservation.id)
+        self._count += reservation.count
+        self._size_bytes += size
+        self._tell(queue, reservation, size, time.monotonic() - started)
+
+    def _lose(self, queue: PersistentQueue, damage: Damage) -> None:
+        logger.error("drain of %s: %s", queue.path, damage)
+        self._damage.append(damage)
+
+    def _frame(
+        self, queue: PersistentQueue, reservation: Reservation, size: int, losses: Path, damage: list[Damage]
+    ) -> DataFrame:
+        from holdfast.spark.drain_source import frame_from_driver, frame_in_tasks, register
+
+        if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
+            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1, losses), damage.append)
+        if not self._is_registered:
+            register(self._spark)
+            self._is_registered = True
+        task_count = task_count_for(size, self._spark.sparkContext.defaultParallelism)
+        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count, losses))
+
+    def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:
+        progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.stats().depth)
+        logger.info(
+            "drain of %s: %d messages at %.1f MB/s, %d left (batch %s)",
+            queue.path,
+            progress.total_count,
+            progress.megabytes_per_second,
+            progress.depth,
+            progress.batch_id,
+        )
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
+
+def drain(
+    queue: str | os.PathLike[str] | PersistentQueue,
+    spark: SparkSession,
+    fn: RunBatch,
+    *,
+    max_bytes: int | None = MAX_BYTES,
+    max_messages: int | None = None,
+    group: str = _DEFAULT_GROUP,
+    until: str = "snapshot",
+    lock_timeout: float = 0,
+    on_progress: Callable[[DrainProgress], object] | None = None,
+) -> DrainReport:
+    """Drain a queue: parameters and errors as :class:`SparkDrainer` and its :meth:`~SparkDrainer.run`.
+
+    SIGINT and SIGTERM end it after the batch at hand, where it runs in the main thread; a second one interrupts.
+    """
+    drainer = SparkDrainer(
+        queue,
+        spark,
+        fn,
+        max_bytes=max_bytes,
+        max_messages=max_messages,
+        group=group,
+        lock_timeout=lock_timeout,
+        on_progress=on_progress,
+    )
+    with stopped_by_signals(drainer.stop):
+        return drainer.run(until)
+
+
+def make_group(path: str | os.PathLike[str], group: str) -> None:
+    """Make a consumer group where there is none; raises QueueNotFoundError where there is no queue."""
+    open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
+    if group == _DEFAULT_GROUP:  # begins when it is first used
+        return
+    with PersistentQueue(path, mode="submit") as handle:  # which owns nothing that an application needs
+        handle.groups.create(group)

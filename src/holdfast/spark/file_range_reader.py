@@ -1,0 +1,208 @@
+"""Reads the messages of one planned range on an executor; takes no lock, and gives no wrong rows whatever happens.
+
+A file may be consumed and reused while it is read: its id is compared after every read and before anything is given
+on. Damage is passed over to the next frame that verifies, and reported with its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from holdfast.errors import RetryableError, StorageError
+from holdfast.persistence.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format import FRAME_SIZE_END, FRAMES_START
+from holdfast.persistence.frame_scanner import FrameScanner
+from holdfast.persistence.framing import FrameError
+from holdfast.persistence.layout import check_header, is_missing
+from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.sealed_file import read_seal
+from holdfast.persistence.storage import File, Storage
+from holdfast.spark.file_range import FileRange, clipped
+from holdfast.spark.frame_walk import Walked, walk
+
+CHUNK_BYTES = 4 * 2**20
+"""Read at once: stays in the processor's caches, and makes batches of 2,000 messages of 2 KB."""
+
+BATCH_COUNT_MAX = 10_000
+"""Messages of one batch, where they are small."""
+
+_RECORD_BYTES_MAX = 2**31 - 1 - CHUNK_BYTES
+"""Arrow and Spark count the bytes of a column in 31 bits."""
+
+
+class ConsumedMeanwhileError(RetryableError):
+    """A data file that a read had planned was consumed before it was read. Attribute: ``path``."""
+
+    code = "consumed_meanwhile"
+
+
+class FileRangeReader:
+    """Walks over one range.
+
+    Parameters
+    ----------
+    storage, path, queue_id
+        Where the file is, and whose it must be.
+    part : FileRange
+        What to read.
+    on_loss : callable
+        Called with a :class:`Damage` whose offsets are wanted ones; may raise.
+    """
+
+    def __init__(
+        self, storage: Storage, path: Path, queue_id: bytes, part: FileRange, on_loss: Callable[[Damage], None]
+    ) -> None:
+        self._storage = storage
+        self._path = path
+        self._queue_id = queue_id
+        self._part = part
+        self._on_loss = on_loss
+        self._position = max(part.position, FRAMES_START)
+        self._next = part.start if part.position else part.name.first_offset
+
+    def walked(self) -> Iterator[Walked]:
+        """Yield the wanted messages that can be read.
+
+        Raises
+        ------
+        ConsumedMeanwhileError
+            The file is gone, or begun anew.
+        StorageError
+            A newer Holdfast wrote it, or the disk refuses.
+        """
+        try:
+            file = self._storage.open(self._path, writable=False)
+        except OSError as error:
+            if is_missing(error):
+                raise self._consumed() from None
+            raise
+        try:
+            header = self._read_header(file)
+            if header is not None:
+                yield from self._walked(file, header)
+        finally:
+            file.close()
+
+    def _walked(self, file: File, header: DataFileHeader) -> Iterator[Walked]:
+        part = self._part
+        limit = min(file.size(), part.limit or file.size())
+        if not part.position and part.start - part.name.first_offset > BATCH_COUNT_MAX:
+            self._jump(file, header)
+        size = CHUNK_BYTES
+        while self._next < part.end and self._position < limit:
+            wanted_bytes = min(size, limit - self._position)
+            data = file.read_at(wanted_bytes, self._position)
+            self._check_life(file, header)
+            size = CHUNK_BYTES
+            at, is_good = 0, True
+            while is_good and self._next < part.end:
+                index_max = min(part.end, self._next + BATCH_COUNT_MAX) - header.first_offset
+                found = walk(data, at, header, self._next - header.first_offset, index_max)
+                is_good, is_over = found.is_good, found.end == at
+                at = found.end
+                self._next += len(found)
+                if (rows := self._wanted(found)) is not None:
+                    yield rows
+                if is_over:
+                    break
+            self._position += at
+            if not is_good:
+                self._pass_damage(file, header, limit)
+            elif at == 0 and self._next < part.end:
+                size = self._next_size(file, limit)
+                if size <= len(data) or len(data) < wanted_bytes:  # the latter: the file was cut meanwhile
+                    self._pass_damage(file, header, limit)
+                    size = CHUNK_BYTES
+        if self._next < part.end:
+            self._lose(self._position, 0, self._next, part.end, "the file ends too early")
+
+    def _next_size(self, file: File, limit: int) -> int:
+        """Return the size of the frame at the position, which was not whole in the last chunk; 0 where it cannot be."""
+        size = FRAME_SIZE_END + int.from_bytes(file.read_at(FRAME_SIZE_END, self._position)[1:], "little")
+        if self._position + size > limit:
+            return 0
+        if size > _RECORD_BYTES_MAX:
+            raise StorageError(
+                f"{self._path}: message {self._next} has {size} bytes; Spark can hold none over 2 GiB",
+                path=str(self._path),
+            )
+        return size
+
+    def _wanted(self, found: Walked) -> Walked | None:
+        """Return the messages of the range among those found; None where there are none."""
+        if not len(found):
+            return None
+        first, end = found.offsets[0], found.offsets[-1] + 1
+        runs = clipped(self._part.wanted, first, end)
+        if runs == ((first, end),):
+            return found
+        return found.chosen([offset - first for run in runs for offset in range(*run)]) if runs else None
+
+    # -- The life of the file ----------------------------------------------------------------------------------------
+
+    def _read_header(self, file: File) -> DataFileHeader | None:
+        """Return the header, or None where it is damaged and that was reported."""
+        part = self._part
+        try:
+            header = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(self._path))
+        except StorageError as error:
+            if error.code != "corruption":
+                raise
+            self._lose(0, FRAMES_START, part.start, part.end, str(error))
+            return None
+        if (header.sequence, header.first_offset) != (part.name.sequence, part.name.first_offset):
+            raise self._consumed()
+        check_header(header, part.name, self._queue_id, self._path)
+        if part.file_id and header.file_id != part.file_id:
+            raise self._consumed()
+        return header
+
+    def _check_life(self, file: File, header: DataFileHeader) -> None:
+        """Make sure that what was just read is of the life of the file that was opened."""
+        try:
+            now = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(self._path))
+        except StorageError:
+            raise self._consumed() from None
+        if now.file_id != header.file_id:
+            raise self._consumed()
+
+    def _consumed(self) -> ConsumedMeanwhileError:
+        return ConsumedMeanwhileError(
+            f"{self._path} was consumed after this read was planned: make the DataFrame anew, "
+            "or read what is still there with failOnDataLoss=false",
+            path=str(self._path),
+        )
+
+    def _jump(self, file: File, header: DataFileHeader) -> None:
+        """Go to an indexed message near the first one that is wanted."""
+        seal = read_seal(file, header)
+        entry = seal.position_before(self._part.start - header.first_offset) if seal is not None else None
+        if entry is not None:
+            self._next, self._position = header.first_offset + entry[0], entry[1]
+
+    # -- Damage ------------------------------------------------------------------------------------------------------
+
+    def _pass_damage(self, file: File, header: DataFileHeader, limit: int) -> None:
+        """Report what does not verify at the position, and go on at the next frame that does."""
+        expected = self._next - header.first_offset
+        scanner = FrameScanner(file, header.salt, self._position, limit)
+        reason = f"another message stands where {self._next} should"
+        found = None
+        try:
+            frame = scanner.next()
+            found = frame if frame.index > expected else scanner.skip_damage(expected)
+        except FrameError as error:
+            reason = str(error)
+            found = scanner.skip_damage(expected)
+        self._check_life(file, header)
+        resume = found.position if found else limit
+        following = min(self._part.end, header.first_offset + found.index if found else self._part.end)
+        self._lose(self._position, resume - self._position, self._next, following, reason)
+        self._position, self._next = resume, max(self._next, following)
+
+    def _lose(self, position: int, size: int, first: int, end: int, reason: str) -> None:
+        runs = clipped(self._part.wanted, first, end)
+        if runs:  # what of it nobody asked for is nobody's loss
+            lost = range(runs[0][0], runs[-1][1])
+            self._on_loss(Damage(self._path, position, size, lost, DAMAGED, reason))

@@ -1,0 +1,113 @@
+"""Finds the messages in a run of bytes of a data file and verifies each: where they start and end, and no copies. Pure.
+
+The reader of the core (``persistence/data_file_reader.py``) makes one object of each message. Spark wants columns: from
+the bounds found here Arrow takes the payloads out of the same bytes, many thousands at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.format import (
+    FRAME_BODY,
+    FRAME_BODY_START,
+    FRAME_HEADER_BYTES,
+    FRAME_SCAN,
+    FRAME_SIZE_END,
+    KIND_MESSAGE,
+    STX,
+)
+
+
+@dataclass(slots=True)
+class Walked:
+    """Messages that stand one behind the other.
+
+    Attributes
+    ----------
+    data : bytes
+        Where they stand.
+    offsets : sequence of int
+        Theirs, ascending.
+    bounds : list of int
+        Two for each: where its payload starts in ``data``, and the byte behind it.
+    timestamps_ns : list of int
+        Theirs.
+    headers : dict of int to bytes
+        The encoded headers of those that have some, by place.
+    is_dense : bool
+        Whether nothing but frame headers stands between the payloads.
+    end : int
+        Where the next frame starts in ``data``.
+    is_good : bool
+        Whether the walk stopped for another reason than a bad frame.
+    """
+
+    data: bytes
+    offsets: range | list[int]
+    bounds: list[int]
+    timestamps_ns: list[int]
+    headers: dict[int, bytes]
+    is_dense: bool
+    end: int
+    is_good: bool
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def chosen(self, places: list[int]) -> Walked:
+        """Return the messages at these places, which ascend."""
+        at = {old: new for new, old in enumerate(places)} if self.headers else {}
+        return Walked(
+            self.data,
+            [self.offsets[place] for place in places],
+            [bound for place in places for bound in self.bounds[2 * place : 2 * place + 2]],
+            [self.timestamps_ns[place] for place in places],
+            {at[place]: headers for place, headers in self.headers.items() if place in at},
+            is_dense=False,
+            end=self.end,
+            is_good=self.is_good,
+        )
+
+
+def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: int) -> Walked:
+    """Return the messages from ``data[at]`` on, up to the end, a bad frame or the message ``index_max``.
+
+    ``index`` is that of the first message: one that says otherwise is a bad frame.
+
+    Every message runs through this loop, so it makes no call that it can do without.
+    """
+    salt, base, first = header.salt, header.base_timestamp_ns, index
+    stop, last_start = len(data), len(data) - FRAME_HEADER_BYTES
+    bounds: list[int] = []
+    timestamps: list[int] = []
+    headers: dict[int, bytes] = {}
+    has_others, is_good = False, True
+    unpack, crc, note, stamp = FRAME_SCAN.unpack_from, crc32c, bounds.append, timestamps.append
+    while index < index_max and at <= last_start:
+        stx, size, checksum, kind, headers_size, found, timestamp = unpack(data, at)
+        end = at + FRAME_SIZE_END + size
+        if end > stop:
+            break
+        body = data[at + FRAME_BODY_START : end]
+        if crc(salt ^ size, body) != checksum or stx != STX:
+            is_good = False
+            break
+        if kind != KIND_MESSAGE:
+            has_others = True
+        elif found != index:
+            is_good = False
+            break
+        else:
+            if headers_size:
+                headers[index - first] = body[FRAME_BODY.size : FRAME_BODY.size + headers_size]
+            note(at + FRAME_HEADER_BYTES + headers_size)
+            note(end)
+            stamp(timestamp if timestamp > base else base)  # max() would be a call for every message
+            index += 1
+        at = end
+    offsets = range(header.first_offset + first, header.first_offset + index)
+    is_dense = not headers and not has_others
+    return Walked(data, offsets, bounds, timestamps, headers, is_dense=is_dense, end=at, is_good=is_good)

@@ -1,0 +1,115 @@
+"""The options of a read, as Spark hands them over: strings, with names in lower case. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+
+PARTITION_BYTES = 128 * 2**20
+"""As Spark's own for files (``spark.sql.files.maxPartitionBytes``): a quarter of a second, so starts do not show."""
+
+NO_END = 2**63 - 1
+
+_NAMES = (
+    "path",
+    "startingOffset",
+    "endingOffset",
+    "startingTimestamp",
+    "endingTimestamp",
+    "group",
+    "partitionBytes",
+    "failOnDataLoss",
+)
+_KNOWN = {name.lower(): name for name in _NAMES}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read.
+
+    Attributes
+    ----------
+    path : Path
+        The queue.
+    offset_start, offset_end : int
+        The first offset, and the one behind the last.
+    timestamp_start_ns, timestamp_end_ns : int
+        The same of timestamps, in nanoseconds since the epoch.
+    group : str or None
+        Whose unfinished messages; None: all that are in the data files.
+    partition_bytes : int
+        About how much one task reads.
+    fail_on_data_loss : bool
+        Whether damage and files that are gone are errors; else the rest is read.
+    """
+
+    path: Path
+    offset_start: int = 0
+    offset_end: int = NO_END
+    timestamp_start_ns: int = 0
+    timestamp_end_ns: int = NO_END
+    group: str | None = None
+    partition_bytes: int = PARTITION_BYTES
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Return the options; raises ConfigError for one that is not known or cannot be."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(_KNOWN))
+        if unknown:
+            raise ConfigError(f"no option {unknown[0]!r} for reading a queue; there are {', '.join(_NAMES)}")
+        if not given.get("path"):
+            raise ConfigError("which queue? say load('data/orders')")
+        return cls(
+            path=Path(given["path"].removeprefix("file://")).absolute(),
+            offset_start=_offset(given, "startingOffset", "earliest", 0),
+            offset_end=_offset(given, "endingOffset", "latest", NO_END),
+            timestamp_start_ns=_timestamp_ns(given, "startingTimestamp", 0),
+            timestamp_end_ns=_timestamp_ns(given, "endingTimestamp", NO_END),
+            group=given.get("group"),
+            partition_bytes=_number(given, "partitionBytes", PARTITION_BYTES, 1),
+            fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
+        )
+
+
+def _number(given: Mapping[str, str], name: str, default: int, smallest: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < smallest:
+        raise ConfigError(f"{name} is a whole number from {smallest}, not {text!r}")
+    return int(text)
+
+
+def _offset(given: Mapping[str, str], name: str, word: str, default: int) -> int:
+    return default if given.get(name.lower()) == word else _number(given, name, default, 0)
+
+
+def _timestamp_ns(given: Mapping[str, str], name: str, default: int) -> int:
+    """Return nanoseconds since the epoch, given as such or in ISO 8601; UTC where no offset is said."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name} is a time as 2026-01-31T12:00:00Z, or nanoseconds since the epoch; not {text!r}"
+        ) from None
+    time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    return (time - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+
+
+def _truth(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{name} is true or false, not {text!r}")
+    return text == "true"

@@ -1,0 +1,207 @@
+"""Plans a read: which messages of which data files, as the queue stands now. Takes no lock and changes nothing.
+
+The order of looking matters. First ``write.mark`` says how far may be read, then the files are listed, and only then is
+the progress of groups read: so a file that is not in the list any more is known to have been finished.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.errors import StorageError
+from holdfast.persistence.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    list_groups,
+    progress_reader,
+    require_group,
+)
+from holdfast.persistence.layout import (
+    DataFileName,
+    QueueDirectory,
+    is_missing,
+    list_data_files,
+    open_directory,
+    read_data_file_header,
+)
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.report import DAMAGED, Damage, merged
+from holdfast.persistence.sealed_file import end_offset
+from holdfast.persistence.storage import Storage, storage_errors
+from holdfast.persistence.write_mark import WriteMark, read_write_mark
+from holdfast.spark.file_range import FileRange, Runs, clipped, without
+from holdfast.spark.read_options import NO_END, ReadOptions
+
+_MARK_TRIES = 100
+_MARK_PAUSE_SECONDS = 0.002
+"""A mark that is being written just now does not verify; a fifth of a second is long for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was planned.
+
+    Attributes
+    ----------
+    root, queue_id
+        The queue.
+    parts : list of FileRange
+        What to read, in the order of the log.
+    deliveries : dict of int to int, or None
+        How often unfinished messages were handed out to the group; None where none was named.
+    missing : list of Damage
+        Messages that are gone although a group has not finished them.
+    """
+
+    root: Path
+    queue_id: bytes
+    parts: list[FileRange] = field(default_factory=list)
+    deliveries: dict[int, int] | None = None
+    missing: list[Damage] = field(default_factory=list)
+
+
+def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
+    """Plan a read.
+
+    Raises
+    ------
+    QueueNotFoundError, GroupNotFoundError
+        There is none of that name.
+    StorageError
+        ``write.mark`` does not verify, or the disk refuses.
+
+    Notes
+    -----
+    Cost: one listing, and where there are gaps or timestamps are given, the headers and seals of a few files.
+    """
+    directory, queue_id, _ = open_directory(storage, options.path, create=False, writable=False)
+    with storage_errors("planning a read", directory.root):
+        mark = _read_mark(storage, directory, queue_id)
+        if mark is None:
+            return Snapshot(directory.root, queue_id, deliveries=None if options.group is None else {})
+        names = list_data_files(storage, directory)
+        wanted, begun = _progress(storage, directory, queue_id, options.group)
+        plan = _Plan(storage, directory, mark, names)
+        deliveries = None if wanted is None else dict(wanted.deliveries)
+        return Snapshot(directory.root, queue_id, plan.parts(options, wanted), deliveries, plan.missing(options, begun))
+
+
+def _read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> WriteMark | None:
+    """Return ``write.mark``; None where nothing was ever written."""
+    for _ in range(_MARK_TRIES):
+        try:
+            file = storage.open(directory.write_mark, writable=False)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+            if not list_data_files(storage, directory):
+                return None
+        else:
+            try:
+                mark = read_write_mark(file, queue_id)
+            finally:
+                file.close()
+            if mark is not None:
+                return mark
+        time.sleep(_MARK_PAUSE_SECONDS)
+    raise StorageError(
+        f"{directory.write_mark} does not say where the log ends: open the queue once, which writes it anew",
+        path=str(directory.write_mark),
+    )
+
+
+def _progress(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, group: str | None
+) -> tuple[GroupProgress | None, list[GroupProgress]]:
+    """Return the progress of the group that is asked for, and of those that have business with what is missing."""
+
+    def read(info: GroupInfo) -> GroupProgress:
+        return progress_reader(storage, directory, queue_id, info).refresh()
+
+    if group is None:
+        return None, [read(info) for info in list_groups(storage, directory)]
+    if group == DEFAULT_GROUP and find_group(storage, directory, group) is None:
+        return GroupProgress(), []  # it begins when it is first used, with what is there then
+    wanted = read(require_group(storage, directory, group))
+    return wanted, [wanted]
+
+
+class _Plan:
+    """The files below the end that the mark names, what is in them, and what is between them."""
+
+    def __init__(self, storage: Storage, directory: QueueDirectory, mark: WriteMark, names: list[DataFileName]) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._mark = mark
+        self._files: list[tuple[DataFileName, int]] = []
+        self._gaps: list[tuple[int, int]] = []
+        last = mark.first_offset + mark.visible[1]
+        expected = 0
+        for place, name in enumerate(names):
+            if name.sequence > mark.sequence or name.first_offset >= last:
+                break
+            if name.first_offset > expected:
+                self._gaps.append((expected, name.first_offset))
+            following = names[place + 1] if place + 1 < len(names) else None
+            expected = min(last, self._end_of(name, following, last))
+            self._files.append((name, expected))
+        if expected < last:
+            self._gaps.append((expected, last))
+
+    def _end_of(self, name: DataFileName, following: DataFileName | None, last: int) -> int:
+        """Return the offset behind a file's last message. Its own seal is asked only where the next file is gone."""
+        if following is not None and following.sequence == name.sequence + 1:
+            return following.first_offset
+        if name.sequence == self._mark.sequence:
+            return last
+        return end_offset(self._storage, self._directory.data_file(name), name)
+
+    def parts(self, options: ReadOptions, progress: GroupProgress | None) -> list[FileRange]:
+        """Return what to read: what a group has not finished, or everything."""
+        parts = []
+        for name, file_end in self._within(options.timestamp_start_ns, options.timestamp_end_ns):
+            runs = clipped(((name.first_offset, file_end),), options.offset_start, options.offset_end)
+            if progress is not None:
+                runs = _unfinished(runs, progress)
+            if runs:
+                is_last = name.sequence == self._mark.sequence
+                limit, file_id = (self._mark.visible[0], self._mark.file_id) if is_last else (0, b"")
+                parts.append(FileRange(name, runs, limit, file_id))
+        return parts
+
+    def missing(self, options: ReadOptions, progresses: list[GroupProgress]) -> list[Damage]:
+        """Return the messages that are not there although a group has not finished them: nobody retired their file."""
+        gaps = clipped(tuple(self._gaps), options.offset_start, options.offset_end)
+        lost = merged(run for gap in gaps for progress in progresses for run in progress.unfinished_runs(*gap))
+        return [Damage(self._directory.data, 0, 0, run, DAMAGED, "a data file is missing") for run in lost]
+
+    def _within(self, start_ns: int, end_ns: int) -> list[tuple[DataFileName, int]]:
+        """Return the files that may hold messages of a time; a few headers say so. Rows are chosen when they are read.
+
+        The base timestamp of a file is no smaller than any timestamp before it, and no larger than its own.
+        """
+
+        def base_timestamp_ns(file: tuple[DataFileName, int]) -> int:
+            return read_data_file_header(self._storage, self._directory.data_file(file[0])).base_timestamp_ns
+
+        try:
+            low = bisect_left(self._files, start_ns, key=base_timestamp_ns) if start_ns else 0
+            high = bisect_left(self._files, end_ns, key=base_timestamp_ns) if end_ns != NO_END else None
+        except (StorageError, OSError):  # reported when it is read; then all files are
+            return self._files
+        return self._files[max(0, low - 1) : high]
+
+
+def _unfinished(runs: Runs, progress: GroupProgress) -> Runs:
+    """Return what of the runs a group has neither finished nor given up."""
+    dead = sorted(progress.dead)
+    return tuple(
+        part
+        for first, end in runs
+        for run in progress.unfinished_runs(first, end)
+        for part in without(run.start, run.stop, dead[bisect_left(dead, run.start) : bisect_left(dead, run.stop)])
+    )

@@ -1,0 +1,66 @@
+"""One Spark session for the whole run. Without Java or pyspark its tests are skipped, and say so.
+
+Where the environment says ``HOLDFAST_TEST_REQUIRE_SPARK=1`` they fail instead: there somebody relies on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.spark.session import check_java, check_spark, local_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+}
+
+
+def missing(*, with_java: bool) -> str:
+    """Return what Spark lacks here; empty where nothing."""
+    try:
+        check_spark()
+        if with_java:
+            check_java()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def skip_or_fail(reason: str) -> None:
+    """Skip a test that cannot run here, or fail it where that is not allowed."""
+    if os.environ.get("HOLDFAST_TEST_REQUIRE_SPARK") == "1":
+        pytest.fail(f"HOLDFAST_TEST_REQUIRE_SPARK=1, and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def arrow_packages() -> None:
+    """See to it that pyspark and pyarrow are there; for tests that need no Java."""
+    if reason := missing(with_java=False):
+        skip_or_fail(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return the session: two tasks at once, each tried up to four times."""
+    if reason := missing(with_java=True):
+        skip_or_fail(reason)
+    place: Path = tmp_path_factory.mktemp("spark")
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(place / "warehouse"), "spark.local.dir": str(place)}
+    session = local_session("local[2,4]", app_name="holdfast tests", settings=settings)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -1,0 +1,192 @@
+"""Drains into Parquet and JSON by a real session: every message once, whatever fails in between."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import PersistentQueue
+from holdfast.cli import draining
+from holdfast.persistence.format import FRAMES_START
+from holdfast.spark import drain
+from support import drains
+from support.cli import run
+from support.drains import MOMENTS, fill, write_parquet
+
+pytestmark = pytest.mark.spark
+
+COUNT = 10_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue whose messages say their number."""
+    fill(tmp_path / "q", range(COUNT))
+    return tmp_path / "q"
+
+
+def numbers(spark: Any, out: Path) -> list[int]:
+    """Return the numbers of all messages that were written."""
+    from pyspark.sql.functions import col, get_json_object
+
+    rows = spark.read.parquet(str(out)).select(get_json_object(col("payload").cast("string"), "$.id").cast("int"))
+    return sorted(row[0] for row in rows.collect())
+
+
+def test_large_batches_are_read_by_tasks_and_small_ones_here(spark: Any, path: Path, tmp_path: Path) -> None:
+    """All with the same columns; the last batch is a small one."""
+    schemas: list[Any] = []
+
+    def write(frame: Any, batch_id: str) -> None:
+        schemas.append(frame.schema)
+        write_parquet(tmp_path / "out", frame, batch_id)
+
+    report = drain(path, spark, write, max_messages=4800, group="night")
+    assert (len(report.batch_ids), report.message_count, report.depth) == (3, COUNT, 0)
+    assert numbers(spark, tmp_path / "out") == list(range(COUNT))
+    assert schemas[0] == schemas[1] == schemas[2]
+    offsets = spark.read.parquet(str(tmp_path / "out")).select("offset", "batch_id").distinct()
+    assert offsets.count() == COUNT
+
+
+def test_the_rows_of_a_batch_do_not_depend_on_how_often_they_are_asked_for(spark: Any, path: Path) -> None:
+    """Counted, filtered and limited, which kills a task in the middle of its reading."""
+    seen = []
+
+    def look(frame: Any, _: str) -> None:
+        seen.append(
+            (frame.count(), frame.filter("offset % 2 = 0").count(), len(frame.limit(3).collect()), frame.count())
+        )
+
+    drain(path, spark, look, max_messages=6000, group="night")
+    assert seen == [(6000, 3000, 3, 6000), (4000, 2000, 3, 4000)]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_function_that_raises_leaves_a_batch_that_is_written_over(
+    spark: Any, path: Path, tmp_path: Path, when: str
+) -> None:
+    """Before its write or behind it: each row is in the result once."""
+    left = [when]
+
+    def write(frame: Any, batch_id: str) -> None:
+        if left == ["before"]:
+            left.clear()
+            raise RuntimeError("before")
+        write_parquet(tmp_path / "out", frame, batch_id)
+        if left:
+            left.clear()
+            raise RuntimeError("after")
+
+    with pytest.raises(RuntimeError, match=when):
+        drain(path, spark, write, max_messages=7000, group="night")
+    report = drain(path, spark, write, max_messages=500_000, group="night")
+    assert (report.resumed_count, report.message_count) == (1, COUNT)
+    assert numbers(spark, tmp_path / "out") == list(range(COUNT))
+
+
+def test_damage_in_the_middle_is_reported_and_the_rest_is_drained(spark: Any, path: Path, tmp_path: Path) -> None:
+    """With the offsets that are lost; the next drain finds nothing left."""
+    file = sorted((path / "data").iterdir())[2]
+    first = int(file.stem.split("-")[1])
+    with file.open("r+b") as raw:
+        raw.seek(FRAMES_START + 100)
+        raw.write(b"\xff" * 500)
+    report = drain(path, spark, lambda frame, batch: write_parquet(tmp_path / "out", frame, batch), group="night")
+    lost = {offset for each in report.damage for offset in each.offsets}
+    assert first in lost
+    assert len(lost) == report.lost_count < 5
+    assert numbers(spark, tmp_path / "out") == sorted(set(range(COUNT)) - lost)
+    assert drain(path, spark, print, group="night").message_count == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_driver_costs_nothing_and_counts_nothing_twice(
+    spark: Any, path: Path, tmp_path: Path, moment: str
+) -> None:
+    """Whoever drains next takes over at once: the dead one's lock is free, and its batch comes again as it was."""
+    out = tmp_path / "out"
+    with (tmp_path / "errors").open("wb") as errors:  # no pipe: its other end is held by what a dead driver leaves
+        killed = subprocess.run(
+            [sys.executable, drains.__file__, path, out, moment],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=errors,
+            stderr=errors,
+            timeout=100,
+            check=False,
+        )
+    assert killed.returncode == -signal.SIGKILL, (tmp_path / "errors").read_text()
+    fill(path, range(COUNT, COUNT + 100))
+    calls: list[tuple[str, int]] = []
+
+    def write(frame: Any, batch_id: str) -> None:
+        calls.append((batch_id, frame.count()))
+        write_parquet(out, frame, batch_id)
+
+    report = drain(path, spark, write, max_messages=2000, group="night")
+    assert numbers(spark, out) == list(range(COUNT + 100))
+    is_held = moment != "after the commit"
+    assert report.resumed_count == is_held
+    assert calls[0][1] == (4000 if is_held else 2000)
+    assert [each.name for each in out.iterdir() if each.name.startswith("_")] == []
+
+
+# -- From the shell --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Let the command use the session of the tests, and leave it running."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(draining, "_QUIET", {})
+    yield spark
+    monkeypatch.undo()
+
+
+def test_the_command_writes_columns_of_a_schema(shared_session: Any, path: Path, tmp_path: Path) -> None:
+    """Payloads that do not fit keep their bytes in a column of their own; a second run finds nothing."""
+    with PersistentQueue(path) as queue:
+        queue.put(b"not json", headers={"a": "b"})
+    (tmp_path / "schema").write_text("id BIGINT, missing STRING\n")
+    arguments = ("drain", path, "--out", tmp_path / "out", "--schema", tmp_path / "schema", "--group", "night")
+    ran = run(*arguments, "--to", "parquet", "--max-messages", 6000, "--json")
+    assert ran.code == 0, ran
+    assert (ran.document["message_count"], len(ran.document["batch_ids"]), ran.document["depth"]) == (COUNT + 1, 2, 0)
+    rows = shared_session.read.parquet(str(tmp_path / "out"))
+    assert rows.columns == ["id", "missing", "_payload", "_offset", "_timestamp", "_headers", "batch_id"]
+    assert rows.filter("id is not null").select("id").distinct().count() == COUNT
+    (odd,) = rows.filter("id is null").collect()
+    assert (odd["_payload"], odd["_offset"], odd["_headers"]) == ("not json", COUNT, {"a": "b"})
+    assert run(*arguments, "--to", "json").text == "0 messages in 0 batches, 0 left\n"
+
+
+def test_the_command_writes_json_lines(shared_session: Any, path: Path, tmp_path: Path) -> None:
+    """A schema in Spark's own JSON does as well; one that is none is refused."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schema = tmp_path / "schema.json"
+    schema.write_text(StructType([StructField("id", LongType())]).json())
+    out = tmp_path / "out"
+    ran = run("drain", path, "--to", "json", "--out", out, "--schema", schema, "--group", "night")
+    assert (ran.code, ran.text) == (0, f"{COUNT:,} messages in 1 batch, 0 left\n")
+    assert shared_session.read.json(str(out)).agg({"id": "sum"}).collect()[0][0] == sum(range(COUNT))
+    schema.write_text("{}")
+    assert "is no schema" in run("drain", path, "--to", "json", "--out", out, "--schema", schema).err
+
+
+def test_the_command_says_damage_with_its_exit_code(shared_session: Any, path: Path, tmp_path: Path) -> None:
+    """Behind having written the rest."""
+    file = sorted((path / "data").iterdir())[1]
+    with file.open("r+b") as raw:
+        raw.seek(FRAMES_START + 100)
+        raw.write(b"\xff")
+    ran = run("drain", path, "--to", "parquet", "--out", tmp_path / "out", "--group", "night")
+    assert ran.code == 2
+    assert "1 messages are lost" in ran.err
+    assert shared_session.read.parquet(str(tmp_path / "out")).count() == COUNT - 1

@@ -1,0 +1,100 @@
+"""A reservation is cut into tasks that read each message once, whoever carries the plan where. No Java."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Damage, PersistentQueue, Put
+from holdfast.persistence.format import FRAMES_START
+from holdfast.spark.drain_plan import DrainPlan, collect_words, leave_word, plan_drain, task_count_for
+
+pytestmark = pytest.mark.usefixtures("arrow_packages")
+
+PAYLOADS = [b"%05d " % each * 20 for each in range(900)]
+
+
+def filled(path: Path) -> Path:
+    """Make a queue of several data files, each third message with headers, and one with an option."""
+    with PersistentQueue(path, data_file_bytes=2**15) as queue:
+        for at in range(0, 900, 90):
+            queue.put_many([Put(each, headers={"at": str(at)} if at % 3 else None) for each in PAYLOADS[at : at + 90]])
+        queue.put(b"urgent", priority=9)
+    return path
+
+
+def read(plan: DrainPlan) -> list[dict[str, Any]]:
+    """Read all tasks as Spark does: each partition travels by itself, and so does the reader."""
+    from holdfast.spark.columns import SCHEMA
+    from holdfast.spark.drain_source import DrainDataSource
+
+    reader = DrainDataSource({"plan": plan.to_text()}).reader(SCHEMA)
+    reader = pickle.loads(pickle.dumps(reader))
+    return [
+        row
+        for partition in pickle.loads(pickle.dumps(reader.partitions()))
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("task_count", [1, 2, 7, 2000])
+def test_every_message_is_read_once_by_any_number_of_tasks(tmp_path: Path, task_count: int) -> None:
+    """The sizes of tasks differ by one share at most; the read can be repeated."""
+    with PersistentQueue(filled(tmp_path / "q"), mode="consume") as queue:
+        taken = queue.receive_many(10, timeout=0)  # one urgent message, which is finished, and others that come back
+        taken.ack()
+        queue.receive(timeout=0).nack(delay=0)
+        reservation = queue.reservations.take(max_messages=800)
+        assert reservation is not None
+        plan = plan_drain(queue, reservation, task_count, tmp_path)
+        rows = read(plan)
+        assert rows == read(plan)
+        expected = list(queue.reservations.read(reservation, pytest.fail))
+        assert [(row["offset"], row["payload"], dict(row["headers"]), row["delivery_count"]) for row in rows] == [
+            (each.offset, each.payload, dict(each.headers), each.delivery_count) for each in expected
+        ]
+        assert sum(row["delivery_count"] for row in rows) == 1
+        counts = [sum(end - first for part in parts for first, end in part.wanted) for parts in plan.tasks]
+        assert sum(counts) == 800
+        assert max(counts) == -(-800 // task_count)
+
+
+def test_tasks_are_as_many_as_run_at_once_unless_they_would_be_tiny_or_huge() -> None:
+    """At least one."""
+    assert task_count_for(0, 8) == 1
+    assert task_count_for(9 * 2**20, 8) == 2
+    assert task_count_for(64 * 2**20, 8) == 8
+    assert task_count_for(2**30, 8) == 16
+
+
+def test_damage_is_told_to_the_driver_once_however_often_a_task_ran(tmp_path: Path) -> None:
+    """And the other messages come."""
+    path = filled(tmp_path / "q")
+    losses = tmp_path / "losses"
+    losses.mkdir()
+    with PersistentQueue(path, mode="consume") as queue:
+        reservation = queue.reservations.take()
+        assert reservation is not None
+        (first, _, sequence, _) = reservation.runs[1]
+        file = next((path / "data").glob(f"{sequence:010d}-*"))
+        with file.open("r+b") as raw:
+            raw.seek(FRAMES_START + 60)
+            raw.write(b"\xff\xff")
+        plan = plan_drain(queue, reservation, 3, losses)
+        read(plan)
+        rows = read(plan)
+        assert {row["offset"] for row in rows} == set(range(901)) - {first}
+        (damage,) = collect_words(losses)
+        assert (damage.path, damage.offsets) == (file, range(first, first + 1))
+
+
+def test_a_word_that_cannot_be_left_or_is_not_whole_stops_nobody(tmp_path: Path) -> None:
+    """On another machine that directory is not there; a task may be killed while it writes."""
+    damage = Damage(tmp_path, 1, 2, range(3, 5), "damaged", "rot")
+    leave_word(tmp_path / "elsewhere", damage)
+    (tmp_path / "half.json").write_text('["/q", 1')
+    assert not collect_words(tmp_path)
+    leave_word(tmp_path, damage)
+    assert collect_words(tmp_path) == [damage]

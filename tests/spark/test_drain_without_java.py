@@ -1,0 +1,176 @@
+"""What a drain promises, without Spark: batches are small, and the application gets the Arrow table of each."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, PersistentQueue, QueueLockedError, QueueNotFoundError, TransactionStateError
+from holdfast.spark import DrainProgress, SparkDrainer, drain
+from support.drains import TablesForSpark, fill
+
+pytestmark = pytest.mark.usefixtures("arrow_packages")
+
+SPARK: Any = TablesForSpark()
+
+
+class Sink:
+    """Replaces what it has of a batch, as a directory would; raises where it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, list[int]] = {}
+        self.calls: list[str] = []
+        self.fails_before = self.fails_after = 0
+
+    def __call__(self, table: Any, batch_id: str) -> None:
+        self.calls.append(batch_id)
+        if self.fails_before:
+            self.fails_before -= 1
+            raise RuntimeError("before")
+        self.batches[batch_id] = table.column("offset").to_pylist()
+        if self.fails_after:
+            self.fails_after -= 1
+            raise RuntimeError("after")
+
+    @property
+    def offsets(self) -> list[int]:
+        """Everything that has arrived."""
+        return sorted(offset for batch in self.batches.values() for offset in batch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue of 1,000 messages."""
+    fill(tmp_path / "q", range(1000))
+    return tmp_path / "q"
+
+
+def test_everything_that_was_there_comes_once_in_batches(path: Path) -> None:
+    """The report says what was done, and progress is told after each batch."""
+    sink, progress = Sink(), list[DrainProgress]()
+    report = drain(path, SPARK, sink, max_messages=300, group="night", on_progress=progress.append)
+    assert sink.offsets == list(range(1000))
+    assert [len(batch) for batch in sink.batches.values()] == [300, 300, 300, 100]
+    assert report.batch_ids == tuple(sink.calls) == tuple(each.batch_id for each in progress)
+    assert (report.message_count, report.depth, report.resumed_count, report.damage) == (1000, 0, 0, ())
+    assert [(each.total_count, each.depth) for each in progress] == [(300, 700), (600, 400), (900, 100), (1000, 0)]
+    assert progress[0].megabytes_per_second > 0
+    with PersistentQueue(path, mode="look") as queue:
+        assert queue.stats().depth == 1000  # of the default group, which is another one
+    assert drain(path, SPARK, sink, group="night").batch_ids == ()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_batch_that_fails_comes_again_as_it_was(path: Path, when: str) -> None:
+    """Under its id and with its messages, though more have come and the bounds are others; what it raised comes out."""
+    sink = Sink()
+    setattr(sink, f"fails_{when}", 2)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=when) as caught:
+            drain(path, SPARK, sink, max_messages=400, group="night")
+        assert sink.calls[0] in caught.value.__notes__[0]
+    fill(path, range(1000, 1100))
+    report = drain(path, SPARK, sink, max_messages=150, group="night")
+    assert len(set(sink.calls[:3])) == 1
+    assert len(sink.batches[sink.calls[0]]) == 400
+    assert sink.offsets == list(range(1100))
+    assert report.resumed_count == 1
+
+
+def test_ids_name_the_queue_the_group_and_the_first_message(path: Path, tmp_path: Path) -> None:
+    """So no two batches ever have the same, and each can be the name of a directory."""
+    fill(tmp_path / "other", range(10))
+    ids = [
+        drain(where, SPARK, Sink(), max_messages=500, group=group).batch_ids
+        for where, group in ((path, "a"), (path, "b"), (tmp_path / "other", "a"))
+    ]
+    assert len({batch_id for each in ids for batch_id in each}) == 5
+    with PersistentQueue(path, mode="look") as queue:
+        name = queue.sides.queue_id.hex()
+    assert all(name in each for each in ids[0])
+    assert [each.rsplit("-", 1)[1] for each in ids[0]] == ["0", "500"]
+    assert max(len(each) for batch in ids for each in batch) <= 100
+
+
+def test_a_second_drain_of_the_group_is_refused_and_another_group_is_not(path: Path) -> None:
+    """Nor is a consumer of the default group, which lives beside it."""
+    others = Sink()
+
+    def meanwhile(_: Any, __: str) -> None:
+        with pytest.raises(QueueLockedError, match=str(os.getpid())):
+            drain(path, SPARK, Sink(), group="night")
+        drain(path, SPARK, others, group="day")
+        with PersistentQueue(path) as queue:
+            assert queue.get(timeout=0)
+
+    drain(path, SPARK, meanwhile, group="night")
+    assert others.offsets == list(range(1000))
+
+
+def test_a_batch_that_somebody_gave_back_is_not_taken_for_drained(path: Path) -> None:
+    """The drain ends with an error, and the messages come again, under the id that replaces what was written."""
+    sink = Sink()
+
+    def give_back(table: Any, batch_id: str) -> None:
+        sink(table, batch_id)
+        queue.abort_prepared(batch_id)
+
+    with PersistentQueue(path) as queue:
+        with pytest.raises(TransactionStateError, match="aborted"):
+            drain(queue, SPARK, give_back, max_messages=700)
+        assert queue.stats().depth == 1000
+        drain(queue, SPARK, sink, max_messages=600)
+        assert queue.stats().depth == 0  # and the queue that was handed in is still open
+    assert sink.offsets == list(range(1000))
+
+
+def test_a_drain_that_waits_takes_what_comes_and_ends_when_it_is_told(path: Path) -> None:
+    """Behind the batch at hand."""
+    sink, is_empty = Sink(), threading.Event()
+
+    def look(progress: DrainProgress) -> None:
+        if progress.depth == 0:
+            is_empty.set()
+
+    drainer = SparkDrainer(path, SPARK, sink, group="night", max_messages=400, on_progress=look)
+    thread = threading.Thread(target=drainer.run, args=("forever",))
+    thread.start()
+    for end in (1100, 1200):
+        assert is_empty.wait(30)
+        is_empty.clear()
+        fill(path, range(end - 100, end))
+    assert is_empty.wait(30)
+    drainer.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert sink.offsets == list(range(1200))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_behind_the_batch_at_hand(path: Path, number: int) -> None:
+    """The handlers are those from before when it has ended."""
+    sink, before = Sink(), signal.getsignal(number)
+
+    def interrupted(table: Any, batch_id: str) -> None:
+        os.kill(os.getpid(), number)
+        sink(table, batch_id)
+
+    report = drain(path, SPARK, interrupted, max_messages=100, until="forever", group="night")
+    assert (report.message_count, report.depth) == (100, 900)
+    assert signal.getsignal(number) is before
+
+
+def test_what_cannot_be_is_refused_before_anything_is_made(path: Path, tmp_path: Path) -> None:
+    """Bounds, words, a queue that is not there, and an open queue of another group."""
+    with pytest.raises(ConfigError, match="max_bytes"):
+        drain(path, SPARK, Sink(), max_bytes=0)
+    with pytest.raises(ConfigError, match="tomorrow"):
+        drain(path, SPARK, Sink(), until="tomorrow")
+    with pytest.raises(QueueNotFoundError):
+        drain(tmp_path / "nowhere", SPARK, Sink(), group="night")
+    assert not (tmp_path / "nowhere").exists()
+    with PersistentQueue(path) as queue, pytest.raises(ConfigError, match="default"):
+        drain(queue, SPARK, Sink(), group="night")

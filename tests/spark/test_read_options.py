@@ -1,0 +1,52 @@
+"""The options of a read: what they may be, and what the error says otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import ConfigError
+from holdfast.spark.read_options import NO_END, PARTITION_BYTES, ReadOptions
+
+
+def test_a_path_is_all_that_a_read_needs() -> None:
+    """Everything that is in the data files, and damage is an error."""
+    options = ReadOptions.parse({"path": "file:///data/orders"})
+    assert str(options.path) == "/data/orders"
+    assert (options.offset_start, options.offset_end, options.group) == (0, NO_END, None)
+    assert (options.partition_bytes, options.fail_on_data_loss) == (PARTITION_BYTES, True)
+
+
+def test_the_case_of_a_name_does_not_matter() -> None:
+    """Spark hands names over in lower case."""
+    one = ReadOptions.parse({"path": "/q", "startingoffset": "5", "failondataloss": "FALSE"})
+    assert one == ReadOptions.parse({"path": "/q", "startingOffset": "5", "failOnDataLoss": "false"})
+    assert (one.offset_start, one.fail_on_data_loss) == (5, False)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00"])
+def test_a_time_is_iso_8601_and_utc_where_nothing_is_said(text: str) -> None:
+    """All three are the same moment."""
+    assert ReadOptions.parse({"path": "/q", "startingTimestamp": text}).timestamp_start_ns == 1769860800 * 10**9
+
+
+def test_a_time_may_be_nanoseconds() -> None:
+    """As the column ``timestamp_ns`` gives them."""
+    assert ReadOptions.parse({"path": "/q", "endingTimestamp": "1769860800000000001"}).timestamp_end_ns % 10 == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "which queue"),
+        ({"path": "/q", "startingOffsets": "5"}, "no option 'startingoffsets'"),
+        ({"path": "/q", "startingOffset": "-1"}, "startingOffset is a whole number from 0"),
+        ({"path": "/q", "startingOffset": "latest"}, "not 'latest'"),
+        ({"path": "/q", "partitionBytes": "0"}, "partitionBytes is a whole number from 1"),
+        ({"path": "/q", "endingTimestamp": "noon"}, "endingTimestamp is a time"),
+        ({"path": "/q", "failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(options: dict[str, str], said: str) -> None:
+    """One line says which option it is, and what it may be."""
+    with pytest.raises(ConfigError, match=said):
+        ReadOptions.parse(options)

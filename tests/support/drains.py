@@ -1,0 +1,70 @@
+"""Drains for tests: a stand-in for Spark that hands out tables, and a driver that kills itself on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from holdfast import PersistentQueue
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+}
+
+MOMENTS = ("before the write", "after the write", "after the commit")
+
+
+class TablesForSpark:
+    """Takes the place of a session where batches are small: the DataFrame is the Arrow table itself. Needs no Java."""
+
+    sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815  # Spark's own name
+
+    @staticmethod
+    def createDataFrame(table: Any, _: Any) -> Any:  # noqa: N802  # Spark's own name
+        """Return the table."""
+        return table
+
+
+def fill(path: Path, numbers: Iterable[int], *, size: int = 200) -> None:
+    """Put messages that say their number."""
+    with PersistentQueue(path, mode="produce", data_file_bytes=2**18) as queue:
+        numbers = list(numbers)
+        for at in range(0, len(numbers), 1000):
+            queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * size) for each in numbers[at : at + 1000]])
+
+
+def write_parquet(out: Path, frame: Any, batch_id: str) -> None:
+    """Write a batch into a directory of its own."""
+    frame.write.mode("overwrite").parquet(f"{out}/batch_id={batch_id}")
+
+
+def drain_and_die(path: Path, out: Path, moment: str) -> None:
+    """Drain in batches of 4,000 messages, and be killed at a moment of the second one."""
+    from holdfast.spark import drain
+    from holdfast.spark.session import local_session
+
+    spark = local_session("local[1]", settings=_SETTINGS)
+    batches: list[str] = []
+
+    def die(now: str) -> None:
+        if now == moment and len(batches) > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(frame: Any, batch_id: str) -> None:
+        batches.append(batch_id)
+        die("before the write")
+        write_parquet(out, frame, batch_id)
+        die("after the write")
+
+    drain(path, spark, write, max_messages=4000, group="night", on_progress=lambda _: die("after the commit"))
+
+
+if __name__ == "__main__":
+    drain_and_die(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

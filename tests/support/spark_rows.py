@@ -1,0 +1,68 @@
+"""Reads a queue as Spark does, without Spark's JVM: everything goes through a pickle, as from process to process.
+
+pyspark and pyarrow are imported when they are used: where they are missing, the tests that need them are skipped.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import Storage
+from holdfast.spark.file_range_reader import FileRangeReader
+from holdfast.spark.read_options import ReadOptions
+from holdfast.spark.snapshot import take_snapshot
+
+
+def _sent(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def planned(path: Path, columns: list[str] | None = None, **options: Any) -> tuple[Any, list[Any]]:
+    """Return the reader that Spark would send to its tasks, and what it would give to each."""
+    from pyspark.sql.types import StructType
+
+    from holdfast.spark.data_source import HoldfastDataSource
+
+    texts = {name.lower(): str(value) for name, value in options.items()}
+    source = _sent(HoldfastDataSource({"path": str(path), **texts}))
+    schema = source.schema()
+    if columns is not None:
+        schema = StructType([schema[column] for column in columns])
+    reader = _sent(source.reader(schema))
+    return reader, _sent(list(reader.partitions()))
+
+
+def batches(path: Path, columns: list[str] | None = None, **options: Any) -> list[Any]:
+    """Return the record batches that Spark would get."""
+    reader, partitions = planned(path, columns, **options)
+    return [batch for partition in partitions for batch in _sent(reader).read(partition)]
+
+
+def rows(path: Path, columns: list[str] | None = None, **options: Any) -> list[dict[str, Any]]:
+    """Return the rows that Spark would get."""
+    return [row for batch in batches(path, columns, **options) for row in batch.to_pylist()]
+
+
+def payloads(path: Path, **options: Any) -> dict[int, bytes]:
+    """Return payloads by offset; raises where an offset comes twice."""
+    found = [(row["offset"], row["payload"]) for row in rows(path, ["offset", "payload"], **options)]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def read_parts(storage: Storage, root: Path, **options: Any) -> tuple[dict[int, bytes], list[Damage]]:
+    """Return what the readers of a read give, one below Arrow and in any storage: payloads by offset, and losses."""
+    snapshot = take_snapshot(storage, ReadOptions(root, **options))
+    found: list[tuple[int, bytes]] = []
+    losses = list(snapshot.missing)
+    for part in snapshot.parts:
+        path = QueueDirectory(root).data_file(part.name)
+        for walked in FileRangeReader(storage, path, snapshot.queue_id, part, losses.append).walked():
+            ends = zip(walked.bounds[::2], walked.bounds[1::2], strict=True)
+            found += zip(walked.offsets, (walked.data[start:end] for start, end in ends), strict=True)
+    assert [offset for offset, _ in found] == sorted(dict(found)), "in order, and none twice"
+    return dict(found), losses
