@@ -129,6 +129,11 @@ class Codec(Generic[Body]):
 
     # -- Out -----------------------------------------------------------------------------------------------------------
 
+    @property
+    def takes_anything(self) -> bool:
+        """Whether no type is declared."""
+        return self._schemas.takes_anything
+
     def encode(self, body: Body) -> tuple[bytes, CommonHeaders]:
         """Return payload and headers of an object.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.errors import UsageError
-from holdfast.messages import Message
+from holdfast.messages import CommonHeaders, Message
 from holdfast.persistence.message_headers import encode_headers
 from holdfast.queue.browse import BrowsedMessage
 from holdfast.queue.dead_letters import DeadLetter, DeadLetters
@@ -44,7 +44,7 @@ class TypedQueue(TypedTaking[Body]):
         super().__init__(name, failover if failover.paths else raw, codec)
         self.raw = raw
         self.failover = failover
-        self._encode = codec.encode
+        self._encode = self._encode_anything if codec.takes_anything else codec.encode
         self._put_encoded = raw.put_encoded
 
     @property
@@ -70,14 +70,12 @@ class TypedQueue(TypedTaking[Body]):
         EncodeError
             The object is not of the queue's type, or cannot be serialized; nothing was written.
         TypeError
-            It is a Put, which says the same as the options and belongs into a batch.
+            It is a Put, in a queue of any objects: that says the same as the options, and belongs into a batch.
         UsageError
             A header that says how the payload is to be read; nothing was written.
         HoldfastError, queue.Full
             As :meth:`PersistentQueue.put`.
         """
-        if type(body) is Put:
-            raise _not_an_object()
         payload, described = self._encode(body)
         if not options:
             return self._put_encoded(payload, described.encoded or encode_headers(described), None)
@@ -112,13 +110,16 @@ class TypedQueue(TypedTaking[Body]):
 
     def _encode_put(self, body: Body | Put) -> Put:
         if isinstance(body, Put):
-            if isinstance(body.payload, Put):
-                raise _not_an_object()
             payload, described = self._encode(body.payload)  # type: ignore[arg-type]  # of a Put for a queue of objects
             headers = described if body.headers is None else with_headers(described, body.headers)
             return replace(body, payload=payload, headers=headers)
         payload, described = self._encode(body)
         return Put(payload, described)
+
+    def _encode_anything(self, body: Body) -> tuple[bytes, CommonHeaders]:
+        if isinstance(body, Put):  # which msgspec would take for an object like any other
+            raise TypeError("a Put belongs into a batch: put_many takes it; put takes an object, and options by name")
+        return self.codec.encode(body)
 
     def adopt(self, path: Path) -> None:
         """Take over the queue of a dead node until it is finished; as :meth:`QueueService.adopt`."""
@@ -175,10 +176,6 @@ class TypedQueue(TypedTaking[Body]):
 
     def __repr__(self) -> str:
         return f"<TypedQueue {self.name} at {self.path}>"
-
-
-def _not_an_object() -> TypeError:
-    return TypeError("a Put belongs into a batch: put_many takes it; put takes an object, and the options by name")
 
 
 def with_headers(described: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:

@@ -37,6 +37,10 @@ class SubmitQueue:
         """As :meth:`PersistentQueue.put`."""
         return (self._queue or self._opened()).put(*arguments, **options)
 
+    def put_encoded(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """As :meth:`PersistentQueue.put_encoded`."""
+        return (self._queue or self._opened()).put_encoded(payload, headers, timeout)
+
     def receive(self, **_: Any) -> NoReturn:
         """Refuse."""
         raise self._refusal()
