@@ -165,12 +165,13 @@ class ModelGroup:
             self.until_ns.pop(offset, None)
             self.dead.add(offset)
 
-    def retry(self, offsets: Iterable[int]) -> None:
-        """Have dead letters come again, as if they never had been handed out."""
+    def retry(self, offsets: Iterable[int], now_ns: int) -> None:
+        """Have dead letters come again, as if they never had been handed out; when that was is noted as their time."""
         for offset in offsets:
             self.dead.remove(offset)
             self.deliveries.pop(offset, None)
             self.returned.add(offset)
+            self.until_ns[offset] = now_ns
 
     def state(self) -> GroupState:
         """Return what the progress says, for comparing."""

@@ -199,7 +199,7 @@ class RecordedRun:
     def retry(self, *offsets: int) -> None:
         """Have dead letters come again, in one step."""
         assert self._open_queue().dead.retry(offsets) == len(offsets)
-        self._model_group.retry(offsets)
+        self._model_group.retry(offsets, self.clock.time_ns())
         self._return_finished(f"retry{offsets}")
 
     def flush(self) -> None:
