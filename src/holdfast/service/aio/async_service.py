@@ -174,10 +174,11 @@ class AsyncQueueService:
         await self._workers.close()
         with self._lock:
             if self._closing is None:
-                closer = ThreadPoolExecutor(1, "holdfast-asyncio-close")
-                self._closing = closer.submit(self._close)
-                closer.shutdown(wait=False)
+                self._closer = ThreadPoolExecutor(1, "holdfast-asyncio-close")
+                self._closing = self._closer.submit(self._close)
+                self._closer.shutdown(wait=False)
         await asyncio.shield(asyncio.wrap_future(self._closing))
+        self._closer.shutdown()  # its thread has nothing left to do but to end
 
     def _close(self) -> None:
         with ExitStack() as stack:  # all of it, whatever goes wrong
