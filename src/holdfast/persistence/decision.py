@@ -48,6 +48,14 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class PartOf:
+    """The joint commit that a prepared transaction waits for: which application's, and which of its commits."""
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a transaction decides.
 
@@ -71,6 +79,8 @@ class Decision:
         In a prepared file: whose log decides; None: whoever says so by id.
     waiting_file : str
         Path below the queue's directory of the file that held the batch before; empty: there was none.
+    part_of : PartOf or None
+        In a prepared file: the joint commit that decides; None: there is none.
     """
 
     id: str
@@ -82,11 +92,13 @@ class Decision:
     participants: tuple[Participant, ...] = ()
     coordinator: Participant | None = None
     waiting_file: str = ""
+    part_of: PartOf | None = None
 
     @property
     def is_remembered(self) -> bool:
         """Whether somebody prepared it under its id and may ask for its verdict again."""
-        return self.waiting_file.startswith("prepared/") and self.coordinator is None
+        is_asked_for = self.coordinator is None and self.part_of is None
+        return self.waiting_file.startswith("prepared/") and is_asked_for
 
     @property
     def offsets(self) -> range:
@@ -110,6 +122,7 @@ class Decision:
             "participants": [_participant_fields(each) for each in self.participants],
             "coordinator": None if self.coordinator is None else _participant_fields(self.coordinator),
             "waiting_file": self.waiting_file,
+            "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
         }
         text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
         return text + DECISION_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + DECISION_TRAILER.size)
@@ -119,7 +132,7 @@ class Decision:
         """Return what a decision frame says; raises ValueError where the payload is not one."""
         try:
             fields = json.loads(payload[: -DECISION_TRAILER.size])
-            coordinator = fields.get("coordinator")
+            coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
             return cls(
                 id=str(fields["id"]),
                 nonce=bytes.fromhex(fields["nonce"]),
@@ -133,6 +146,7 @@ class Decision:
                 participants=tuple(_participant(each) for each in fields.get("participants", ())),
                 coordinator=None if coordinator is None else _participant(coordinator),
                 waiting_file=str(fields.get("waiting_file", "")),
+                part_of=None if part_of is None else _part_of(part_of),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a decision: {error}") from None
@@ -140,6 +154,11 @@ class Decision:
 
 def _participant_fields(participant: Participant) -> list[str]:
     return [participant.path, participant.queue_id.hex(), participant.group]
+
+
+def _part_of(fields: list[Any]) -> PartOf:
+    application, version = fields
+    return PartOf(str(application), int(version))
 
 
 def _participant(fields: list[str]) -> Participant:

@@ -198,6 +198,9 @@ DECIDED_ID_BYTES_MAX = 100
 DECIDED_COMMITTED = 1
 DECIDED_ABORTED = 2
 
+JOINT_APPLICATIONS_MAX = 1024
+"""Of how many applications the latest joint commit is remembered."""
+
 # -- Deduplication ---------------------------------------------------------------------------------------------------
 
 DEDUP_SLOT = struct.Struct("<I4x16sQQQ")

@@ -13,6 +13,7 @@
       prepared/<transaction id>.batch                 puts of transactions that are not decided
       prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
       prepared/decided, groups/<name>/decided         the latest transactions that were decided
+      prepared/joint.json                             the latest joint commits
       requests/                                       what other processes ask of the owner
 """
 
@@ -124,6 +125,11 @@ class QueueDirectory:
     def decided(self) -> Path:
         """The memory of decided transactions."""
         return self.prepared / "decided"
+
+    @property
+    def joint(self) -> Path:
+        """The memory of joint commits; missing where there never was one."""
+        return self.prepared / "joint.json"
 
     @property
     def requests(self) -> Path:

@@ -44,6 +44,8 @@ def redo_decisions(
         finish_naming(storage, directory.prepared)
         for transaction_id in list_batch_files(storage, directory):
             name_again(storage, directory.batch_file(transaction_id))
+        if directory.joint.name in storage.list(directory.prepared):
+            name_again(storage, directory.joint)
         storage.sync_directory(directory.prepared)
     settled = _note_in_groups(storage, directory, queue_id, clock, list(decisions))
     for decision in decisions:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.errors import HoldfastError, StorageError, UsageError
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary
-from holdfast.persistence.decision import Acknowledged, Decision, Participant, Run
+from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf, Run
 from holdfast.persistence.format import ENTRY_DONE, FRAME_HEADER_BYTES
 from holdfast.persistence.message_headers import encode_headers
 from holdfast.persistence.open_decisions import Witness
@@ -299,7 +299,7 @@ class Branch:
 
     # -- Preparing ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, transaction_id: str, coordinator: Participant | None) -> None:
+    def prepare(self, transaction_id: str, coordinator: Participant | None, part_of: PartOf | None = None) -> None:
         """Make everything durable and undecided: acknowledgements as a vote first, then the puts.
 
         A vote without a batch, where there should be one, counts as aborted; so a crash in between is an abort.
@@ -325,6 +325,7 @@ class Branch:
                 participants=voters,
                 coordinator=coordinator,
                 waiting_file=batches.prepared_name(transaction_id),
+                part_of=part_of,
             )
             self._staged = batches.prepare(self._spill(), decision)
             self._writer = None

@@ -23,7 +23,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.persistence.decided import ABORTED, COMMITTED, Decided
-from holdfast.persistence.decision import Participant
+from holdfast.persistence.decision import Participant, PartOf
 from holdfast.persistence.group_files import groups_locked
 from holdfast.persistence.group_visit import is_group_free, visit_group
 from holdfast.persistence.layout import list_batch_files
@@ -36,6 +36,7 @@ from holdfast.persistence.storage import storage_errors
 from holdfast.persistence.vote import Vote, outcome_changes
 from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.live_queues import Verdict
+from holdfast.queue.parts import check_may_prepare, decided_jointly, verdict_of_part
 from holdfast.queue.prepared_transactions import (
     Found,
     PreparedTransaction,
@@ -91,6 +92,7 @@ class InDoubt:
             ack_count=sum(vote.count for _, vote in found.votes),
             size_bytes=batch.frames_bytes if batch is not None else 0,
             coordinator=None if decider is None else other_root(self._sides.path, decider),
+            part_of=found.part_of,
             damage=damage,
         )
 
@@ -98,12 +100,14 @@ class InDoubt:
         with storage_errors("looking for prepared transactions", self._sides.path):
             return find_prepared(self._sides)
 
-    def make_ready(self, transaction_id: str, *, puts: bool) -> None:
+    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
         """Refuse an id that is in doubt already, and set room aside for remembering what becomes of it.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
         sides = self._sides
+        if part_of is not None:
+            check_may_prepare(sides, transaction_id, part_of)
         votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
         with storage_errors("looking for prepared transactions", sides.path):
             taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
@@ -123,14 +127,14 @@ class InDoubt:
         ``nonce``: that one, and none that has its id by now.
         """
         self._check_may_decide()
-        with self._deciding_alone(transaction_id):
+        with self.deciding_alone(transaction_id):
             found = self._find(transaction_id, COMMITTED, nonce, force=force)
             return found.offsets if isinstance(found, Decided) else self._commit(found, is_asked=True)
 
     def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
         """Abort a prepared transaction. Again: nothing happens. ``nonce`` as for :meth:`commit`."""
         self._check_may_decide()
-        with self._deciding_alone(transaction_id):
+        with self.deciding_alone(transaction_id):
             found = self._find(transaction_id, ABORTED, nonce, force=force)
             if not isinstance(found, Decided):
                 self._abort(found)
@@ -141,14 +145,14 @@ class InDoubt:
         It is not remembered: whoever holds it sees from its being gone that it was committed.
         """
         self._check_may_decide()
-        with self._deciding_alone(transaction_id):
+        with self.deciding_alone(transaction_id):
             side = self._sides.require_read_side()
             is_done = side.resolve(nonce, is_committed=True, is_durable=True)
         if not is_done:  # somebody has decided it by its id
             self.commit(transaction_id, nonce=nonce)
 
     @contextmanager
-    def _deciding_alone(self, transaction_id: str) -> Iterator[None]:
+    def deciding_alone(self, transaction_id: str) -> Iterator[None]:
         """Let one thread at a time decide a transaction; others go on with theirs."""
         turn = object()
         try:
@@ -178,7 +182,7 @@ class InDoubt:
             found = None
         if found is not None and self._finish_decided(found):
             found = None
-        if found is not None and (found.decider is None or force):
+        if found is not None and ((found.decider is None and found.part_of is None) or force):
             self._check_locks(found)
             return found
         if found is not None and not self._resolve(found):
@@ -199,7 +203,8 @@ class InDoubt:
 
     def _decided_elsewhere(self, found: Found) -> TransactionStateError:
         decider = found.decider
-        assert decider is not None
+        if decider is None:
+            return decided_jointly(found)
         return TransactionStateError(
             f"transaction {found.id} is decided by the log of {other_root(self._sides.path, decider)}: open that "
             "queue, and this one follows it; force=True decides here, and may break all-or-nothing",
@@ -315,7 +320,7 @@ class InDoubt:
         """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared."""
         for found in self._find_all():
             try:
-                with self._deciding_alone(found.id):
+                with self.deciding_alone(found.id):
                     self._resolve(found)
             except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
@@ -325,20 +330,30 @@ class InDoubt:
         sides = self._sides
         if self._finish_decided(found):
             return True
-        if found.coordinator is None or found.damage:
+        if (found.coordinator is None and found.part_of is None) or found.damage:
             return False
         votes = tuple(each for each in found.votes if each[0] == sides.group.name and sides.read_side is not None)
         found = replace(found, votes=votes, batch=found.batch if sides.batches is not None else None)
         if not votes and found.batch is None:
             return False
-        verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
+        if found.part_of is not None:
+            verdict = verdict_of_part(sides, found)
+        else:
+            verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
         if verdict is Verdict.COMMITTED and found.batch is not None:
             self._commit(found, is_asked=False)
         elif verdict is Verdict.COMMITTED:
             self._settle_votes(found, is_committed=True, is_durable=True)
         elif verdict is Verdict.ABORTED:
-            self._abort_quietly(found)
+            self.discard(found)
         return verdict is not Verdict.IN_DOUBT
+
+    def settle(self, transaction_id: str, nonce: bytes) -> bool:
+        """Settle one transaction as :meth:`resolve` does; False where nobody says how. What is not there is settled."""
+        with self.deciding_alone(transaction_id):
+            with storage_errors("looking for a prepared transaction", self._sides.path):
+                found = find_transaction(self._sides, transaction_id)
+            return found is None or found.nonce != nonce or self._resolve(found)
 
     def _own_verdict(self, found: Found) -> Verdict:
         """Return what became of a transaction that this queue's own log decides."""
@@ -350,7 +365,7 @@ class InDoubt:
         waits = find_batch(self._sides, found.id) is not None  # looked for once nobody prepares or commits it
         return Verdict.IN_DOUBT if waits else verdict
 
-    def _abort_quietly(self, found: Found) -> None:
+    def discard(self, found: Found) -> None:
         """Abort what nobody asks for by its id."""
         batches = self._sides.batches
         if found.batch is not None and batches is not None:

@@ -18,6 +18,7 @@ from holdfast.queue import fork
 from holdfast.queue.arguments import check_count, check_sizes, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
 from holdfast.queue.groups import Groups
+from holdfast.queue.joint_commits import JointCommits
 from holdfast.queue.options import Options, check_options
 from holdfast.queue.put_options import Seconds, as_ns, lease_of
 from holdfast.queue.putting import Putting
@@ -162,6 +163,7 @@ class PersistentQueue(Putting, Working, Transactional):
             may_change=mode != "look",
         )
         self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
+        self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._check_open)
         fork.watch(self)
 
     # -- Taking ------------------------------------------------------------------------------------------------------

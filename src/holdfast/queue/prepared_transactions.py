@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
-from holdfast.persistence.decision import Participant
+from holdfast.persistence.decision import Participant, PartOf
 from holdfast.persistence.group_files import list_groups, progress_reader
 from holdfast.persistence.layout import is_missing, list_batch_files
 from holdfast.persistence.redo import OWN
@@ -34,6 +34,8 @@ class PreparedTransaction:
         What its puts take, frames included.
     coordinator : Path or None
         The queue whose log decides; None: whoever calls.
+    part_of : PartOf or None
+        The joint commit that decides (``queue.joint_commits``); None: there is none.
     damage : tuple of Damage
         What of it does not verify: it can only be aborted.
     """
@@ -44,6 +46,7 @@ class PreparedTransaction:
     ack_count: int
     size_bytes: int
     coordinator: Path | None = None
+    part_of: PartOf | None = None
     damage: tuple[Damage, ...] = ()
 
 
@@ -63,6 +66,11 @@ class Found:
     def decider(self) -> Participant | None:
         """The other queue that decides; None where this one does, or whoever calls."""
         return None if self.coordinator is None or self.coordinator.path == OWN else self.coordinator
+
+    @property
+    def part_of(self) -> PartOf | None:
+        """The joint commit that decides; None where there is none."""
+        return None if self.batch is None else self.batch.decision.part_of
 
 
 def find_prepared(sides: Sides) -> list[Found]:

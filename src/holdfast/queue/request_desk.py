@@ -35,6 +35,8 @@ from holdfast.persistence.requests import (
 from holdfast.persistence.storage import storage_error, storage_errors
 from holdfast.queue.error_text import as_text
 from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.joint_decisions import JointDecisions
+from holdfast.queue.joint_verbs import JOINT_VERBS, obey_jointly
 from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
@@ -67,6 +69,7 @@ class RequestDesk:
         self._write_side = sides.require_write_side()
         self._batches = sides.require_batches()
         self._in_doubt = in_doubt
+        self._joint = JointDecisions(sides, in_doubt)
         self._answers = Answers(sides.storage, sides.directory.requests)
         self._takes_over = True
         self._has_cleared = False
@@ -225,8 +228,11 @@ class RequestDesk:
             self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
 
     def _decide(self, name: RequestName) -> range:
-        """Decide a prepared transaction."""
+        """Decide a prepared transaction, or several jointly."""
         fields = read_verb(self._storage, name.path(self._directory))
+        if fields.get("verb") in JOINT_VERBS:
+            obey_jointly(self._joint, fields)
+            return range(0)
         verb, transaction_id, force = fields.get("verb"), str(fields.get("id")), bool(fields.get("force"))
         try:
             nonce = bytes.fromhex(fields["nonce"]) if "nonce" in fields else None
@@ -244,7 +250,7 @@ class RequestDesk:
         path = name.path(self._directory)
         summary = read_summary(self._storage, path, self._sides.queue_id)
         check_name(summary.decision.id, "transaction")  # it becomes the name of a file
-        self._in_doubt.make_ready(summary.decision.id, puts=True)
+        self._in_doubt.make_ready(summary.decision.id, puts=True, part_of=summary.decision.part_of)
         self._write_side.wait_for_room(summary.message_count, summary.frames_bytes, 0)
         self._batches.take_over(path)
         return range(0)

@@ -157,9 +157,13 @@ class SubmitSide:
 
     def decide(self, verb: str, transaction_id: str, *, force: bool, nonce: bytes | None) -> range:
         """Have a verb on a prepared transaction done; return its offsets. Raises what the owner raises."""
-        fields = {"verb": verb, "id": transaction_id, "force": force}
+        fields: dict[str, object] = {"verb": verb, "id": transaction_id, "force": force}
         if nonce is not None:
             fields["nonce"] = nonce.hex()
+        return self.ask(fields)
+
+    def ask(self, fields: dict[str, object]) -> range:
+        """Have a verb done, which may be done twice; return the offsets. Raises what the owner raises."""
         return self._requester.ask_verb(VERB, fields, None).offsets
 
     # -- Ending ------------------------------------------------------------------------------------------------------

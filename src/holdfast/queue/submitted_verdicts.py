@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.persistence.decision import PartOf
 from holdfast.queue.in_doubt import AskCoordinator, InDoubt
 from holdfast.queue.request_desk import ABORT_PREPARED, COMMIT_PREPARED
 from holdfast.queue.sides import Sides
@@ -23,7 +24,7 @@ class SubmittedVerdicts(InDoubt):
         super().__init__(sides, ask)
         self._submit_side = submit_side
 
-    def make_ready(self, transaction_id: str, *, puts: bool) -> None:
+    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
         """Do nothing: the owner does, when it is asked to prepare."""
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, TransactionStateError
+from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, TransactionStateError, UsageError
+from holdfast.persistence.decision import PartOf
 from holdfast.persistence.layout import check_name
 from holdfast.queue.arguments import wait_for
 from holdfast.queue.branch import Branch, check_deliveries
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.joint_decisions import check_part_of
 from holdfast.queue.put_options import Put
 from holdfast.queue.sides import Sides
 from holdfast.queue.transaction_base import TransactionBase
@@ -105,7 +107,7 @@ class Transaction(TransactionBase):
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, id: str | None = None) -> str:  # the word users know
+    def prepare(self, id: str | None = None, *, part_of: tuple[str, int] | None = None) -> str:  # the word users know
         """Make everything durable and undecided; return the id to decide it by, in this process or a later one.
 
         Parameters
@@ -113,11 +115,13 @@ class Transaction(TransactionBase):
         id : str or None
             1 to 100 of ``A-Z a-z 0-9 . _ -`` without a leading dot, of no other transaction that is in doubt; None: 32
             hexadecimal digits.
+        part_of : (str, int) or None
+            Application and version of the joint commit that will decide it (``queue.joint_commits``): it only puts.
 
         Raises
         ------
         TransactionStateError
-            The id is in doubt already, or the transaction is not open.
+            The id is in doubt already, the transaction is not open, or that version was committed before.
         DiskFullError, StorageError
             It is not prepared, but aborted: nothing has happened. After this returned, committing needs no room.
         CommitUnknownError, PoisonedError
@@ -132,9 +136,12 @@ class Transaction(TransactionBase):
         with self._lock:
             state = self._check("prepare")
             chosen = self.id if id is None else check_name(id, "transaction")
+            part = None if part_of is None else check_part_of(*part_of)
+            if part is not None and self._branch.acked:
+                raise UsageError("a part of a joint commit only puts: acknowledge in a transaction of its own")
             self._branch.wait_for_room(max(0.0, self._deadline - self._monotonic()))
             try:
-                self._prepare(chosen)
+                self._prepare(chosen, part)
             except BaseException as error:
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
@@ -143,13 +150,13 @@ class Transaction(TransactionBase):
             self._give_up()
             return chosen
 
-    def _prepare(self, chosen: str) -> None:
+    def _prepare(self, chosen: str, part_of: PartOf | None) -> None:
         branch, coordinator = self._branch, self._sides.coordinator
-        self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked)
+        self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked, part_of=part_of)
         if coordinator is not None:
             coordinator.begin(self._nonce)
         try:
-            branch.prepare(chosen, None)
+            branch.prepare(chosen, None, part_of)
         except (CommitUnknownError, PoisonedError):
             self._doubt()
             raise

@@ -8,6 +8,7 @@ from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
 from holdfast.queue.group_asker import GroupAsker
 from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.prepared_transactions import PreparedTransaction
 from holdfast.queue.request_server import RequestServer
 from holdfast.queue.resting import Resting
@@ -41,6 +42,7 @@ class Transactional(ABC):
             else:
                 self._in_doubt = InDoubt(sides, ask)
             if sides.look_side is None:
+                JointDecisions(sides, self._in_doubt).resume()
                 self._in_doubt.resolve()
             if sides.write_side is not None or sides.read_side is not None:
                 self._resting = Resting(sides)

@@ -17,6 +17,7 @@ from holdfast.persistence.group_files import groups_locked
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.options import Options
 from holdfast.queue.request_desk import RequestDesk
 from holdfast.queue.sides import Sides
@@ -142,6 +143,7 @@ class Visitor:
     def _visit(self, sides: Sides) -> None:
         sides.bound(*self._asking.bounds_wanted)
         in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+        JointDecisions(sides, in_doubt).resume()
         desk = RequestDesk(sides, in_doubt)
         monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
         served_at = looked_at = monotonic()

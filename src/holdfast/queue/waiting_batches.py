@@ -17,6 +17,7 @@ from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
 from holdfast.persistence.decided import ABORTED, DecidedFile
 from holdfast.persistence.decision import Decision
+from holdfast.persistence.joint_file import JointFile
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
 from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.report import Damage
@@ -47,6 +48,8 @@ class WaitingBatches:
     ----------
     decided : DecidedFile
         The memory of transactions that were decided here.
+    joint : JointFile
+        The memory of joint commits.
     copy_bytes_max : int
         A batch whose frames take more is adopted.
     """
@@ -66,6 +69,7 @@ class WaitingBatches:
         self._has_removed = False
         self._has_leftovers = False
         self.decided = DecidedFile(storage, directory.decided)
+        self.joint = JointFile(storage, directory.joint, is_owner=True)
         self._remove_staging()
 
     def _remove_staging(self) -> None:
@@ -80,14 +84,21 @@ class WaitingBatches:
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file that nobody else sees; it goes with this process."""
-        with self._lock, storage_errors("beginning a batch", self._directory.prepared):
-            self._make_directory()
+        self.make_directory()
         return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
 
-    def _make_directory(self) -> None:
-        if not self._is_made:
+    def make_directory(self) -> None:
+        """Make ``prepared/``, durably, where it is not there yet. Raises DiskFullError or StorageError."""
+        with self._lock, storage_errors("making", self._directory.prepared):
+            if self._is_made:
+                return
             self._storage.make_directory(self._directory.prepared)
-            self._storage.sync_directory(self._directory.root)
+            try:
+                self._storage.sync_directory(self._directory.root)
+            except OSError:  # a second sync could succeed over a lost name: the next attempt makes a new one
+                with suppress(OSError):
+                    self._storage.remove_directory(self._directory.prepared)
+                raise
             self._is_made = True
 
     def prepared_name(self, transaction_id: str) -> str:
@@ -116,8 +127,7 @@ class WaitingBatches:
         decision = read_summary(self._storage, source, self._queue_id).decision
         if decision.waiting_file != self.prepared_name(decision.id) or decision.participants or decision.acknowledged:
             raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
-        with self._lock:
-            self._make_directory()
+        self.make_directory()
         self._enter(source, decision)
 
     def _enter(self, source: Path, decision: Decision) -> Path:

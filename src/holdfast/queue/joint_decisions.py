@@ -1,0 +1,161 @@
+"""Decides joint commits for whoever owns the write side: several prepared transactions as one. docs/transactions.md.
+
+The document ``prepared/joint.json`` says which transactions an application's latest commit consists of: once it is
+durable they are committed, and each is put into the log by itself. After a crash the next opening goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from holdfast.errors import (
+    ConfigError,
+    CorruptionError,
+    HoldfastError,
+    ShutDown,
+    TransactionNotFoundError,
+    TransactionStateError,
+)
+from holdfast.persistence.decision import PartOf
+from holdfast.persistence.joint_file import JointCommit
+from holdfast.persistence.layout import check_name
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.parts import joint_file
+from holdfast.queue.prepared_transactions import Found, find_prepared, find_transaction
+from holdfast.queue.sides import Sides
+
+logger = logging.getLogger("holdfast")
+
+VERSION_MAX = 2**63 - 1
+
+
+class JointDecisions:
+    """Commits, aborts and finishes what was prepared as parts.
+
+    Parameters
+    ----------
+    sides : Sides
+        The queue, with its write side.
+    in_doubt : InDoubt
+        Settles each part.
+    """
+
+    def __init__(self, sides: Sides, in_doubt: InDoubt) -> None:
+        self._sides = sides
+        self._in_doubt = in_doubt
+        self._file = joint_file(sides)
+
+    def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool) -> None:
+        """Commit parts as one, once: see ``JointCommits.commit``."""
+        self._sides.require_batches().make_directory()
+        part_of = check_part_of(application, version)
+        with self._in_doubt.deciding_alone(_turn_of(application)):
+            known = self._file.find(application)
+            if known is not None:
+                self._publish(known)  # also before another commit takes its place
+            if known is None or not known.covers(part_of):
+                parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
+                known = JointCommit(application, version, self._sides.clock.time_ns(), parts)
+                self._file.decide(known)
+                self._publish(known)
+            self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
+            if not is_remembered:
+                self._file.forget(application)
+
+    def abort(self, application: str, version: int) -> None:
+        """Let go of parts that were not committed: see ``JointCommits.abort``."""
+        self._sides.require_write_side()
+        check_part_of(application, version)
+        with self._in_doubt.deciding_alone(_turn_of(application)):
+            self._let_go([each for each in self._parts() if _is_of(each, application, version)])
+
+    def collect(self, older_than_seconds: float) -> None:
+        """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
+        self._sides.require_write_side()
+        oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
+        for found in self._parts():
+            if found.timestamp_ns <= oldest_ns and found.part_of is not None:
+                with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)):
+                    self._let_go([found])
+
+    def resume(self) -> None:
+        """Go on with the commits that a crash has interrupted. What fails is logged, and waits for the next time."""
+        if self._sides.write_side is None:
+            return
+        try:
+            for commit in self._file.pending():
+                with self._in_doubt.deciding_alone(_turn_of(commit.application)):
+                    self._publish(commit)
+        except (HoldfastError, ShutDown) as error:
+            logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
+
+    # -- Parts -------------------------------------------------------------------------------------------------------
+
+    def _find_part(self, transaction_id: str, part_of: PartOf) -> bytes:
+        """Return the nonce of a part that can be committed."""
+        with storage_errors("looking for a prepared transaction", self._sides.path):
+            found = find_transaction(self._sides, transaction_id)
+        if found is None:
+            raise TransactionNotFoundError(
+                f"no transaction {transaction_id!r} is prepared in {self._sides.path}; nothing was committed",
+                id=transaction_id,
+            )
+        batch = found.batch
+        damage = found.damage if batch is None else self._sides.require_batches().damage(batch)
+        if damage:
+            raise CorruptionError(
+                f"transaction {transaction_id} is damaged ({damage[0].reason}); nothing was committed. Abort it, and "
+                "put again what it held",
+                path=str(damage[0].path),
+                position=damage[0].position,
+            )
+        if found.part_of != part_of:
+            raise TransactionStateError(
+                f"transaction {transaction_id} was not prepared as a part of {_text(part_of)}; nothing was committed",
+                transaction=transaction_id,
+                state="prepared",
+            )
+        return found.nonce
+
+    def _parts(self) -> Iterator[Found]:
+        """Return the parts that wait, whosever they are."""
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            found = find_prepared(self._sides)
+        return (each for each in found if each.part_of is not None)
+
+    def _publish(self, commit: JointCommit) -> None:
+        """Put into the log what of a commit is not there yet, and note that all of it is."""
+        if not commit.parts:
+            return
+        for transaction_id, nonce in commit.parts:
+            self._in_doubt.settle(transaction_id, nonce)
+        self._sides.require_batches().sync()
+        self._file.finished(commit)
+
+    def _let_go(self, parts: Sequence[Found]) -> None:
+        for found in parts:
+            if not self._in_doubt.settle(found.id, found.nonce):
+                self._in_doubt.discard(found)
+
+
+def check_part_of(application: str, version: int) -> PartOf:
+    """Return what a part belongs to; raises ConfigError for names and versions that cannot be."""
+    check_name(application, "application")
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
+        raise ConfigError(f"a version is a whole number from 0 to {VERSION_MAX}, not {version!r}")
+    return PartOf(application, version)
+
+
+def _turn_of(application: str) -> str:
+    return f"application {application}"  # which no transaction's id can be
+
+
+def _is_of(found: Found, application: str, version: int) -> bool:
+    part_of = found.part_of
+    return part_of is not None and part_of.application == application and part_of.version <= version
+
+
+def _text(part_of: PartOf) -> str:
+    return f"commit {part_of.version} of {part_of.application}"

@@ -1,0 +1,49 @@
+"""What a joint commit says of one of its parts. docs/transactions.md, "Joint commits"."""
+
+from __future__ import annotations
+
+from holdfast.errors import TransactionStateError
+from holdfast.persistence.decision import PartOf
+from holdfast.persistence.joint_file import JointFile
+from holdfast.queue.live_queues import Verdict
+from holdfast.queue.prepared_transactions import Found
+from holdfast.queue.sides import Sides
+
+
+def joint_file(sides: Sides) -> JointFile:
+    """Return the memory of joint commits; who does not own the write side reads it."""
+    if sides.batches is not None:
+        return sides.batches.joint
+    return JointFile(sides.storage, sides.directory.joint, is_owner=False)
+
+
+def verdict_of_part(sides: Sides, found: Found) -> Verdict:
+    """Return what became of a part: in doubt until a commit of its version, or of a later one, was decided."""
+    assert found.part_of is not None
+    commit = joint_file(sides).find(found.part_of.application)
+    if commit is None or not commit.covers(found.part_of):
+        return Verdict.IN_DOUBT
+    return Verdict.COMMITTED if commit.commits(found.part_of, found.nonce) else Verdict.ABORTED
+
+
+def check_may_prepare(sides: Sides, transaction_id: str, part_of: PartOf) -> None:
+    """Refuse a part of what was committed before; raises TransactionStateError."""
+    commit = joint_file(sides).find(part_of.application)
+    if commit is not None and commit.covers(part_of):
+        raise TransactionStateError(
+            f"transaction {transaction_id} comes too late: {part_of.application} has committed version "
+            f"{commit.version}, and this is a part of version {part_of.version}",
+            transaction=transaction_id,
+            state="committed",
+        )
+
+
+def decided_jointly(found: Found) -> TransactionStateError:
+    """Return the error for who wants to decide a part by itself."""
+    assert found.part_of is not None
+    return TransactionStateError(
+        f"transaction {found.id} is a part of version {found.part_of.version} of {found.part_of.application}: "
+        "joint_commits decides it; force=True decides it alone, and may break all-or-nothing",
+        transaction=found.id,
+        state="prepared",
+    )
