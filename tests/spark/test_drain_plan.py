@@ -8,7 +8,14 @@ import pytest
 
 from holdfast import Damage, PersistentQueue, Put
 from holdfast.persistence.format import FRAMES_START
-from holdfast.spark.drain_plan import DrainPlan, collect_words, leave_word, plan_drain, task_count_for
+from holdfast.spark.drain_plan import (
+    DrainPlan,
+    collect_words,
+    leave_word,
+    missing_files,
+    plan_drain,
+    task_count_for,
+)
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -62,11 +69,12 @@ def test_every_message_is_read_once_by_any_number_of_tasks(tmp_path: Path, task_
 
 
 def test_tasks_are_as_many_as_run_at_once_unless_they_would_be_tiny_or_huge() -> None:
-    """At least one."""
+    """At least one; and never so many that some run alone at the end."""
     assert task_count_for(0, 8) == 1
     assert task_count_for(9 * 2**20, 8) == 2
     assert task_count_for(64 * 2**20, 8) == 8
-    assert task_count_for(2**30, 8) == 16
+    assert task_count_for(2**30, 8) == 8
+    assert task_count_for(2**30 + 1, 8) == 16
 
 
 def test_damage_is_told_to_the_driver_once_however_often_a_task_ran(tmp_path: Path) -> None:
@@ -98,3 +106,22 @@ def test_a_word_that_cannot_be_left_or_is_not_whole_stops_nobody(tmp_path: Path)
     assert not collect_words(tmp_path)
     leave_word(tmp_path, damage)
     assert collect_words(tmp_path) == [damage]
+
+
+def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it takes as long before any backlog; what was removed since the last listing is seen all the same."""
+    with PersistentQueue(filled(tmp_path / "q"), mode="consume") as queue:
+        reservation = queue.reservations.take(max_messages=200)
+        assert reservation is not None
+        monkeypatch.setattr(queue.sides.files, "refresh", lambda: pytest.fail("a listing"))
+        assert missing_files(queue, reservation) == []
+        whole = plan_drain(queue, reservation, 1, tmp_path)
+        first, count, sequence, _ = reservation.runs[0]
+        name = queue.sides.files.named(sequence)
+        assert name is not None
+        queue.sides.files.path(name).unlink()
+        (damage,) = missing_files(queue, reservation)
+        assert (damage.offsets, damage.reason) == (range(first, first + count), "the data file is missing")
+        assert plan_drain(queue, reservation, 1, tmp_path).tasks == (whole.tasks[0][1:],)

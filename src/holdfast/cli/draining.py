@@ -29,7 +29,7 @@ _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     help="A file: of JSON payloads the fields, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(min=1), default=64 * 2**20, show_default=True, help="Payloads of one batch."
+    "--max-bytes", type=click.IntRange(min=1), default=256 * 2**20, show_default=True, help="Payloads of one batch."
 )
 @click.option("--max-messages", type=click.IntRange(min=1), help="Messages of one batch.")
 @click.option("--forever", is_flag=True, help="Wait for more, until SIGINT or SIGTERM; else: what is there now.")

@@ -15,13 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.persistence.layout import DataFileName, is_missing
 from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.reservations import Reservation
 from holdfast.spark.file_range import FileRange, clipped
 
-TASK_BYTES_MAX = 64 * 2**20
-"""A task of about a tenth of a second or two."""
+TASK_BYTES_MAX = 128 * 2**20
+"""As Spark's own for files: a quarter of a second, so starts do not show."""
 
 TASK_BYTES_MIN = 4 * 2**20
 """Starting a task takes as long as reading so much."""
@@ -64,7 +66,6 @@ class DrainPlan:
 def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int, losses: Path) -> DrainPlan:
     """Cut a reservation into about equal tasks; the data files that it holds stay where they are."""
     sides = queue.sides
-    sides.files.refresh()
     parts = list(_parts(queue, reservation))
     share = -(-reservation.count // max(1, task_count))
     tasks: list[list[FileRange]] = [[]]
@@ -84,8 +85,12 @@ def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int
 
 
 def task_count_for(size_bytes: int, parallelism: int) -> int:
-    """Return how many tasks read so much: as many as run at once, unless each would be too small or too large."""
-    return max(1, -(-size_bytes // TASK_BYTES_MAX), min(parallelism, size_bytes // TASK_BYTES_MIN))
+    """Return how many tasks read so much: as many as run at once, or two, three times as many where each is too large.
+
+    Fewer, where each would be too small.
+    """
+    rounds = max(1, -(-size_bytes // (TASK_BYTES_MAX * parallelism)))
+    return max(1, min(rounds * parallelism, size_bytes // TASK_BYTES_MIN))
 
 
 def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRange]:
@@ -95,21 +100,42 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
     for first, count, sequence, end_position in reservation.runs:
         by_file.setdefault(sequence, []).append((first, first + count))
         limits[sequence] = end_position
+    names = _names(queue, reservation)
     for sequence, wanted in by_file.items():
-        name = queue.sides.files.named(sequence)
-        if name is not None:
-            yield FileRange(name, tuple(wanted), limits[sequence])
+        if sequence in names:
+            yield FileRange(names[sequence], tuple(wanted), limits[sequence])
 
 
 def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
     """Return what of a reservation is lost because somebody has removed its data file."""
-    files = queue.sides.files
-    files.refresh()
+    names = _names(queue, reservation)
     return [
         Damage(queue.path / "data", 0, 0, range(first, first + count), "damaged", "the data file is missing")
         for first, count, sequence, _ in reservation.runs
-        if files.named(sequence) is None
+        if sequence not in names
     ]
+
+
+def _names(queue: PersistentQueue, reservation: Reservation) -> dict[int, DataFileName]:
+    """Return the data files of a reservation that are there. The others of the queue, however many, are not listed."""
+    files, storage = queue.sides.files, queue.sides.storage
+    names = {}
+    with storage_errors("planning a batch", files.directory):
+        for sequence in {run[2] for run in reservation.runs}:
+            name = files.named(sequence)
+            if name is not None and _is_there(storage, files.path(name)):
+                names[sequence] = name
+    return names
+
+
+def _is_there(storage: Storage, path: Path) -> bool:
+    try:
+        storage.open(path, writable=False).close()
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
 
 
 def _count(part: FileRange) -> int:

@@ -1,0 +1,76 @@
+"""A queue with a long backlog that takes no room: one data file is real, those behind it have a header, a seal, a hole.
+
+What plans a read looks at names, sizes, headers and seals, and at frames of what it takes first. All of these are as
+they would be.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast import FlushPolicy, PersistentQueue
+from holdfast.persistence.file_header import DataFileHeader, block_buffers, random_id
+from holdfast.persistence.format import SEAL_TRAILER
+from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files, read_data_file_header
+from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.write_mark import read_write_mark
+
+DATA_FILE_BYTES = 64 * 2**20
+"""The default."""
+
+
+def fill_one_file(path: Path, payload: bytes) -> None:
+    """Make a queue of one full data file and the beginning of the next."""
+    count = DATA_FILE_BYTES // len(payload)
+    with PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
+        for _ in range(count // 100 + 1):
+            queue.put_many([payload] * 100)
+
+
+def lengthen(path: Path, file_count: int) -> None:
+    """Put data files between the first and the last of a queue that :func:`fill_one_file` has made."""
+    storage, directory = OsStorage(), QueueDirectory(path)
+    first, last = list_data_files(storage, directory)
+    header = read_data_file_header(storage, directory.data_file(first))
+    previous_end = read_data_file_header(storage, directory.data_file(last)).previous_end
+    size, seal = _seal_of(directory.data_file(first))
+    message_count = last.first_offset - first.first_offset
+    names = [
+        DataFileName(first.sequence + each, first.first_offset + each * message_count) for each in range(file_count)
+    ]
+    _move_last(storage, directory, last, names[-1])
+    for name in names[1:-1]:
+        with directory.data_file(name).open("wb") as file:
+            own = replace(_renamed(header, name), file_id=random_id(), previous_end=previous_end)
+            file.write(block_buffers(own.encode()))
+            file.truncate(size)
+            file.seek(size - len(seal))
+            file.write(seal)
+
+
+def _seal_of(path: Path) -> tuple[int, bytes]:
+    """Return the size of a sealed file and the frame that ends it; it verifies where the salt is the same."""
+    content = path.read_bytes()
+    return len(content), content[-int.from_bytes(content[-SEAL_TRAILER.size :], "little") :]
+
+
+def _renamed(header: DataFileHeader, name: DataFileName) -> DataFileHeader:
+    return replace(header, sequence=name.sequence, first_offset=name.first_offset, previous_sequence=name.sequence - 1)
+
+
+def _move_last(storage: OsStorage, directory: QueueDirectory, last: DataFileName, name: DataFileName) -> None:
+    """Give the file that is being written its new place in the log, in its header and in ``write.mark`` too."""
+    old, new = directory.data_file(last), directory.data_file(name)
+    header = read_data_file_header(storage, old)
+    os.rename(old, new)
+    with new.open("r+b") as file:
+        file.write(block_buffers(_renamed(header, name).encode()))
+    marked = storage.open(directory.write_mark)
+    try:
+        mark = read_write_mark(marked, header.queue_id)
+        assert mark is not None, "the queue was closed"
+        marked.write_at((replace(mark, sequence=name.sequence, first_offset=name.first_offset).encode(),), 0)
+    finally:
+        marked.close()

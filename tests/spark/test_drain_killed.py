@@ -1,0 +1,296 @@
+"""A drain whose driver or executor is killed: whoever comes next runs the same batch, and every row counts once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import PersistentQueue, QueueLockedError
+from holdfast.cli import draining
+from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.spark import DrainProgress, drain
+from support import spark_cluster
+from support.cli import command, run
+from support.drain_faults import GROUP, KILLS_THE_EXECUTOR, assert_drained, assert_nothing_left, note, noted
+from support.drains import TablesForSpark
+from support.processes import Signal, child
+from support.threads import Threads, wait_until
+
+COUNT = 600
+BATCH = 250
+
+SPARK: Any = TablesForSpark()
+
+
+def fill(path: Path, numbers: range, *, size: int) -> Path:
+    """Put messages that say their number, into several data files."""
+    with PersistentQueue(path, mode="produce", data_file_bytes=2**15 if len(numbers) < 1000 else 2**18) as queue:
+        for at in range(numbers.start, numbers.stop, 20):
+            batch = range(at, min(at + 20, numbers.stop))
+            queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * size) for each in batch])
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue for batches that need no Java."""
+    return fill(tmp_path / "q", range(COUNT), size=400)
+
+
+class Directory:
+    """Writes batches as a directory sink does: what is there of a batch goes first; then come two files.
+
+    Parameters
+    ----------
+    root : Path
+        Where to.
+    notes : Path
+        Gets a line for each call, with the id and the offsets.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.notes = root.with_name(f"{root.name}.notes")
+
+    def __call__(self, table: Any, batch_id: str) -> None:
+        offsets = table.column("offset").to_pylist()
+        note(self.notes, batch_id, json.dumps(offsets, separators=(",", ":")))
+        directory = self.root / batch_id
+        directory.mkdir(parents=True, exist_ok=True)
+        for part in directory.iterdir():
+            part.unlink()
+        half = len(offsets) // 2
+        (directory / "first").write_text(json.dumps(offsets[:half]))
+        self.between(batch_id)
+        (directory / "second").write_text(json.dumps(offsets[half:]))
+
+    def between(self, batch_id: str) -> None:
+        """Called when half of a batch is written."""
+
+    def offsets(self) -> list[int]:
+        """Return everything that was written."""
+        return sorted(offset for part in self.root.glob("*/*") for offset in json.loads(part.read_text()))
+
+    def calls(self) -> list[tuple[str, str]]:
+        """Return each call that anybody has made: id and offsets."""
+        return [(line.split()[0], line.split()[1]) for line in noted(self.notes)]
+
+
+def die() -> None:
+    """Be killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def assert_same_rows(sink: Directory) -> None:
+    """No batch was ever run with other rows than the first time."""
+    assert len(set(sink.calls())) == len({batch_id for batch_id, _ in sink.calls()})
+
+
+# -- The driver, without Spark ---------------------------------------------------------------------------------------
+
+
+class DiesBetween(Directory):
+    """Is killed with its second batch half written."""
+
+    def between(self, batch_id: str) -> None:
+        if not batch_id.endswith("-0"):
+            die()
+
+
+class DiesBefore(Directory):
+    """Is killed when it is called with its second batch."""
+
+    def __call__(self, table: Any, batch_id: str) -> None:
+        if not batch_id.endswith("-0"):
+            die()
+        super().__call__(table, batch_id)
+
+
+class DiesBehind(Directory):
+    """Is killed when it has written its second batch."""
+
+    def __call__(self, table: Any, batch_id: str) -> None:
+        super().__call__(table, batch_id)
+        if not batch_id.endswith("-0"):
+            die()
+
+
+def die_behind_the_commit(progress: DrainProgress) -> None:
+    """Be killed as soon as the second batch is committed."""
+    if progress.total_count > BATCH:
+        die()
+
+
+@pytest.mark.usefixtures("arrow_packages")
+@pytest.mark.parametrize(
+    ("moment", "is_held"),
+    [("before the write", True), ("half written", True), ("before the commit", True), ("behind the commit", False)],
+)
+def test_the_drain_after_a_killed_one_begins_with_its_batch(
+    path: Path, tmp_path: Path, moment: str, is_held: bool
+) -> None:
+    """Its id and its rows, though more have come and the bounds are others; a batch that was committed never comes."""
+    kinds = {"before the write": DiesBefore, "half written": DiesBetween, "before the commit": DiesBehind}
+    killed = kinds.get(moment, Directory)(tmp_path / "out")
+    on_progress = None if is_held else die_behind_the_commit
+    with child(lambda: drain(path, SPARK, killed, max_messages=BATCH, group=GROUP, on_progress=on_progress)) as driver:
+        assert driver.wait() == -signal.SIGKILL
+    fill(path, range(COUNT, COUNT + 50), size=10)
+    sink = Directory(tmp_path / "out")
+    before = len(sink.calls())
+    report = drain(path, SPARK, sink, max_messages=100, group=GROUP)
+    assert report.resumed_count == is_held
+    resumed, rows = sink.calls()[before]
+    assert json.loads(rows) == list(range(BATCH, 2 * BATCH) if is_held else range(2 * BATCH, 2 * BATCH + 100))
+    assert resumed == report.batch_ids[0]
+    assert_same_rows(sink)
+    assert sink.offsets() == list(range(COUNT + 50))
+    assert_nothing_left(path)
+
+
+@contextmanager
+def killed_at(call: int) -> Iterator[None]:
+    """Be killed right before such a call that changes something on the disk; a sync does not, for who is killed."""
+    calls = count(1)
+
+    def counted(method: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == call:
+                die()
+            return method(*arguments, **options)
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, names in (
+            (OsFile, ("write_at", "truncate", "allocate")),
+            (OsStorage, ("make_directory", "rename", "remove", "remove_directory")),
+        ):
+            for name in names:
+                patch.setattr(kind, name, counted(getattr(kind, name)))
+        yield
+
+
+@pytest.mark.usefixtures("arrow_packages")
+def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path) -> None:
+    """From the making of its group to the retiring of data files; the next one has every row once."""
+    template = fill(tmp_path / "q", range(60), size=1200)
+    killed_count = resumed_count = 0
+    for call in count(1):
+        path = Path(shutil.copytree(template, tmp_path / f"q{call}"))
+        sink = Directory(tmp_path / f"out{call}")
+
+        def work(call: int = call, path: Path = path, sink: Directory = sink) -> None:
+            with killed_at(call):
+                drain(path, SPARK, sink, max_messages=25, group=GROUP)
+
+        with child(work) as driver:
+            ended = driver.wait()
+        report = drain(path, SPARK, sink, max_messages=10, group=GROUP)
+        assert_same_rows(sink)
+        assert sink.offsets() == list(range(60))
+        assert_nothing_left(path)
+        resumed_count += report.resumed_count
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+        killed_count += 1
+    assert killed_count > 20
+    assert resumed_count >= 3, "each of the three batches is held when its commit begins"
+
+
+@pytest.mark.usefixtures("arrow_packages")
+def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: Path, tmp_path: Path) -> None:
+    """The refusal names the process; who waits takes over the batch at hand."""
+    has_begun, sink = Signal(), Directory(tmp_path / "out")
+
+    def hang(_: Any, batch_id: str) -> None:
+        has_begun.send(batch_id)
+        signal.pause()
+
+    with child(lambda: drain(path, SPARK, hang, max_messages=BATCH, group=GROUP)) as first:
+        batch_id = has_begun.wait()
+        with pytest.raises(QueueLockedError, match=f"process {first.pid}\\b"):
+            drain(path, SPARK, sink, group=GROUP)
+        threads = Threads()
+        reports: list[Any] = []
+        threads.start(lambda: reports.append(drain(path, SPARK, sink, group=GROUP, lock_timeout=60)))
+        first.kill()
+        threads.join()
+    has_begun.close()
+    assert reports[0].batch_ids[0] == batch_id
+    assert reports[0].resumed_count == 1
+    assert sink.offsets() == list(range(COUNT))
+    assert_nothing_left(path)
+
+
+# -- The driver, with Spark ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Let the command use the session of the tests, and leave it running."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(draining, "_QUIET", {})
+    yield spark
+    monkeypatch.undo()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # JVMs start, on a machine that may have other things to do
+@pytest.mark.spark
+@pytest.mark.usefixtures("shared_session")
+def test_the_command_that_is_killed_in_the_middle_of_a_batch_and_run_again_writes_every_row_once(
+    tmp_path: Path,
+) -> None:
+    """At once, while what is left of the killed driver may still be there."""
+    path, out, rows = fill(tmp_path / "q", range(16_000), size=1200), tmp_path / "out", range(16_000)
+    arguments = ("drain", path, "--to", "parquet", "--out", out, "--group", GROUP, "--max-messages", 8000, "--json")
+    with (tmp_path / "log").open("wb") as log:  # no pipe: its other end is held by what a dead driver leaves
+        driver = subprocess.Popen(command(*arguments), stdout=log, stderr=log)
+    try:
+        wait_until(lambda: bool(list(out.glob("*-8000/_temporary/0/_temporary/*/part-*"))), 200)
+    finally:
+        driver.kill()
+        driver.wait()
+    again = run(*arguments)
+    assert (again.code, again.document["resumed_count"], again.document["message_count"]) == (0, 1, 8000)
+    assert_drained(path, out, rows)
+
+
+# -- A cluster -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # JVMs start, on a machine that may have other things to do
+@pytest.mark.spark
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gives two names to this machine, 127.0.0.1 and .2")
+def test_an_executor_that_is_killed_and_a_task_that_is_overtaken_count_no_row_twice(spark: Any, tmp_path: Path) -> None:
+    """With executors of their own, and Spark starting second attempts of slow tasks."""
+    del spark  # says whether there is one
+    count_each = 8000
+    path, out = fill(tmp_path / "q", range(2 * count_each), size=1200), tmp_path / "out"
+    with (tmp_path / "log").open("w+") as log:
+        done = subprocess.run(
+            [sys.executable, spark_cluster.__file__, path, out, tmp_path, str(count_each)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=log,
+            stderr=log,
+            timeout=240,
+            check=False,
+        )
+        log.seek(0)
+        assert done.returncode == 0, log.read()
+    assert noted(tmp_path / "notes") == ["straggles", "overtaken", f"{KILLS_THE_EXECUTOR} 1"]
+    assert_drained(path, out, range(2 * count_each))
