@@ -1,6 +1,7 @@
 """Spark reads queues as tables and drains them in batches. Needs the extra ``holdfast[spark]`` and Java 17 or newer."""
 
 from holdfast.spark.drainer import DrainProgress, DrainReport, SparkDrainer, drain
+from holdfast.spark.finalizing import finalize
 from holdfast.spark.json_columns import with_json
 from holdfast.spark.session import SETTINGS, local_session, register
 
@@ -10,6 +11,7 @@ __all__ = [
     "DrainReport",
     "SparkDrainer",
     "drain",
+    "finalize",
     "local_session",
     "register",
     "with_json",

@@ -1,7 +1,8 @@
-"""The format ``holdfast``: what Spark calls when it reads a queue.
+"""The format ``holdfast``: what Spark calls when it reads a queue, or writes into one.
 
 ``spark.read.format("holdfast").load(path)`` is a snapshot: it takes nothing, needs no lock, and works while an
-application writes. docs/spark.md.
+application writes. docs/spark.md. ``spark.readStream`` of the same format is in ``stream_source.py``,
+writing in ``sink.py`` and ``sink_stream.py``.
 
 Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes: what a
 read is about is decided in :meth:`QueueReader.partitions`, once, and goes to the tasks as :class:`QueuePartition`.
@@ -14,12 +15,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage, storage_errors
@@ -29,7 +30,14 @@ from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeRe
 from holdfast.spark.frame_walk import Walked
 from holdfast.spark.partitions import pack
 from holdfast.spark.read_options import NO_END, ReadOptions
+from holdfast.spark.sink import QueueSink, QueueWriter
+from holdfast.spark.sink_options import WriteOptions
 from holdfast.spark.snapshot import take_snapshot
+from holdfast.spark.stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    from holdfast.spark.sink_stream import QueueStreamWriter
+    from holdfast.spark.stream_source import QueueStreamReader
 
 logger = logging.getLogger("holdfast")
 
@@ -46,6 +54,25 @@ class HoldfastDataSource(DataSource):
 
     def reader(self, schema: StructType) -> QueueReader:
         return QueueReader(ReadOptions.parse(self.options), chosen_fields(schema))
+
+    def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802  # Spark's own name
+        try:
+            from holdfast.spark.stream_source import QueueStreamReader
+        except ImportError as error:
+            raise ConfigError("a stream of a queue needs pyspark 4.2 or newer, which knows rate limits") from error
+        return QueueStreamReader(StreamOptions.parse(self.options), chosen_fields(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
+        options = WriteOptions.parse(self.options)
+        return QueueWriter(QueueSink(options, schema, overwrite=overwrite), options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802  # Spark's own name
+        try:
+            from holdfast.spark.sink_stream import QueueStreamWriter
+        except ImportError as error:
+            raise ConfigError("a stream into a queue needs pyspark 4.1 or newer, which hands over Arrow") from error
+        options = WriteOptions.parse(self.options, is_stream=True)
+        return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite))
 
 
 @dataclass(frozen=True)

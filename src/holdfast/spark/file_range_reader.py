@@ -61,6 +61,11 @@ class FileRangeReader:
         self._position = max(part.position, FRAMES_START)
         self._next = part.start if part.position else part.name.first_offset
 
+    @property
+    def position(self) -> int:
+        """Where the bytes of the messages that were given last stand in the file; at the end, where the next would."""
+        return self._position
+
     def walked(self) -> Iterator[Walked]:
         """Yield the wanted messages that can be read.
 

@@ -64,21 +64,27 @@ class ReadOptions:
         unknown = sorted(set(given) - set(_KNOWN))
         if unknown:
             raise ConfigError(f"no option {unknown[0]!r} for reading a queue; there are {', '.join(_NAMES)}")
-        if not given.get("path"):
-            raise ConfigError("which queue? say load('data/orders')")
         return cls(
-            path=Path(given["path"].removeprefix("file://")).absolute(),
-            offset_start=_offset(given, "startingOffset", "earliest", 0),
-            offset_end=_offset(given, "endingOffset", "latest", NO_END),
-            timestamp_start_ns=_timestamp_ns(given, "startingTimestamp", 0),
-            timestamp_end_ns=_timestamp_ns(given, "endingTimestamp", NO_END),
+            path=queue_path(given),
+            offset_start=offset_option(given, "startingOffset", "earliest", 0),
+            offset_end=offset_option(given, "endingOffset", "latest", NO_END),
+            timestamp_start_ns=time_option(given, "startingTimestamp", 0),
+            timestamp_end_ns=time_option(given, "endingTimestamp", NO_END),
             group=given.get("group"),
-            partition_bytes=_number(given, "partitionBytes", PARTITION_BYTES, 1),
-            fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
+            partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
+            fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
         )
 
 
-def _number(given: Mapping[str, str], name: str, default: int, smallest: int) -> int:
+def queue_path(given: Mapping[str, str]) -> Path:
+    """Return the path of the queue, whatever the working directory will be; raises ConfigError where none is given."""
+    if not given.get("path"):
+        raise ConfigError("which queue? say load('data/orders')")
+    return Path(given["path"].removeprefix("file://")).absolute()
+
+
+def number_option(given: Mapping[str, str], name: str, default: int, smallest: int) -> int:
+    """Return an option that is a whole number; ``given`` has names in lower case, as for all of these."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -87,12 +93,16 @@ def _number(given: Mapping[str, str], name: str, default: int, smallest: int) ->
     return int(text)
 
 
-def _offset(given: Mapping[str, str], name: str, word: str, default: int) -> int:
-    return default if given.get(name.lower()) == word else _number(given, name, default, 0)
+def offset_option(given: Mapping[str, str], name: str, word: str, default: int) -> int:
+    """Return an option that is an offset or the word for its default."""
+    return default if given.get(name.lower()) == word else number_option(given, name, default, 0)
 
 
-def _timestamp_ns(given: Mapping[str, str], name: str, default: int) -> int:
-    """Return nanoseconds since the epoch, given as such or in ISO 8601; UTC where no offset is said."""
+def time_option(given: Mapping[str, str], name: str, default: int) -> int:
+    """Return an option that is a time, in nanoseconds since the epoch.
+
+    It is given as such, or in ISO 8601; UTC where no zone is said.
+    """
     text = given.get(name.lower())
     if text is None:
         return default
@@ -108,7 +118,8 @@ def _timestamp_ns(given: Mapping[str, str], name: str, default: int) -> int:
     return (time - _EPOCH) // dt.timedelta(microseconds=1) * 1000
 
 
-def _truth(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+def truth_option(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Return an option that is true or false."""
     text = given.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
         raise ConfigError(f"{name} is true or false, not {text!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
     """
     directory, queue_id, _ = open_directory(storage, options.path, create=False, writable=False)
     with storage_errors("planning a read", directory.root):
-        mark = _read_mark(storage, directory, queue_id)
+        mark = read_mark(storage, directory, queue_id)
         if mark is None:
             return Snapshot(directory.root, queue_id, deliveries=None if options.group is None else {})
         names = list_data_files(storage, directory)
@@ -90,7 +91,7 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
         return Snapshot(directory.root, queue_id, plan.parts(options, wanted), deliveries, plan.missing(options, begun))
 
 
-def _read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> WriteMark | None:
+def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> WriteMark | None:
     """Return ``write.mark``; None where nothing was ever written."""
     for _ in range(_MARK_TRIES):
         try:
@@ -112,6 +113,37 @@ def _read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> 
         f"{directory.write_mark} does not say where the log ends: open the queue once, which writes it anew",
         path=str(directory.write_mark),
     )
+
+
+def visible_end(mark: WriteMark) -> int:
+    """Return the offset behind the last message that may be read."""
+    return mark.first_offset + mark.visible[1]
+
+
+def visible_files(
+    storage: Storage, directory: QueueDirectory, mark: WriteMark, names: Sequence[DataFileName]
+) -> Iterator[tuple[DataFileName, int]]:
+    """Yield the files that may be read, each with the offset behind its last message; the names are in log order.
+
+    The next file's name says that offset. Where that one is gone the file's own seal does, and only then it is opened.
+    """
+    last = visible_end(mark)
+    for place, name in enumerate(names):
+        if name.sequence > mark.sequence or name.first_offset >= last:
+            break
+        following = names[place + 1] if place + 1 < len(names) else None
+        if following is not None and following.sequence == name.sequence + 1:
+            yield name, min(last, following.first_offset)
+        elif name.sequence == mark.sequence:
+            yield name, last
+        else:
+            yield name, min(last, end_offset(storage, directory.data_file(name), name))
+
+
+def pinned(mark: WriteMark, name: DataFileName, runs: Runs, position: int = 0) -> FileRange:
+    """Return messages of a file as a task reads them: of the file that is being written, up to where it may be."""
+    is_last = name.sequence == mark.sequence
+    return FileRange(name, runs, *((mark.visible[0], mark.file_id) if is_last else (0, b"")), position)
 
 
 def _progress(
@@ -139,26 +171,14 @@ class _Plan:
         self._mark = mark
         self._files: list[tuple[DataFileName, int]] = []
         self._gaps: list[tuple[int, int]] = []
-        last = mark.first_offset + mark.visible[1]
         expected = 0
-        for place, name in enumerate(names):
-            if name.sequence > mark.sequence or name.first_offset >= last:
-                break
+        for name, file_end in visible_files(storage, directory, mark, names):
             if name.first_offset > expected:
                 self._gaps.append((expected, name.first_offset))
-            following = names[place + 1] if place + 1 < len(names) else None
-            expected = min(last, self._end_of(name, following, last))
+            expected = file_end
             self._files.append((name, expected))
-        if expected < last:
-            self._gaps.append((expected, last))
-
-    def _end_of(self, name: DataFileName, following: DataFileName | None, last: int) -> int:
-        """Return the offset behind a file's last message. Its own seal is asked only where the next file is gone."""
-        if following is not None and following.sequence == name.sequence + 1:
-            return following.first_offset
-        if name.sequence == self._mark.sequence:
-            return last
-        return end_offset(self._storage, self._directory.data_file(name), name)
+        if expected < visible_end(mark):
+            self._gaps.append((expected, visible_end(mark)))
 
     def parts(self, options: ReadOptions, progress: GroupProgress | None) -> list[FileRange]:
         """Return what to read: what a group has not finished, or everything."""
@@ -168,9 +188,7 @@ class _Plan:
             if progress is not None:
                 runs = _unfinished(runs, progress)
             if runs:
-                is_last = name.sequence == self._mark.sequence
-                limit, file_id = (self._mark.visible[0], self._mark.file_id) if is_last else (0, b"")
-                parts.append(FileRange(name, runs, limit, file_id))
+                parts.append(pinned(self._mark, name, runs))
         return parts
 
     def missing(self, options: ReadOptions, progresses: list[GroupProgress]) -> list[Damage]:

@@ -1,0 +1,111 @@
+"""Finishes what a stream has done and Spark has not said yet. docs/spark-stream.md.
+
+Spark tells a source that a batch is committed when it plans the next one; so of a stream that has ended, the last
+batches stay in the queue until somebody reads its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.persistence.group_files import require_group
+from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.spark.stream_group import finish_below
+from holdfast.spark.stream_log import StreamLog
+from holdfast.spark.stream_offset import StreamOffset
+from holdfast.spark.stream_options import own_group
+
+
+def finalize(
+    queue: str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, group: str, retain_batches: int = 0
+) -> int:
+    """Finish the messages of all batches that a stream has committed; at its end, or at any time.
+
+    Parameters
+    ----------
+    queue : str or path-like
+        The queue.
+    checkpoint : str or path-like
+        The stream's ``checkpointLocation``, on a file system of this machine.
+    group : str
+        The stream's consumer group.
+    retain_batches : int
+        Committed batches whose messages stay.
+
+    Returns
+    -------
+    int
+        Messages below this offset are finished; 0 where none are to be.
+
+    Raises
+    ------
+    ConfigError
+        There is no checkpoint, it is of another queue, or somebody consumes with this group.
+    QueueNotFoundError, GroupNotFoundError
+        There is none of that name.
+    QueueLockedError
+        A process reads for the group just now.
+
+    Notes
+    -----
+    Spark syncs nothing of its checkpoint; this syncs what says that the last batch is committed, before the messages
+    go. It does not sync what the stream has written.
+    """
+    own_group(group)
+    storage = OsStorage()
+    root = Path(os.path.abspath(queue))
+    with storage_errors("finalizing a stream", root):
+        log = StreamLog.look(storage, root)
+        require_group(storage, log.directory, group)
+        place = _last_committed(storage, Path(os.fspath(checkpoint).removeprefix("file://")), log.queue_id.hex())
+        offset = None if place is None else place.finished_below(retain_batches)
+        if offset is None:
+            return 0
+        finish_below(log, group, offset)
+        return offset
+
+
+def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> StreamOffset | None:
+    """Return where the last committed batch ends, made durable; None where no batch was committed."""
+    commits, offsets = checkpoint / "commits", checkpoint / "offsets"
+    if not commits.is_dir():
+        if not offsets.is_dir():
+            raise ConfigError(f"{checkpoint} is no checkpoint of a stream: name its checkpointLocation")
+        return None
+    batches = [int(entry.name) for entry in commits.iterdir() if entry.name.isdecimal()]
+    if not batches:
+        return None
+    path = offsets / str(max(batches))
+    places = [place for place in _places(path) if place.queue_id == queue_id]
+    if not places:
+        raise ConfigError(f"{path} does not name queue {queue_id}: it is the checkpoint of another stream")
+    for file in (path, commits / path.name):
+        _sync(storage, file)
+        _sync(storage, file.with_name(f".{file.name}.crc"))
+        storage.sync_directory(file.parent)
+    return min(places, key=lambda place: place.offset)  # a query may read one queue several times
+
+
+def _places(path: Path) -> Iterator[StreamOffset]:
+    """Yield the places of our streams in one file of offsets: one line for each source, behind others."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            fields: Any = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(fields, dict) and {"queue", "offset", "before"} <= set(fields):
+            yield StreamOffset.parse(fields)
+
+
+def _sync(storage: Storage, path: Path) -> None:
+    if path.exists():
+        file = storage.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -1,0 +1,192 @@
+"""The sink: what Spark calls when it writes a DataFrame into a queue. docs/spark-sink.md, docs/adr/0042.
+
+Tasks stage their rows as prepared transactions, and the driver commits those that Spark names as one. Which write it
+is says an application and a version (``queue.joint_commits``), of which one is committed, whatever is run again: the
+option ``txnid`` and its ``txnversion``, and of a stream the id of its query and the number of its batch.
+
+Spark commits and aborts in a process of their own, and tasks run in others; so what is kept here is plain values.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, ShutDown, TransactionStateError
+from holdfast.persistence.layout import open_directory
+from holdfast.persistence.storage import OsStorage
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.spark.sink_columns import MessageRows
+from holdfast.spark.sink_options import WriteOptions
+from holdfast.spark.sink_staging import Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("holdfast")
+
+
+@dataclass(frozen=True)
+class StagedParts(WriterCommitMessage):
+    """What one task has staged.
+
+    Attributes
+    ----------
+    application, version
+        The joint commit.
+    ids : tuple of str
+        The parts, in order; none where there was nothing to stage.
+    """
+
+    application: str
+    version: int
+    ids: tuple[str, ...]
+
+
+class QueueSink:
+    """Stages, commits and aborts; what is the same for a batch and for a stream.
+
+    Parameters
+    ----------
+    options : WriteOptions
+        Where to write, and how.
+    schema : StructType
+        Of the DataFrame.
+    overwrite : bool
+        Whether Spark wants to replace what is there.
+
+    Raises
+    ------
+    ConfigError
+        A column or a mode that cannot work.
+    QueueNotFoundError
+        There is no queue, and none is to be made.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("a queue is appended to: say mode('append'), or outputMode('append') for a stream")
+        self._options = options
+        self._rows = MessageRows(schema, options)
+        self._queue_id = _queue_id(options)
+
+    def stage(self, batches: Iterator[pa.RecordBatch], application: str, version: int) -> StagedParts:
+        """Stage the rows of a task; those of a commit that was decided before are passed over.
+
+        Raises
+        ------
+        queue.Full
+            A bounded queue has no room.
+        ConfigError, UsageError, EncodeError, RecordTooLargeError
+            A row cannot be a message.
+        DiskFullError, StorageError
+            It cannot be staged. Whatever is raised, nothing of this task stays staged.
+        """
+        with self._opened() as queue:
+            if _is_committed(queue, application, version):
+                return StagedParts(application, version, ())
+            staging = Staging(queue, application, version)
+            try:
+                for batch in batches:
+                    for messages in self._rows.messages(batch):
+                        staging.add(messages)
+                return StagedParts(application, version, staging.finish())
+            except BaseException as error:
+                staging.give_up()
+                if isinstance(error, TransactionStateError) and _is_committed(queue, application, version):
+                    return StagedParts(application, version, ())  # decided meanwhile, by another run of this write
+                raise
+
+    def commit_all(
+        self, messages: Sequence[StagedParts | None], application: str, version: int, *, is_remembered: bool = True
+    ) -> None:
+        """Commit what the messages name, as one and once; let go of what else was staged for it.
+
+        Raises as ``JointCommits.commit``.
+        """
+        ids = [each for message in messages if message is not None for each in message.ids]
+        with self._opened() as queue:
+            if _is_committed(queue, application, version):
+                logger.warning("version %d of %s is in %s already: not written again", version, application, queue.path)
+            queue.joint_commits.commit(application, version, ids, is_remembered=is_remembered)
+            try:
+                queue.joint_commits.collect(self._options.staged_retention_seconds)
+            except (HoldfastError, ShutDown) as error:  # committed all the same, and the next commit tries again
+                logger.warning("what dead writes have staged in %s was not collected: %s", queue.path, error)
+
+    def abort_all(self, application: str, version: int) -> None:
+        """Let go of what was staged and not committed. Spark calls this behind a commit that raised, too."""
+        with self._opened() as queue:
+            queue.joint_commits.abort(application, version)
+
+    @contextmanager
+    def _opened(self) -> Iterator[PersistentQueue]:
+        """Open the queue that was planned for: never make one, in a task on a machine that does not see it say."""
+        path = self._options.path
+        try:
+            _, queue_id, _ = open_directory(OsStorage(), path, create=False, writable=False)
+        except QueueNotFoundError as error:
+            raise QueueNotFoundError(
+                f"no queue at {path} here: each machine that runs tasks has to see the directory", path=str(path)
+            ) from error
+        if queue_id != self._queue_id:
+            raise ConfigError(
+                f"the queue at {path} is another one here than where the write was planned: each machine that runs "
+                "tasks has to see the same directory"
+            )
+        with PersistentQueue(path, mode="submit", record_bytes_max=self._options.record_bytes_max) as queue:
+            yield queue
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """One write of a DataFrame: ``df.write.format("holdfast").mode("append").save(path)``.
+
+    Parameters
+    ----------
+    sink : QueueSink
+        Where it goes.
+    options : WriteOptions
+        Which write it is; without a ``txnid``, one like no other.
+    """
+
+    def __init__(self, sink: QueueSink, options: WriteOptions) -> None:
+        self._sink = sink
+        self._is_named = options.txnid is not None
+        self._application = options.txnid or f"spark-{uuid.uuid4().hex}"
+        self._version = options.txnversion
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:
+        """Stage the rows of one task."""
+        return self._sink.stage(iterator, self._application, self._version)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Commit what the tasks have staged."""
+        self._sink.commit_all(messages, self._application, self._version, is_remembered=self._is_named)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Let go of what was staged."""
+        self._sink.abort_all(self._application, self._version)
+
+
+def _is_committed(queue: PersistentQueue, application: str, version: int) -> bool:
+    latest = queue.joint_commits.latest(application)
+    return latest is not None and latest >= version
+
+
+def _queue_id(options: WriteOptions) -> bytes:
+    """Return the id of the queue, which is made where that is asked for."""
+    try:
+        _, queue_id, _ = open_directory(OsStorage(), options.path, create=options.create, writable=options.create)
+    except QueueNotFoundError as error:
+        raise QueueNotFoundError(
+            f"no queue at {options.path}: correct the path, or say option('create', 'true') to make one",
+            path=str(options.path),
+        ) from error
+    return queue_id

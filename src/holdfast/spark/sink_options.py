@@ -1,0 +1,116 @@
+"""The options of a write, as Spark hands them over: strings, with names in lower case. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+from holdfast.persistence.layout import check_name
+from holdfast.queue.joint_decisions import check_part_of
+from holdfast.spark.read_options import number_option, queue_path, truth_option
+
+STAGED_RETENTION_SECONDS = 7 * 86400
+"""What a dead write has left is kept so long: longer than any write takes, and short enough for the disk."""
+
+RECORD_BYTES_MAX = 16 * 2**20
+"""As ``PersistentQueue`` has it."""
+
+SERIALIZERS = ("json", "msgpack")
+"""Those that take a row of any columns."""
+
+_NAMES = (
+    "path",
+    "create",
+    "txnid",
+    "txnversion",
+    "serializer",
+    "type",
+    "typeVersion",
+    "recordBytesMax",
+    "stagedRetentionSeconds",
+)
+_KNOWN = {name.lower(): name for name in _NAMES}
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options of a stream that are Spark's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write, and how.
+
+    Attributes
+    ----------
+    path : Path
+        The queue.
+    create : bool
+        Whether to make it where there is none.
+    txnid : str or None
+        Name of this write: of each name and version, one is written.
+    txnversion : int
+        Which of the writes of that name: each larger than the one before.
+    serializer : str or None
+        What makes a payload of a row; None: the column ``payload`` is one.
+    type : str
+        Name of the schema, in the headers; empty: none.
+    type_version : int
+        Its version.
+    record_bytes_max : int
+        Largest payload.
+    staged_retention_seconds : int
+        After so long, what was staged and never committed is let go.
+    """
+
+    path: Path
+    create: bool = False
+    txnid: str | None = None
+    txnversion: int = 0
+    serializer: str | None = None
+    type: str = ""
+    type_version: int = 1
+    record_bytes_max: int = RECORD_BYTES_MAX
+    staged_retention_seconds: int = STAGED_RETENTION_SECONDS
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
+        """Return the options; raises ConfigError for one that is not known or cannot be."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(_KNOWN) - (_OF_SPARK if is_stream else set()))
+        if unknown:
+            raise ConfigError(f"no option {unknown[0]!r} for writing into a queue; there are {', '.join(_NAMES)}")
+        if not given.get("path"):
+            raise ConfigError("which queue? say save('data/orders'), or start('data/orders') for a stream")
+        _check_txn(given, is_stream=is_stream)
+        _check_objects(given)
+        return cls(
+            path=queue_path(given),
+            create=truth_option(given, "create", default=False),
+            txnid=given.get("txnid"),
+            txnversion=number_option(given, "txnversion", 0, 0),
+            serializer=given.get("serializer"),
+            type=given.get("type", ""),
+            type_version=number_option(given, "typeVersion", 1, 1),
+            record_bytes_max=number_option(given, "recordBytesMax", RECORD_BYTES_MAX, 1),
+            staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
+        )
+
+
+def _check_txn(given: Mapping[str, str], *, is_stream: bool) -> None:
+    if is_stream and ("txnid" in given or "txnversion" in given):
+        raise ConfigError("a stream is told by its query and its batch: leave txnid and txnversion out")
+    if "txnid" in given:
+        check_part_of(check_name(given["txnid"], "txnid"), number_option(given, "txnversion", 0, 0))
+    elif "txnversion" in given:
+        raise ConfigError("txnversion says which write of a txnid it is: give txnid too")
+
+
+def _check_objects(given: Mapping[str, str]) -> None:
+    serializer = given.get("serializer")
+    if serializer is not None and serializer not in SERIALIZERS:
+        raise ConfigError(f"serializer is {' or '.join(SERIALIZERS)}, not {serializer!r}")
+    for name in ("type", "typeVersion"):
+        if name.lower() in given and serializer is None:
+            raise ConfigError(f"{name} is about the objects that a serializer makes: give serializer too")
+    if "typeversion" in given and not given.get("type"):
+        raise ConfigError("typeVersion is the version of a type: give type too")

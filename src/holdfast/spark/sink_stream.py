@@ -1,0 +1,61 @@
+"""The sink of a stream: one joint commit for each of its batches. docs/spark-sink.md, "Streams"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from holdfast.errors import ConfigError
+from holdfast.spark.sink import QueueSink, StagedParts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """What ``df.writeStream.format("holdfast").start(path)`` writes with.
+
+    Spark makes another one to commit: what a commit has to know comes with the messages of the tasks. The number of a
+    batch alone says nothing, as each query counts its own.
+
+    Parameters
+    ----------
+    sink : QueueSink
+        Where it goes.
+    """
+
+    def __init__(self, sink: QueueSink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:
+        """Stage the rows of one task."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context is not None else None
+        batch = context.getLocalProperty(_BATCH) if context is not None else None
+        if not query or not batch:
+            raise ConfigError(
+                "this Spark does not say which batch of which query a task works for: write in foreachBatch, with "
+                "option('txnid', ...) and option('txnversion', batch_id)"
+            )
+        return self._sink.stage(iterator, query, int(batch))
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
+        """Commit what the tasks of a batch have staged."""
+        for application in _queries(messages):
+            self._sink.commit_all(messages, application, batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
+        """Let go of what was staged for a batch."""
+        for application in _queries(messages):
+            self._sink.abort_all(application, batchId)
+
+
+def _queries(messages: Sequence[StagedParts | None]) -> set[str]:
+    """Return the query that the tasks worked for; nothing where no task says."""
+    return {message.application for message in messages if message is not None}

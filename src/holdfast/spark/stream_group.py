@@ -1,0 +1,107 @@
+"""The consumer group of a stream: keeps the messages that Spark may still ask for, and lets go of the others.
+
+The group is owned by nobody. Whoever finishes messages visits it for a moment, in the process where Spark says that a
+batch is committed; so a stream holds no lock while it runs, and none is left when it is killed.
+"""
+
+from __future__ import annotations
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, QueueLockedError
+from holdfast.persistence.format import ENTRY_FLOOR
+from holdfast.persistence.group_files import find_group, groups_locked, progress_reader
+from holdfast.persistence.group_visit import visit_group
+from holdfast.persistence.locks import read_owner
+from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.position_entry import Change
+from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.persistence.reclaim import retire_finished_files
+from holdfast.persistence.storage import storage_errors
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.spark.file_range import Runs
+from holdfast.spark.stream_log import StreamLog
+
+
+def is_group(log: StreamLog, group: str) -> bool:
+    """Whether there is such a group."""
+    return find_group(log.storage, log.directory, group) is not None
+
+
+def begin_group(log: StreamLog, group: str, offset: int) -> int:
+    """Make a group that starts at an offset, where there is none; return where it starts."""
+    found = find_group(log.storage, log.directory, group)
+    if found is not None:
+        return found.start_offset
+    with PersistentQueue(log.directory.root, mode="submit") as handle:  # which owns nothing that an application needs
+        return handle.groups.create(group, min(offset, log.end))
+
+
+def unfinished_from(log: StreamLog, group: str) -> int:
+    """Return the first offset that a group has not finished; the end of the log where there is no such group."""
+    found = find_group(log.storage, log.directory, group)
+    if found is None:
+        return log.end
+    return progress_reader(log.storage, log.directory, log.queue_id, found).refresh().floor
+
+
+def never_there(log: StreamLog, group: str) -> Runs:
+    """Return the offsets that had been retired before a group was made: none of its business, and no loss."""
+    found = find_group(log.storage, log.directory, group)
+    return tuple((gone.start, gone.stop) for gone in found.retired) if found is not None else ()
+
+
+def finish_below(log: StreamLog, group: str, offset: int) -> None:
+    """Finish every message of a group below an offset, durably, and give back the data files that nobody needs.
+
+    Raises
+    ------
+    QueueLockedError
+        A process reads for the group just now; it is named. Nothing is lost by finishing later.
+    ConfigError
+        Somebody consumes with this group.
+
+    Notes
+    -----
+    Cost: four syncs and one entry, however many messages; more only where the end of a data file was passed.
+    """
+    offset = min(offset, log.end)  # what is put next may get the offset of a message that was lost
+    clock, floors = SystemClock(), list[int]()
+
+    def changes(progress: GroupProgress) -> list[Change]:
+        if progress.deliveries or progress.dead or progress.votes:
+            raise ConfigError(
+                f"group {group!r} of {log.directory.root} is used by a consumer: give the stream a group of its own"
+            )
+        if progress.floor >= offset:
+            return []
+        floors.append(progress.floor)
+        return [Change(ENTRY_FLOOR, offset, progress.lost_count, NO_HINT)]
+
+    with storage_errors("finishing messages", log.directory.group(group)):
+        with groups_locked(log.storage, log.directory, clock):
+            is_done = visit_group(
+                log.storage,
+                log.directory,
+                log.queue_id,
+                clock,
+                group,
+                changes,
+                is_needed=lambda progress: progress.floor < offset,
+            )
+        if not is_done:
+            raise _locked(log, group)
+        if floors and any(floors[0] < name.first_offset <= offset for name in log.names):
+            files = LogFiles(log.storage, log.directory)
+            retire_finished_files(log.storage, log.directory, files, log.queue_id, clock)
+
+
+def _locked(log: StreamLog, group: str) -> QueueLockedError:
+    path = log.directory.group(group) / "read.lock"
+    owner = read_owner(log.storage, path)
+    return QueueLockedError(
+        f"group {group!r} of {log.directory.root} is owned by process {owner.pid} on {owner.host}: "
+        "give the stream a group of its own",
+        path=str(path),
+        pid=owner.pid,
+        host=owner.host,
+    )

@@ -1,0 +1,130 @@
+"""The log as a stream sees it at one moment: where it ends, and which of its files hold what.
+
+The cost of a look does not depend on the backlog: one small file for the end, one listing where files are asked for,
+and of them only those that a batch reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from holdfast.errors import StorageError
+from holdfast.persistence.layout import (
+    DataFileName,
+    QueueDirectory,
+    list_data_files,
+    open_directory,
+    read_data_file_header,
+)
+from holdfast.persistence.storage import Storage
+from holdfast.persistence.write_mark import WriteMark
+from holdfast.spark.file_range import FileRange, Runs
+from holdfast.spark.file_range_reader import FileRangeReader
+from holdfast.spark.snapshot import pinned, read_mark, visible_end, visible_files
+
+
+@dataclass(frozen=True)
+class StreamLog:
+    """One look at a queue. It holds nothing open.
+
+    Attributes
+    ----------
+    storage, directory, queue_id
+        The queue.
+    mark : WriteMark or None
+        Where the log ends; None where nothing was ever put.
+    """
+
+    storage: Storage
+    directory: QueueDirectory
+    queue_id: bytes
+    mark: WriteMark | None
+
+    @classmethod
+    def look(cls, storage: Storage, path: Path) -> StreamLog:
+        """Look at a queue; raises QueueNotFoundError, and StorageError where ``write.mark`` does not verify."""
+        directory, queue_id, _ = open_directory(storage, path, create=False, writable=False)
+        return cls(storage, directory, queue_id, read_mark(storage, directory, queue_id))
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last message that may be read."""
+        return 0 if self.mark is None else visible_end(self.mark)
+
+    @cached_property
+    def names(self) -> list[DataFileName]:
+        """The data files, as they are when this is asked first: later than the end was looked at."""
+        return list_data_files(self.storage, self.directory)
+
+    def path(self, name: DataFileName) -> Path:
+        """Return where a file is."""
+        return self.directory.data_file(name)
+
+    def is_active(self, name: DataFileName) -> bool:
+        """Whether a file was being written at the time of the look."""
+        return self.mark is not None and name.sequence == self.mark.sequence
+
+    def files_from(self, offset: int) -> Iterator[tuple[DataFileName, int]]:
+        """Yield the files that hold an offset and later ones, each with the offset behind its last message."""
+        if self.mark is not None:
+            at = bisect_right(self.names, offset, key=lambda name: name.first_offset)
+            yield from visible_files(self.storage, self.directory, self.mark, self.names[max(0, at - 1) :])
+
+    def part(self, name: DataFileName, first: int, end: int, position: int = 0) -> FileRange:
+        """Return messages of one file as something to be read."""
+        assert self.mark is not None, "there is no file where nothing was ever put"
+        return pinned(self.mark, name, ((first, end),), position)
+
+    def between(self, start: int, end: int) -> tuple[list[FileRange], Runs]:
+        """Return what there is from ``start`` to ``end``, and the offsets of which no file knows."""
+        parts: list[FileRange] = []
+        gaps: list[tuple[int, int]] = []
+        expected = start
+        for name, file_end in self.files_from(start):
+            if name.first_offset >= end:
+                break
+            first, last = max(start, name.first_offset), min(end, file_end)
+            if first > expected:
+                gaps.append((expected, first))
+            if first < last:
+                parts.append(self.part(name, first, last))
+                expected = last
+        if expected < end:
+            gaps.append((expected, end))
+        return parts, tuple(gaps)
+
+    def first_from(self, offset: int) -> int:
+        """Return the first offset from ``offset`` on that a file holds; the end of the log where there is none."""
+        for name, file_end in self.files_from(offset):
+            first = max(offset, name.first_offset)
+            if first < file_end:
+                return first
+        return self.end
+
+    def first_since(self, timestamp_ns: int) -> int:
+        """Return the first offset whose message was put at a time or later; the end of the log where there is none.
+
+        Timestamps never go backwards, and the base timestamp of a file is no smaller than any before it: a few headers
+        say which file it is, and that one is read.
+        """
+
+        def base_timestamp_ns(name: DataFileName) -> int:
+            return read_data_file_header(self.storage, self.path(name)).base_timestamp_ns
+
+        names = [name for name in self.names if name.first_offset < self.end]
+        try:
+            low = bisect_left(names, timestamp_ns, key=base_timestamp_ns)
+        except (StorageError, OSError):  # damaged, or consumed just now: reported when it is read
+            low = 0
+        for name, file_end in self.files_from(names[max(0, low - 1)].first_offset if names else 0):
+            if name.first_offset < file_end:
+                part = self.part(name, name.first_offset, file_end)
+                reader = FileRangeReader(self.storage, self.path(name), self.queue_id, part, lambda _: None)
+                for walked in reader.walked():
+                    if walked.timestamps_ns[-1] >= timestamp_ns:
+                        return walked.offsets[bisect_left(walked.timestamps_ns, timestamp_ns)]
+        return self.end

@@ -1,0 +1,61 @@
+"""Where a stream is: what Spark writes into its checkpoint, and hands back. Pure.
+
+Spark compares these as text, so there is one spelling of each: the keys have one order, the place is an offset and
+nothing else, and where there is nothing new the stream gives back what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The end of a batch.
+
+    Attributes
+    ----------
+    queue_id : str
+        In hexadecimal: another queue at the same path is not the one that was read.
+    offset : int
+        Of the first message that the batch does not have.
+    before : tuple of int
+        Where this batch began, and those before it, the latest first: as many as are retained. So which messages may
+        be finished is known from the checkpoint alone, however often the stream is started anew.
+    """
+
+    queue_id: str
+    offset: int
+    before: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> StreamOffset:
+        """Return what Spark hands back; raises ConfigError where it is not ours."""
+        try:
+            return cls(str(fields["queue"]), int(fields["offset"]), tuple(map(int, fields["before"])))
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(
+                f"the checkpoint holds {dict(fields)!r}, which is no place in a queue: give the stream a new one"
+            ) from None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it for Spark."""
+        return {"queue": self.queue_id, "offset": self.offset, "before": list(self.before)}
+
+    def next(self, offset: int, retain_batches: int) -> StreamOffset:
+        """Return the end of the batch that begins here."""
+        return StreamOffset(self.queue_id, offset, (self.offset, *self.before)[:retain_batches])
+
+    def rewound(self, offset: int) -> StreamOffset:
+        """Return an earlier place: the messages between there and here are lost, and their offsets may come again."""
+        return StreamOffset(self.queue_id, offset, tuple(min(offset, each) for each in self.before))
+
+    def finished_below(self, retain_batches: int) -> int | None:
+        """Return below which offset nothing is needed once this batch is committed; None where that is not known."""
+        if retain_batches == 0:
+            return self.offset
+        return self.before[retain_batches - 1] if len(self.before) >= retain_batches else None

@@ -1,0 +1,105 @@
+"""The options of a stream, as Spark hands them over: strings, with names in lower case. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+from holdfast.persistence.group_files import DEFAULT_GROUP
+from holdfast.persistence.layout import check_name
+from holdfast.spark.read_options import (
+    PARTITION_BYTES,
+    number_option,
+    offset_option,
+    queue_path,
+    time_option,
+    truth_option,
+)
+
+RETAIN_BATCHES = 2
+"""Batches that Spark has committed and the group still keeps: its checkpoint may lose the latest in a power failure."""
+
+RETAIN_BATCHES_MAX = 1000
+"""The offset of each stands in every line of the checkpoint."""
+
+_NAMES = (
+    "path",
+    "group",
+    "startingOffset",
+    "startingTimestamp",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "retainBatches",
+    "partitionBytes",
+    "failOnDataLoss",
+)
+_KNOWN = {name.lower(): name for name in _NAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a stream reads, and how.
+
+    Attributes
+    ----------
+    path : Path
+        The queue.
+    group : str or None
+        The stream's own consumer group, which keeps what it has not read; None: nothing is marked.
+    offset_start : int or None
+        Where a stream without a checkpoint begins; None: with what is put next.
+    timestamp_start_ns : int
+        The same as a time, in nanoseconds since the epoch; 0: none.
+    max_messages, max_bytes : int or None
+        The most of one batch.
+    retain_batches : int
+        Committed batches whose messages the group keeps.
+    partition_bytes : int
+        About how much one task reads.
+    fail_on_data_loss : bool
+        Whether messages that are damaged or gone are errors; else the rest is read.
+    """
+
+    path: Path
+    group: str | None = None
+    offset_start: int | None = 0
+    timestamp_start_ns: int = 0
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    retain_batches: int = RETAIN_BATCHES
+    partition_bytes: int = PARTITION_BYTES
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Return the options; raises ConfigError for one that is not known or cannot be."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(_KNOWN))
+        if unknown:
+            raise ConfigError(f"no option {unknown[0]!r} for a stream of a queue; there are {', '.join(_NAMES)}")
+        if "startingoffset" in given and "startingtimestamp" in given:
+            raise ConfigError("a stream begins at startingOffset or at startingTimestamp: give one of them")
+        retain_batches = number_option(given, "retainBatches", RETAIN_BATCHES, 0)
+        if retain_batches > RETAIN_BATCHES_MAX:
+            raise ConfigError(f"retainBatches is at most {RETAIN_BATCHES_MAX}, not {retain_batches}")
+        is_latest = given.get("startingoffset") == "latest"
+        return cls(
+            path=queue_path(given),
+            group=None if "group" not in given else own_group(given["group"]),
+            offset_start=None if is_latest else offset_option(given, "startingOffset", "earliest", 0),
+            timestamp_start_ns=time_option(given, "startingTimestamp", 0),
+            max_messages=number_option(given, "maxMessagesPerTrigger", 0, 1) or None,
+            max_bytes=number_option(given, "maxBytesPerTrigger", 0, 1) or None,
+            retain_batches=retain_batches,
+            partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
+            fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
+        )
+
+
+def own_group(name: str) -> str:
+    """Return the name of a stream's group; raises ConfigError for the default one, which would lose its messages."""
+    if name == DEFAULT_GROUP:
+        raise ConfigError(f"a stream needs a group of its own, and {name!r} is that of the queue's consumers")
+    return check_name(name, "group")

@@ -1,0 +1,171 @@
+"""Finds messages in data files without reading what is in front of them, and how far a batch of some bytes goes.
+
+The seal of a file knows a message about every 64 KiB. The file that is being written has none, so what was seen last is
+remembered: a batch begins where the one before it ended. What is remembered only saves time: it may be lost at any
+moment, and is when Spark starts another process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from holdfast.errors import StorageError
+from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.layout import DataFileName, is_missing, read_data_file_header
+from holdfast.persistence.report import Damage
+from holdfast.persistence.sealed_file import read_seal
+from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.spark.stream_log import StreamLog
+
+NO_LIMIT = 2**63 - 1
+
+_KNOWN_MAX = 16
+
+
+class Places:
+    """Where some messages stand."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], int] = {}
+
+    def note(self, name: DataFileName, offset: int, position: int) -> None:
+        """Remember where a message stands, or will once it is written."""
+        self._known.pop((name.sequence, offset), None)
+        self._known[name.sequence, offset] = position
+        if len(self._known) > _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    def note_end(self, log: StreamLog) -> None:
+        """Remember where the next message will stand."""
+        if log.mark is not None:
+            self.note(DataFileName(log.mark.sequence, log.mark.first_offset), log.end, log.mark.visible[0])
+
+    def position_of(self, log: StreamLog, name: DataFileName, offset: int) -> int:
+        """Return where a message of a file stands; 0 where that cannot be told, or it is the first one."""
+        if offset == name.first_offset:
+            return 0
+        first, position = self._nearest(log, name, offset)
+        if first == offset:
+            return position
+        losses: list[Damage] = []
+        part = log.part(name, first, offset, position)
+        reader = FileRangeReader(log.storage, log.path(name), log.queue_id, part, losses.append)
+        try:
+            for _ in reader.walked():
+                pass
+        except ConsumedMeanwhileError:
+            return 0  # whoever reads it says so
+        if losses:  # as above
+            return 0
+        self.note(name, offset, reader.position)
+        return reader.position
+
+    def limited_end(self, log: StreamLog, start: int, end: int, max_messages: int, max_bytes: int) -> int:
+        """Return how far a batch goes that begins at ``start``: one message at least, and no further than ``end``.
+
+        What is not there any more does not count; so a stream passes over a gap in one step.
+        """
+        is_empty = True
+        for name, file_end in log.files_from(start):
+            first = max(start, name.first_offset)
+            stop = min(end, file_end, first + max_messages)
+            if first >= stop:
+                continue
+            reached = stop
+            if max_bytes != NO_LIMIT:
+                reached, used = self._within(log, name, first, stop, is_whole=stop == file_end, room=max_bytes)
+                max_bytes = max(0, max_bytes - used)
+            max_messages -= reached - first
+            if reached < stop or not max_messages or not max_bytes:
+                return max(reached, first + 1) if is_empty else reached
+            is_empty = False
+        return end
+
+    def _within(
+        self, log: StreamLog, name: DataFileName, first: int, stop: int, *, is_whole: bool, room: int
+    ) -> tuple[int, int]:
+        """Return which of the messages ``first`` to ``stop`` of a file fit into some bytes, and how many they take.
+
+        Parameters
+        ----------
+        is_whole : bool
+            Whether ``stop`` is the end of the file: then its size alone may say that all do.
+        """
+        try:
+            begin = self.position_of(log, name, first) or FRAMES_START
+            if is_whole and (size := self._end_position(log, name) - begin) <= room:
+                return stop, size
+            at, position = self._last_entry(log, name, first, stop, begin, begin + room)
+            return self._walk_within(log, name, at, stop, position, begin, room)
+        except ConsumedMeanwhileError:
+            return stop, 0  # whoever reads it says so
+
+    def _walk_within(
+        self, log: StreamLog, name: DataFileName, first: int, stop: int, position: int, begin: int, room: int
+    ) -> tuple[int, int]:
+        part = log.part(name, first, stop, position)
+        reader = FileRangeReader(log.storage, log.path(name), log.queue_id, part, lambda _: None)
+        behind = position
+        for walked in reader.walked():
+            ends = walked.bounds[1::2]
+            fitting = bisect_right(ends, begin + room - reader.position)
+            if fitting:
+                behind = reader.position + ends[fitting - 1]
+            if fitting < len(ends):
+                reached = walked.offsets[fitting]
+                self.note(name, reached, behind)
+                return reached, behind - begin
+        self.note(name, stop, reader.position)
+        return stop, reader.position - begin
+
+    # -- What the seal knows -----------------------------------------------------------------------------------------
+
+    def _nearest(self, log: StreamLog, name: DataFileName, offset: int) -> tuple[int, int]:
+        """Return the last message at or before ``offset`` whose position is known, and that position."""
+        known = [(at, where) for (sequence, at), where in self._known.items() if sequence == name.sequence]
+        if (found := max((each for each in known if each[0] <= offset), default=None)) and found[0] == offset:
+            return found
+        entries = [*known, *_entries(log, name)]
+        return max((each for each in entries if each[0] <= offset), default=(name.first_offset, FRAMES_START))
+
+    def _last_entry(
+        self, log: StreamLog, name: DataFileName, first: int, stop: int, begin: int, limit: int
+    ) -> tuple[int, int]:
+        """Return the last message that surely is within the limit."""
+        entries = (each for each in _entries(log, name) if first < each[0] < stop and each[1] <= limit)
+        return max(entries, default=(first, begin))
+
+    def _end_position(self, log: StreamLog, name: DataFileName) -> int:
+        assert log.mark is not None
+        if log.is_active(name):
+            return log.mark.visible[0]
+        try:
+            file = log.storage.open(log.path(name), writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return FRAMES_START  # whoever reads it says so
+            raise
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+
+def _entries(log: StreamLog, name: DataFileName) -> list[tuple[int, int]]:
+    """Return offsets and positions that the seal of a file knows; none where it has none."""
+    if log.is_active(name):
+        return []
+    try:
+        header = read_data_file_header(log.storage, log.path(name))
+        file = log.storage.open(log.path(name), writable=False)
+    except StorageError:  # reported when it is read
+        return []
+    except OSError as error:
+        if is_missing(error):
+            return []
+        raise
+    try:
+        seal = read_seal(file, header)
+    finally:
+        file.close()
+    return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]

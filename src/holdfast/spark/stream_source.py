@@ -1,0 +1,215 @@
+"""``spark.readStream.format("holdfast")``: the log of a queue as a stream. docs/spark-stream.md.
+
+Spark makes such a reader in several processes, and asks one of them where the stream is and another one what it reads
+there. So every answer comes from the offsets that Spark hands over and from the files; what a reader remembers besides
+saves time, and no more. Only :meth:`QueueStreamReader.commit` changes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageError
+from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.spark.data_source import QueuePartition, QueueReader
+from holdfast.spark.file_range import Runs, clipped
+from holdfast.spark.partitions import pack
+from holdfast.spark.read_options import ReadOptions
+from holdfast.spark.stream_group import begin_group, finish_below, is_group, never_there, unfinished_from
+from holdfast.spark.stream_log import StreamLog
+from holdfast.spark.stream_offset import StreamOffset
+from holdfast.spark.stream_options import StreamOptions
+from holdfast.spark.stream_places import NO_LIMIT, Places
+
+logger = logging.getLogger("holdfast")
+
+Fields = dict[str, Any]
+"""A place in the stream, as Spark knows it."""
+
+
+class MessagesGoneError(StorageError):
+    """Messages that a stream has not read are not in the log any more. Attributes: ``path``, ``offsets``."""
+
+    code = "messages_gone"
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream of a queue.
+
+    Parameters
+    ----------
+    options : StreamOptions
+        What to read, and how.
+    fields : list of (str, pyarrow.DataType)
+        Names and types of the columns.
+    """
+
+    def __init__(self, options: StreamOptions, fields: list[tuple[str, Any]]) -> None:
+        self._options = options
+        self._rows = QueueReader(ReadOptions(options.path, fail_on_data_loss=options.fail_on_data_loss), fields)
+        self._places = Places()
+        self._initial: Fields | None = None
+        self._available_end: int | None = None
+        self._has_group = False
+        self._finished_below = 0
+
+    # -- Where the stream is -----------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Fields:  # noqa: N802  # Spark's own name, as those below
+        """Return where a stream without a checkpoint begins; its group is made, so that nothing is lost from there.
+
+        Spark asks again and again until there is a first batch, and the answer stays the same.
+        """
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    def _begin(self) -> Fields:
+        log, options = self._look(), self._options
+        if options.timestamp_start_ns:
+            offset = log.first_since(options.timestamp_start_ns)
+        elif options.offset_start is None:
+            offset = log.end if options.group is None else unfinished_from(log, options.group)
+        elif options.offset_start > log.end:
+            raise ConfigError(f"startingOffset is {options.offset_start}, and {options.path} ends at {log.end}")
+        else:
+            offset = log.first_from(options.offset_start)
+        if options.group is not None:
+            offset = max(offset, begin_group(log, options.group, offset))
+        return StreamOffset(log.queue_id.hex(), offset).to_fields()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the bound of one batch; where there are two, :meth:`latestOffset` keeps both."""
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        if self._options.max_messages is not None:
+            return ReadMaxRows(self._options.max_messages)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there: the query ends with it."""
+        self._available_end = self._look().end
+
+    def latestOffset(self, start: Fields, limit: ReadLimit) -> Fields:  # noqa: N802
+        """Return the end of the batch that begins at ``start``; that itself where there is nothing more."""
+        log, place = self._look(), StreamOffset.parse(start)
+        self._check_queue(log, place)
+        self._keep_group(log, place)
+        if place.offset > log.end:
+            self._lose(log, ((log.end, place.offset),))
+            return place.rewound(log.end).to_fields()
+        end = log.end if self._available_end is None else min(log.end, self._available_end)
+        if end <= place.offset:
+            return start
+        with storage_errors("planning a batch", log.directory.root):
+            reached = self._limited(log, place.offset, end, limit)
+        if reached == log.end:
+            self._places.note_end(log)
+        return place.next(reached, self._options.retain_batches).to_fields()
+
+    def reportLatestOffset(self) -> Fields:  # noqa: N802
+        """Return where the log ends, for Spark's reports of progress."""
+        log = self._look()
+        return StreamOffset(log.queue_id.hex(), log.end).to_fields()
+
+    def _limited(self, log: StreamLog, start: int, end: int, limit: ReadLimit) -> int:
+        if isinstance(limit, ReadAllAvailable):  # whatever the options say: the trigger wants all of it
+            return end
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
+        return self._places.limited_end(log, start, end, rows or NO_LIMIT, size or NO_LIMIT)
+
+    # -- What a batch is ---------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Fields, end: Fields) -> Sequence[QueuePartition]:
+        """Plan a batch: the same messages whenever the offsets are the same."""
+        log, first, last = self._look(), StreamOffset.parse(start), StreamOffset.parse(end)
+        self._check_queue(log, first)
+        self._check_queue(log, last)
+        if last.offset <= first.offset:
+            return []
+        with storage_errors("planning a batch", log.directory.root):
+            parts, gaps = log.between(first.offset, last.offset)
+            self._lose(log, gaps)
+            if parts:
+                position = self._places.position_of(log, parts[0].name, parts[0].start)
+                parts[0] = replace(parts[0], position=position)
+            tasks = pack(log.storage, log.directory.root, parts, self._options.partition_bytes)
+        return [QueuePartition(log.directory.root, log.queue_id, tuple(task)) for task in tasks]
+
+    def read(self, partition: QueuePartition) -> Iterator[Any]:
+        """Yield the rows of a task as record batches."""
+        return self._rows.read(partition)
+
+    # -- What was committed ------------------------------------------------------------------------------------------
+
+    def commit(self, end: Fields) -> None:
+        """Let go of messages that Spark does not need any more; what cannot be done now is done with the next batch."""
+        place, options = StreamOffset.parse(end), self._options
+        offset = place.finished_below(options.retain_batches)
+        if options.group is None or offset is None or offset <= self._finished_below:
+            return
+        log = self._look()
+        self._check_queue(log, place)
+        try:
+            finish_below(log, options.group, offset)
+        except (RetryableError, DiskFullError) as error:
+            logger.warning("messages below %d stay until a later batch is committed: %s", offset, error)
+        else:
+            self._finished_below = offset
+
+    def _keep_group(self, log: StreamLog, place: StreamOffset) -> None:
+        """Make sure once that the group is there: somebody may have deleted it, or the stream had none before."""
+        group = self._options.group
+        if group is None or self._has_group:
+            return
+        if not is_group(log, group):  # the new one has no business with what is gone by now, but this stream has
+            self._lose(log, log.between(place.offset, log.end)[1])
+            begin_group(log, group, min([place.offset, *place.before]))
+        self._has_group = True
+
+    # -- All of them -------------------------------------------------------------------------------------------------
+
+    def _look(self) -> StreamLog:
+        with storage_errors("looking at a queue", self._options.path):
+            return StreamLog.look(OsStorage(), self._options.path)
+
+    def _check_queue(self, log: StreamLog, place: StreamOffset) -> None:
+        if place.queue_id != log.queue_id.hex():
+            raise ConfigError(
+                f"the checkpoint is of queue {place.queue_id}, and {log.directory.root} is queue {log.queue_id.hex()}: "
+                "give the stream a new checkpoint"
+            )
+
+    def _lose(self, log: StreamLog, gaps: Runs) -> None:
+        """Say which messages are gone, as an error or as a warning."""
+        lost = gaps
+        if gaps and self._options.group is not None:
+            for first, end in never_there(log, self._options.group):
+                lost = (*clipped(lost, 0, first), *clipped(lost, end, NO_LIMIT))
+        if not lost:
+            return
+        offsets = ", ".join(f"{first}..{end - 1}" for first, end in lost)
+        message = (
+            f"messages {offsets} of {log.directory.root} are gone: they were finished by every group before this "
+            "stream read them, or lost with the end of the log"
+        )
+        if self._options.fail_on_data_loss:
+            raise MessagesGoneError(
+                f"{message}; read the rest with failOnDataLoss=false, and keep what is not read with the option group",
+                path=str(log.directory.root),
+                offsets=[range(*run) for run in lost],
+            )
+        logger.warning("%s", message)
