@@ -14,13 +14,17 @@ PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint layers types format crash bench docs clean
+.PHONY: help demo pipeline test lint layers types format crash bench docs clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo.py
+demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo.py, then `pipeline` where there is Java
 	$(RUN) examples/demo.py
+	@if $(RUN) examples/spark_pipeline.py --check-java; then $(MAKE) --no-print-directory pipeline; fi
+
+pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: examples/spark_pipeline.py
+	$(RUN) examples/spark_pipeline.py
 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(ARGS)
@@ -78,6 +82,10 @@ $(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
+$(VENV)/.pipeline-ready: pyproject.toml | $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[spark,demo]'
+	@touch $(VENV)/.demo-ready $@
+
 $(VENV)/.dev-ready: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[dev]'
-	@touch $(VENV)/.demo-ready $@
+	@touch $(VENV)/.demo-ready $(VENV)/.pipeline-ready $@
