@@ -72,7 +72,7 @@ class HoldfastDataSource(DataSource):
         except ImportError as error:
             raise ConfigError("a stream into a queue needs pyspark 4.1 or newer, which hands over Arrow") from error
         options = WriteOptions.parse(self.options, is_stream=True)
-        return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite))
+        return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite), options.checkpoint)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.errors import ConfigError
 from holdfast.persistence.group_files import require_group
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.spark.checkpoint import local_checkpoint, sync_files
 from holdfast.spark.stream_group import finish_below
 from holdfast.spark.stream_log import StreamLog
 from holdfast.spark.stream_offset import StreamOffset
@@ -62,7 +63,10 @@ def finalize(
     with storage_errors("finalizing a stream", root):
         log = StreamLog.look(storage, root)
         require_group(storage, log.directory, group)
-        place = _last_committed(storage, Path(os.fspath(checkpoint).removeprefix("file://")), log.queue_id.hex())
+        found = local_checkpoint(os.fspath(checkpoint))
+        if found is None:
+            raise ConfigError(f"{checkpoint} is not on a file system of this machine: copy it, and name the copy")
+        place = _last_committed(storage, found, log.queue_id.hex())
         offset = None if place is None else place.finished_below(retain_batches)
         if offset is None:
             return 0
@@ -84,10 +88,7 @@ def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> Stream
     places = [place for place in _places(path) if place.queue_id == queue_id]
     if not places:
         raise ConfigError(f"{path} does not name queue {queue_id}: it is the checkpoint of another stream")
-    for file in (path, commits / path.name):
-        _sync(storage, file)
-        _sync(storage, file.with_name(f".{file.name}.crc"))
-        storage.sync_directory(file.parent)
+    sync_files(storage, (path, commits / path.name))
     return min(places, key=lambda place: place.offset)  # a query may read one queue several times
 
 
@@ -100,12 +101,3 @@ def _places(path: Path) -> Iterator[StreamOffset]:
             continue
         if isinstance(fields, dict) and {"queue", "offset", "before"} <= set(fields):
             yield StreamOffset.parse(fields)
-
-
-def _sync(storage: Storage, path: Path) -> None:
-    if path.exists():
-        file = storage.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()

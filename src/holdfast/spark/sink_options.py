@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.layout import check_name
 from holdfast.queue.joint_decisions import check_part_of
+from holdfast.spark.checkpoint import local_checkpoint
 from holdfast.spark.read_options import number_option, queue_path, truth_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400
@@ -32,7 +33,8 @@ _NAMES = (
     "stagedRetentionSeconds",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
-_OF_SPARK = {"checkpointlocation", "queryname"}
+_CHECKPOINT = "checkpointlocation"
+_OF_SPARK = {_CHECKPOINT, "queryname"}
 """Options of a stream that are Spark's own."""
 
 
@@ -60,6 +62,8 @@ class WriteOptions:
         Largest payload.
     staged_retention_seconds : int
         After so long, what was staged and never committed is let go.
+    checkpoint : Path or None
+        Of a stream, where that is on this machine and an option of the stream.
     """
 
     path: Path
@@ -71,6 +75,7 @@ class WriteOptions:
     type_version: int = 1
     record_bytes_max: int = RECORD_BYTES_MAX
     staged_retention_seconds: int = STAGED_RETENTION_SECONDS
+    checkpoint: Path | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
@@ -93,6 +98,7 @@ class WriteOptions:
             type_version=number_option(given, "typeVersion", 1, 1),
             record_bytes_max=number_option(given, "recordBytesMax", RECORD_BYTES_MAX, 1),
             staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
+            checkpoint=local_checkpoint(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
         )
 
 

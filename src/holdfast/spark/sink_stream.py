@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from holdfast.errors import ConfigError
+from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.spark.checkpoint import sync_plan
 from holdfast.spark.sink import QueueSink, StagedParts
 
 if TYPE_CHECKING:
@@ -28,10 +31,13 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     ----------
     sink : QueueSink
         Where it goes.
+    checkpoint : Path or None
+        Where Spark notes what a batch is, if this machine sees it.
     """
 
-    def __init__(self, sink: QueueSink) -> None:
+    def __init__(self, sink: QueueSink, checkpoint: Path | None) -> None:
         self._sink = sink
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:
         """Stage the rows of one task."""
@@ -46,7 +52,10 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.stage(iterator, query, int(batch))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
-        """Commit what the tasks of a batch have staged."""
+        """Commit what the tasks of a batch have staged, once it is sure that Spark knows which batch that was."""
+        if self._checkpoint is not None and (self._checkpoint / "metadata").exists():
+            with storage_errors("syncing a checkpoint", self._checkpoint):
+                sync_plan(OsStorage(), self._checkpoint, batchId)
         for application in _queries(messages):
             self._sink.commit_all(messages, application, batchId)
 
