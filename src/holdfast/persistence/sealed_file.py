@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAMES_START, KIND_SEAL, SEAL_TRAILER
 from holdfast.persistence.frame_scanner import FrameScanner
 from holdfast.persistence.framing import FrameError
-from holdfast.persistence.layout import DataFileName, read_data_file_header
+from holdfast.persistence.layout import DataFileName, is_missing, read_data_file_header
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File, Storage
@@ -31,6 +31,27 @@ def read_seal(file: File, header: DataFileHeader) -> Seal | None:
         return Seal.decode(frame.payload) if frame.kind == KIND_SEAL else None
     except (FrameError, ValueError):
         return None
+
+
+def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
+    """Return offsets of some messages of a file, and their positions, as its seal knows them; none where none tells.
+
+    A file that is gone, or whose header is damaged, tells nothing here: whoever reads it says so. Raises ``OSError``.
+    """
+    try:
+        header = read_data_file_header(storage, path)
+        file = storage.open(path, writable=False)
+    except StorageError:
+        return []
+    except OSError as error:
+        if is_missing(error):
+            return []
+        raise
+    try:
+        seal = read_seal(file, header)
+    finally:
+        file.close()
+    return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]
 
 
 def retired_ranges(storage: Storage, files: LogFiles) -> list[range]:

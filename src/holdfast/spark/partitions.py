@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.errors import StorageError
-from holdfast.persistence.layout import QueueDirectory, is_missing, read_data_file_header
-from holdfast.persistence.sealed_file import read_seal
+from holdfast.persistence.layout import QueueDirectory, is_missing
+from holdfast.persistence.sealed_file import sealed_places
 from holdfast.persistence.storage import Storage
 from holdfast.spark.file_range import FileRange, clipped
 
@@ -50,22 +49,8 @@ def _pieces(storage: Storage, path: Path, part: FileRange, partition_bytes: int)
 
 def _cuts(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -> list[tuple[int, int]]:
     """Return offsets and positions of messages at which to cut a sealed file; none where no seal tells."""
-    try:
-        header = read_data_file_header(storage, path)
-        file = storage.open(path, writable=False)
-    except StorageError:  # reported when it is read
-        return []
-    except OSError as error:
-        if is_missing(error):
-            return []
-        raise
-    try:
-        seal = read_seal(file, header)
-    finally:
-        file.close()
     cuts, last = [], 0
-    for index, position in seal.entries if seal is not None else ():
-        offset = header.first_offset + index
+    for offset, position in sealed_places(storage, path):
         if position - last >= partition_bytes and part.start < offset < part.end:
             cuts.append((offset, position))
         if position - last >= partition_bytes or offset <= part.start:

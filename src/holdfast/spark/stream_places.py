@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from holdfast.errors import StorageError
 from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.layout import DataFileName, is_missing, read_data_file_header
+from holdfast.persistence.layout import DataFileName, is_missing
 from holdfast.persistence.report import Damage
-from holdfast.persistence.sealed_file import read_seal
+from holdfast.persistence.sealed_file import sealed_places
 from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.spark.stream_log import StreamLog
 
@@ -152,20 +151,5 @@ class Places:
 
 
 def _entries(log: StreamLog, name: DataFileName) -> list[tuple[int, int]]:
-    """Return offsets and positions that the seal of a file knows; none where it has none."""
-    if log.is_active(name):
-        return []
-    try:
-        header = read_data_file_header(log.storage, log.path(name))
-        file = log.storage.open(log.path(name), writable=False)
-    except StorageError:  # reported when it is read
-        return []
-    except OSError as error:
-        if is_missing(error):
-            return []
-        raise
-    try:
-        seal = read_seal(file, header)
-    finally:
-        file.close()
-    return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]
+    """Return offsets and positions that are known of a file that is not written any more."""
+    return [] if log.is_active(name) else sealed_places(log.storage, log.path(name))
