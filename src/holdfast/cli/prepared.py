@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,10 +11,11 @@ from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import json_option, looking, queue_argument, submitting
 from holdfast.cli.output import damage_document, span, write_json, write_table
 from holdfast.cli.text import counted, duration, offsets, printable, size
+from holdfast.queue.prepared_transactions import PreparedTransaction
 
 _id_argument = click.argument("transaction_id", metavar="ID")
 _force_option = click.option(
-    "--force", is_flag=True, help="Decide here what another queue's log should, because that is gone for good."
+    "--force", is_flag=True, help="Decide here what another queue's log, or a joint commit, should decide."
 )
 
 
@@ -34,6 +36,7 @@ def prepared(path: Path, as_json: bool) -> None:
                     "ack_count": each.ack_count,
                     "size_bytes": each.size_bytes,
                     "coordinator": None if each.coordinator is None else str(each.coordinator),
+                    "part_of": None if each.part_of is None else asdict(each.part_of),
                     "damage": [damage_document(damage) for damage in each.damage],
                 }
                 for each in found
@@ -49,13 +52,20 @@ def prepared(path: Path, as_json: bool) -> None:
                     each.put_count,
                     each.ack_count,
                     size(each.size_bytes),
-                    "-" if each.coordinator is None else printable(str(each.coordinator)),
+                    printable(_decided_by(each)),
                     printable(each.damage[0].reason) if each.damage else "-",
                 )
                 for each in found
             ],
         )
     exit_with(DAMAGED if any(each.damage for each in found) else 0)
+
+
+def _decided_by(transaction: PreparedTransaction) -> str:
+    """Return which queue decides, or which joint commit; a dash where it is whoever calls."""
+    if transaction.part_of is not None:
+        return f"{transaction.part_of.application}, version {transaction.part_of.version}"
+    return "-" if transaction.coordinator is None else str(transaction.coordinator)
 
 
 @click.command()

@@ -98,7 +98,7 @@ class JointFile:
         """
         with self._lock:
             commits = {**self._read(), commit.application: commit}
-            done = [each for each in _by_age(commits) if not each.parts]
+            done = [each for each in _by_age(commits) if not each.parts and each is not commit]
             for each in done[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
                 del commits[each.application]
             self._known = None  # until it is known what stands there

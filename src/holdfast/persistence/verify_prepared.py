@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.errors import CorruptionError
 from holdfast.persistence.batch_file_reader import check_batch_name, read_summary, verify_batch
 from holdfast.persistence.group_files import list_groups, progress_reader
+from holdfast.persistence.joint_file import JointFile
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
 from holdfast.persistence.redo import OWN
 from holdfast.persistence.report import DAMAGED, Damage
@@ -15,7 +16,7 @@ from holdfast.persistence.storage import Storage
 
 
 def verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> tuple[list[Damage], list[str]]:
-    """Read all that is prepared; return what does not verify, and a note of how many transactions there are.
+    """Read all that is prepared; return what does not verify, and notes of what waits.
 
     Their messages have no offsets yet, so damage here says in words which are lost. Raises ``OSError``.
     """
@@ -43,7 +44,21 @@ def verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes
             if not waits_for_batch and vote.id not in damaged_ids:
                 nonces.add(vote.nonce)
     count = len(nonces) + len(damaged_ids)
-    return damage, [f"{count} transactions are prepared" if count > 1 else "1 transaction is prepared"] if count else []
+    notes = [f"{count} transactions are prepared" if count > 1 else "1 transaction is prepared"] if count else []
+    try:
+        pending = JointFile(storage, directory.joint, is_owner=False).pending()
+    except CorruptionError as error:
+        reason = f"{error}; without it nobody knows which joint commits have happened"
+        damage.append(Damage(directory.joint, 0, 0, range(0), DAMAGED, reason))
+    else:
+        for each in pending:
+            waiting_count = sum(nonce in nonces for _, nonce in each.parts)
+            if waiting_count:
+                notes.append(
+                    f"joint commit {each.version} of {each.application} is decided, and {waiting_count} of its parts "
+                    "wait for the next opening to put them into the log"
+                )
+    return damage, notes
 
 
 def _look_twice(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:

@@ -70,7 +70,7 @@ Which = int | DeadLetter | Iterable[int | DeadLetter]
 class DeadLetters:
     """The dead letters of the group that a handle is for: ``queue.dead``.
 
-    Looking needs no lock. The others work from every process, whoever owns the group.
+    Looking needs no lock, but a mode that reads. The others work from every process, whoever owns the group.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class DeadLetters:
         Raises
         ------
         UsageError
-            Neither was named, or both.
+            Neither was named, or both; or a reason, and the mode does not read.
         HoldfastError
             As whoever owns the group has it; nothing is known to have changed.
         """
@@ -126,17 +126,36 @@ class DeadLetters:
         """
         return self._decide(DEAD_DISCARD, which, reason)
 
-    def export(self, path: str | os.PathLike[str], *, reason: str | None = None) -> int:
+    def export(self, path: str | os.PathLike[str], which: Which | None = None, *, reason: str | None = None) -> int:
         """Write dead letters into a new file, as lines of JSON; return how many. They stay what they are.
 
         The payload is base64. The file is whole and on the disk when this returns; what stood there before is replaced.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        which : int, DeadLetter, or an iterable of those
+            Letters, or their offsets; by default all. What is no dead letter any more is left out.
+        reason : str
+            All of one reason, instead.
+
+        Raises
+        ------
+        UsageError
+            Both were named, or the mode does not read; no file was made.
+        OSError
+            It cannot be written; what stood there before still does.
         """
+        if which is not None and reason is not None:
+            raise UsageError("say which dead letters: some of queue.dead.list(), or a reason; not both")
+        letters = self._letters(_check_reason(reason), None if which is None else _offsets(which))
         target = Path(path)
         new = target.with_name(target.name + ".new")
         count = 0
         try:
             with new.open("w", encoding="utf-8") as lines:
-                for letter in self._letters(_check_reason(reason)):
+                for letter in letters:
                     lines.write(letter.as_json() + "\n")
                     count += 1
                 lines.flush()
@@ -159,13 +178,14 @@ class DeadLetters:
             dead = dict(self._make_browser().progress().dead)
             offsets = [offset for offset, mark in dead.items() if mark.reason == _check_reason(reason)]
         else:
-            several: Iterable[int | DeadLetter] = (which,) if isinstance(which, int | DeadLetter) else which
-            offsets = [each.offset if isinstance(each, DeadLetter) else each for each in several]
+            offsets = _offsets(which)
         return int(self._do({"verb": verb, "offsets": offsets})["count"]) if offsets else 0
 
-    def _letters(self, reason: str | None) -> Iterator[DeadLetter]:
+    def _letters(self, reason: str | None, offsets: Iterable[int] | None = None) -> Iterator[DeadLetter]:
         browser = self._make_browser()
         dead = dict(browser.progress().dead)  # that of an owner goes on changing
+        if offsets is not None:
+            dead = {offset: dead[offset] for offset in offsets if offset in dead}
         notes = DeadLetterNotes(self._sides.storage, self._sides.directory.group(self._sides.options.group))
         for record in browser.records(sorted(each for each in dead if reason in (None, dead[each].reason))):
             offset, timestamp, headers, payload, _, _ = record
@@ -183,6 +203,14 @@ class DeadLetters:
                 note.get("traceback", ""),
                 decode_headers(headers),
             )
+
+
+def _offsets(which: Which) -> list[int]:
+    several: Iterable[int | DeadLetter] = (which,) if isinstance(which, int | DeadLetter) else which
+    offsets = [each.offset if isinstance(each, DeadLetter) else each for each in several]
+    if not all(isinstance(each, int) and each >= 0 for each in offsets):
+        raise UsageError("dead letters are named as queue.dead.list() has them, or by offsets, each 0 or more")
+    return offsets
 
 
 def _check_reason(reason: str | None) -> str | None:

@@ -27,7 +27,8 @@ def as_text(error: Exception) -> str:
 
 
 def _dump(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=False)
+    text = json.dumps(fields, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()  # a lone surrogate is no UTF-8; this is JSON for it
 
 
 def from_text(text: str) -> Exception:

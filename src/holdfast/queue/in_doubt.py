@@ -36,7 +36,7 @@ from holdfast.persistence.storage import storage_errors
 from holdfast.persistence.vote import Vote, outcome_changes
 from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.live_queues import Verdict
-from holdfast.queue.parts import check_may_prepare, decided_jointly, verdict_of_part
+from holdfast.queue.parts import check_may_prepare, decided_elsewhere, verdict_of_part
 from holdfast.queue.prepared_transactions import (
     Found,
     PreparedTransaction,
@@ -185,8 +185,8 @@ class InDoubt:
         if found is not None and ((found.decider is None and found.part_of is None) or force):
             self._check_locks(found)
             return found
-        if found is not None and not self._resolve(found):
-            raise self._decided_elsewhere(found)
+        if found is not None and (found.part_of is not None or not self._resolve(found)):
+            raise decided_elsewhere(self._sides, found)
         decided = self._memory.find(transaction_id, nonce)
         if decided is None:
             raise TransactionNotFoundError(
@@ -200,17 +200,6 @@ class InDoubt:
                 f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
             )
         return decided
-
-    def _decided_elsewhere(self, found: Found) -> TransactionStateError:
-        decider = found.decider
-        if decider is None:
-            return decided_jointly(found)
-        return TransactionStateError(
-            f"transaction {found.id} is decided by the log of {other_root(self._sides.path, decider)}: open that "
-            "queue, and this one follows it; force=True decides here, and may break all-or-nothing",
-            transaction=found.id,
-            state="prepared",
-        )
 
     def _check_locks(self, found: Found) -> None:
         """Refuse to decide for a group that another process owns, before anything is done."""
@@ -319,6 +308,8 @@ class InDoubt:
     def resolve(self) -> None:
         """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared."""
         for found in self._find_all():
+            if found.part_of is not None:  # JointDecisions puts parts into the log in their order
+                continue
             try:
                 with self.deciding_alone(found.id):
                     self._resolve(found)
@@ -345,15 +336,22 @@ class InDoubt:
         elif verdict is Verdict.COMMITTED:
             self._settle_votes(found, is_committed=True, is_durable=True)
         elif verdict is Verdict.ABORTED:
-            self.discard(found)
+            self._discard(found)
         return verdict is not Verdict.IN_DOUBT
 
-    def settle(self, transaction_id: str, nonce: bytes) -> bool:
-        """Settle one transaction as :meth:`resolve` does; False where nobody says how. What is not there is settled."""
+    def settle(self, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
+        """Settle one transaction as its decision says; False where there is none. What is not there is settled.
+
+        ``lets_go``: where nobody has decided it, abort it.
+        """
         with self.deciding_alone(transaction_id):
             with storage_errors("looking for a prepared transaction", self._sides.path):
                 found = find_transaction(self._sides, transaction_id)
-            return found is None or found.nonce != nonce or self._resolve(found)
+            if found is None or found.nonce not in (nonce, b"") or self._resolve(found):  # b"": damaged
+                return True
+            if lets_go:
+                self._discard(found)
+            return lets_go
 
     def _own_verdict(self, found: Found) -> Verdict:
         """Return what became of a transaction that this queue's own log decides."""
@@ -365,7 +363,7 @@ class InDoubt:
         waits = find_batch(self._sides, found.id) is not None  # looked for once nobody prepares or commits it
         return Verdict.IN_DOUBT if waits else verdict
 
-    def discard(self, found: Found) -> None:
+    def _discard(self, found: Found) -> None:
         """Abort what nobody asks for by its id."""
         batches = self._sides.batches
         if found.batch is not None and batches is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.persistence.layout import check_name
 from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.joint_decisions import JointDecisions, check_part_of
+from holdfast.queue.joint_decisions import JointDecisions, check_age, check_part_of
 from holdfast.queue.joint_verbs import abort_fields, collect_fields, commit_fields
 from holdfast.queue.parts import joint_file
 from holdfast.queue.sides import Sides
@@ -67,7 +67,7 @@ class JointCommits:
 
         Notes
         -----
-        Durability: power loss, whatever the flush policy. Cost: two syncs, and those of committing each part. All or
+        Durability: power loss, whatever the flush policy. Cost: three syncs, and those of committing each part. All or
         nothing holds over every crash; while it runs, consumers may see the first parts and not yet the last.
         """
         self._check_open()
@@ -89,6 +89,7 @@ class JointCommits:
     def collect(self, older_than_seconds: float) -> None:
         """Abort the parts, whosever they are, that were prepared so long ago and not committed since."""
         self._check_open()
+        check_age(older_than_seconds)
         if self._sides.submit_side is not None:
             self._sides.submit_side.ask(collect_fields(older_than_seconds))
         else:

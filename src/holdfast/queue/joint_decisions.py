@@ -7,7 +7,7 @@ durable they are committed, and each is put into the log by itself. After a cras
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from holdfast.errors import (
     ConfigError,
@@ -19,11 +19,11 @@ from holdfast.errors import (
 )
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.joint_file import JointCommit
-from holdfast.persistence.layout import check_name
+from holdfast.persistence.layout import check_name, list_batch_files
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.parts import joint_file
-from holdfast.queue.prepared_transactions import Found, find_prepared, find_transaction
+from holdfast.queue.prepared_transactions import Found, find_batches, find_transaction
 from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
@@ -74,6 +74,7 @@ class JointDecisions:
     def collect(self, older_than_seconds: float) -> None:
         """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
         self._sides.require_write_side()
+        check_age(older_than_seconds)
         oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
         for found in self._parts():
             if found.timestamp_ns <= oldest_ns and found.part_of is not None:
@@ -85,11 +86,24 @@ class JointDecisions:
         if self._sides.write_side is None:
             return
         try:
-            for commit in self._file.pending():
-                with self._in_doubt.deciding_alone(_turn_of(commit.application)):
-                    self._publish(commit)
-        except (HoldfastError, ShutDown) as error:
-            logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
+            pending = [each.application for each in self._file.pending()]
+            waiting = [each.part_of.application for each in self._parts() if each.part_of is not None]
+        except HoldfastError as error:
+            logger.error("joint commits of %s are not looked at: %s", self._sides.path, error)
+            return
+        for application in dict.fromkeys(pending + waiting):
+            try:
+                self._finish(application)
+            except (HoldfastError, ShutDown) as error:
+                logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
+
+    def _finish(self, application: str) -> None:
+        """Put the latest commit of an application into the log, and let go of what it leaves."""
+        with self._in_doubt.deciding_alone(_turn_of(application)):
+            known = self._file.find(application)
+            if known is not None:
+                self._publish(known)
+                self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
 
     # -- Parts -------------------------------------------------------------------------------------------------------
 
@@ -119,25 +133,40 @@ class JointDecisions:
             )
         return found.nonce
 
-    def _parts(self) -> Iterator[Found]:
+    def _parts(self) -> list[Found]:
         """Return the parts that wait, whosever they are."""
         with storage_errors("looking for prepared transactions", self._sides.path):
-            found = find_prepared(self._sides)
-        return (each for each in found if each.part_of is not None)
+            found = list(find_batches(self._sides))
+        return [each for each in found if each.part_of is not None]
 
     def _publish(self, commit: JointCommit) -> None:
         """Put into the log what of a commit is not there yet, and note that all of it is."""
         if not commit.parts:
             return
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            waiting = set(list_batch_files(self._sides.storage, self._sides.directory))
         for transaction_id, nonce in commit.parts:
-            self._in_doubt.settle(transaction_id, nonce)
+            if transaction_id in waiting:
+                self._publish_part(commit, transaction_id, nonce)
         self._sides.require_batches().sync()
         self._file.finished(commit)
 
+    def _publish_part(self, commit: JointCommit, transaction_id: str, nonce: bytes) -> None:
+        cause: CorruptionError | None = None
+        try:
+            if self._in_doubt.settle(transaction_id, nonce):
+                return
+        except CorruptionError as error:
+            cause = error
+        raise CorruptionError(
+            f"transaction {transaction_id} is damaged, a part of {_text(PartOf(commit.application, commit.version))}, "
+            "which is decided. To give it up, abort it with force=True, and commit again: what it held is lost",
+            path=str(self._sides.directory.batch_file(transaction_id)),
+        ) from cause
+
     def _let_go(self, parts: Sequence[Found]) -> None:
         for found in parts:
-            if not self._in_doubt.settle(found.id, found.nonce):
-                self._in_doubt.discard(found)
+            self._in_doubt.settle(found.id, found.nonce, lets_go=True)
 
 
 def check_part_of(application: str, version: int) -> PartOf:
@@ -146,6 +175,13 @@ def check_part_of(application: str, version: int) -> PartOf:
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise ConfigError(f"a version is a whole number from 0 to {VERSION_MAX}, not {version!r}")
     return PartOf(application, version)
+
+
+def check_age(older_than_seconds: float) -> float:
+    """Return for how long a part may wait; raises ConfigError for what is no time."""
+    if not 0 <= older_than_seconds < float("inf"):
+        raise ConfigError(f"older_than_seconds is a number of seconds from 0, not {older_than_seconds!r}")
+    return older_than_seconds
 
 
 def _turn_of(application: str) -> str:

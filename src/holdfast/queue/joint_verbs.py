@@ -39,7 +39,7 @@ def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
         seconds = float(fields["older_than_seconds"]) if verb == COLLECT else 0.0
         application, version = ("", 0) if verb == COLLECT else (str(fields["application"]), int(fields["version"]))
         ids = [str(each) for each in fields["ids"]] if verb == COMMIT else []
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise UsageError("not a request for a joint commit that this version knows") from None
     if verb == COMMIT:
         decisions.commit(application, version, ids, is_remembered=bool(fields.get("is_remembered", True)))

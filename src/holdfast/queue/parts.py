@@ -1,10 +1,11 @@
-"""What a joint commit says of one of its parts. docs/transactions.md, "Joint commits"."""
+"""What others decide: what a joint commit says of one of its parts. docs/transactions.md, "Joint commits"."""
 
 from __future__ import annotations
 
 from holdfast.errors import TransactionStateError
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.joint_file import JointFile
+from holdfast.persistence.redo import other_root
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.prepared_transactions import Found
 from holdfast.queue.sides import Sides
@@ -38,12 +39,17 @@ def check_may_prepare(sides: Sides, transaction_id: str, part_of: PartOf) -> Non
         )
 
 
-def decided_jointly(found: Found) -> TransactionStateError:
-    """Return the error for who wants to decide a part by itself."""
-    assert found.part_of is not None
+def decided_elsewhere(sides: Sides, found: Found) -> TransactionStateError:
+    """Return the error for who wants to decide what a joint commit, or another queue, decides."""
+    part_of, decider = found.part_of, found.decider
+    if part_of is not None:
+        who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
+    else:
+        assert decider is not None, "then whoever calls decides"
+        where = other_root(sides.path, decider)
+        who = f"is decided by the log of {where}: open that queue, and this one follows it"
     return TransactionStateError(
-        f"transaction {found.id} is a part of version {found.part_of.version} of {found.part_of.application}: "
-        "joint_commits decides it; force=True decides it alone, and may break all-or-nothing",
+        f"transaction {found.id} {who}; force=True decides it alone, and may break all-or-nothing",
         transaction=found.id,
         state="prepared",
     )

@@ -6,11 +6,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
 from holdfast.persistence.decision import Participant, PartOf
 from holdfast.persistence.group_files import list_groups, progress_reader
-from holdfast.persistence.layout import is_missing, list_batch_files
+from holdfast.persistence.layout import check_name, is_missing, list_batch_files
 from holdfast.persistence.redo import OWN
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import storage_error
@@ -77,7 +77,7 @@ def find_prepared(sides: Sides) -> list[Found]:
     """Return what is in doubt, oldest first. Raises ``OSError``."""
     found: dict[bytes, Found] = {}
     damaged: list[Found] = []
-    for each in _batches(sides):
+    for each in find_batches(sides):
         if each.batch is None:
             damaged.append(each)
         else:
@@ -100,7 +100,9 @@ def find_transaction(sides: Sides, transaction_id: str) -> Found | None:
     Raises ``OSError``.
     """
     try:
-        batch = find_batch(sides, transaction_id)
+        batch = find_batch(sides, check_name(transaction_id, "transaction"))
+    except ConfigError:  # which no transaction can have
+        return None
     except CorruptionError:
         return next((each for each in find_prepared(sides) if each.id == transaction_id), None)
     own = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
@@ -117,7 +119,8 @@ def find_transaction(sides: Sides, transaction_id: str) -> Found | None:
     return Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch, votes)
 
 
-def _batches(sides: Sides) -> Iterator[Found]:
+def find_batches(sides: Sides) -> Iterator[Found]:
+    """Yield what has a batch, without its votes. Raises ``OSError``."""
     for transaction_id in list_batch_files(sides.storage, sides.directory):
         path = sides.directory.batch_file(transaction_id)
         try:

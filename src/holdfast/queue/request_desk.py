@@ -223,6 +223,9 @@ class RequestDesk:
         except OSError as error:
             if not is_missing(error):
                 self._refuse(name, storage_error(error, "reading a request", name.path(self._directory)))
+        except Exception as error:  # a fault of ours must not leave all others unanswered
+            logger.exception("request %s of %s", name, self._sides.path)
+            self._refuse(name, CommitUnknownError(f"the owner failed ({error!r}): look what has been done"))
         else:
             self._remove(name)
             self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))

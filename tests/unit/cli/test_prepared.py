@@ -43,6 +43,23 @@ def test_prepared_lists_what_is_in_doubt(path: Path) -> None:
     assert [line.split()[0] for line in shown] == ["ID", "first", "second"]
 
 
+def test_prepared_says_which_joint_commit_decides(path: Path) -> None:
+    """That of a part; and its own commit is refused without --force."""
+    with PersistentQueue(path) as queue:
+        part = queue.begin()
+        part.put(b"four")
+        part.prepare("part", part_of=("orders-stream", 7))
+    first, _, part_document = done("prepared", path, "--json").document
+    assert first["part_of"] is None
+    assert part_document["part_of"] == {"application": "orders-stream", "version": 7}
+    rows = done("prepared", path).text.splitlines()
+    assert "orders-stream, version 7" in rows[3]
+    assert "version" not in rows[1] + rows[2]
+    ran = run("commit", path, "part")
+    assert (ran.code, "joint_commits decides it" in ran.err) == (1, True)
+    assert done("commit", path, "part", "--force", "--json").document["count"] == 1
+
+
 def test_commit_and_abort_decide_for_good(path: Path, owner: AbstractContextManager[object]) -> None:
     """Through whoever owns the queue; again is the same, and the other way round is an error."""
     with owner:

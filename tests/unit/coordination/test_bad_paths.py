@@ -123,7 +123,7 @@ def test_a_path_with_a_nul_is_refused(root: Path) -> None:
         PersistentQueue(f"{root}\0x")
 
 
-@pytest.mark.parametrize("path", [None, 5, b"bytes\xff", object()], ids=repr)
+@pytest.mark.parametrize("path", [None, 5, b"bytes\xff", pytest.param(object(), id="object")], ids=repr)
 def test_a_path_that_is_none_is_a_type_error(path: Any) -> None:
     """As everywhere in the standard library."""
     with pytest.raises(TypeError):

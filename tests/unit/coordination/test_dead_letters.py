@@ -3,11 +3,13 @@
 import base64
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
+from holdfast.queue.dead_letters import Which
 from support.jobs import Jobs, bury_some, drained, fail, ready
 from support.threads import Threads
 
@@ -325,6 +327,46 @@ def test_export_writes_a_line_of_json_for_each_and_replaces_what_was_there(jobs:
         with pytest.raises(OSError, match="nowhere"):
             queue.dead.export(tmp_path / "nowhere" / "dead.jsonl")
     assert [each.name for each in tmp_path.iterdir()] == ["dead.jsonl"]
+
+
+def test_export_takes_letters_and_offsets_as_retry_does(jobs: Jobs, tmp_path: Path) -> None:
+    """One or several, each once; what is no dead letter any more is left out."""
+    path = tmp_path / "dead.jsonl"
+
+    def exported(which: Which) -> list[int]:
+        count = queue.dead.export(path, which)
+        offsets = [json.loads(line)["offset"] for line in path.read_text().splitlines()]
+        assert count == len(offsets)
+        return offsets
+
+    with jobs.open(max_deliveries=1) as queue:
+        bury_some(queue)
+        letters = queue.dead.list()
+        assert [letter.offset for letter in letters] == [0, 1, 2]
+        assert exported(letters[1]) == [1]
+        assert exported(2) == [2]
+        assert exported([letters[2], 0, 0]) == [0, 2]
+        assert exported(letter for letter in letters if letter.reason == "rejected") == [0]
+        assert exported([]) == []
+        assert exported([0, 3, 99]) == [0]
+        assert queue.dead.retry(0) == 1
+        assert exported(letters) == [1, 2]
+
+
+def test_export_refuses_what_names_no_dead_letters_and_leaves_the_file_as_it_was(jobs: Jobs, tmp_path: Path) -> None:
+    """Both ways of naming them at once, and what is neither a letter nor an offset."""
+    path = tmp_path / "dead.jsonl"
+    path.write_text("old")
+    with jobs.open(max_deliveries=1) as queue:
+        bury_some(queue)
+        with pytest.raises(UsageError, match="not both"):
+            queue.dead.export(path, 0, reason="rejected")
+        for wrong in ("0", [-1], [0, "1"]):
+            for verb in (partial(queue.dead.export, path), queue.dead.retry, queue.dead.discard):
+                with pytest.raises(UsageError, match="by offsets"):
+                    verb(wrong)
+        assert len(queue.dead) == 3
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("dead.jsonl", "old")]
 
 
 def test_a_dead_letter_that_expired_while_it_was_delayed_is_ready_once_it_is_retried() -> None:

@@ -78,10 +78,18 @@ def test_hundreds_of_dead_letters_are_retried_from_another_process(tmp_path: Pat
 
 
 def test_a_mode_that_cannot_read_says_so(path: Path) -> None:
-    """It can decide by offset, and not list."""
+    """It can decide by offset; to list, to export and to find those of one reason it would have to read."""
+    out = path.with_name("dead.jsonl")
     with PersistentQueue(path, mode="produce") as queue:
-        with pytest.raises(UsageError, match="look"):
-            queue.dead.list()
+        for reads in (
+            queue.dead.list,
+            lambda: queue.dead.export(out, 0),
+            lambda: queue.dead.retry(reason="exception"),
+            lambda: queue.dead.discard(reason="exception"),
+        ):
+            with pytest.raises(UsageError, match="look"):
+                reads()
+        assert list(path.parent.iterdir()) == [path]
         with pytest.raises(UsageError, match="look"):
             len(queue.dead)
     with pytest.raises(ClosedError):

@@ -12,7 +12,7 @@ from support.clocks import START_NS, FakeClock
 from support.processes import Child
 from support.simulated_storage import SimulatedStorage
 from support.takes import TAKES, Take, shown, states, taken
-from support.threads import Threads, wait_until
+from support.threads import Threads, is_waiting, wait_until
 from support.transactions import cut_power, kill, open_queue
 
 NS = 10**9
@@ -151,13 +151,12 @@ def test_a_shorter_delay_shortens_the_sleep_of_who_waits(tmp_path: Path, threads
         queue.put(b"far", delay=1000)
         delivery = queue.receive()
         got: list[bytes] = []
-        threads.start(lambda: got.append(queue.get(timeout=30)))
-        threads.start(lambda: got.append(queue.get(timeout=30)))
-        time.sleep(0.1)
+        waiting = [threads.start(lambda: got.append(queue.get(timeout=30))) for _ in range(2)]
+        wait_until(lambda: all(map(is_waiting, waiting)))
         delivery.nack(delay=0.1)
+        wait_until(lambda: got == [b"first"])
         queue.put(b"near", delay=0.2)
-        wait_until(lambda: len(got) == 2)
-        assert got == [b"first", b"near"]
+        wait_until(lambda: got == [b"first", b"near"])
 
 
 def test_a_delayed_message_wakes_a_consumer_in_another_process(tmp_path: Path) -> None:

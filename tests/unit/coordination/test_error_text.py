@@ -56,3 +56,12 @@ def test_an_answer_that_cannot_be_read_is_an_error_all_the_same() -> None:
     for text in ("", "{}", "[]", '{"code": 1, "message": "", "context": 3}'):
         assert type(from_text(text)) is HoldfastError
     assert type(from_text('{"code": "of the future", "message": "m", "context": {}}')) is HoldfastError
+
+
+def test_what_is_no_utf_8_goes_too() -> None:
+    """An id out of the arguments of a program may hold it; an owner that cannot answer leaves it waiting."""
+    error = TransactionNotFoundError("no \udcff", id="\ud800")
+    text = as_text(error)
+    text.encode()
+    back = from_text(text)
+    assert (str(back), getattr(back, "context", None)) == (str(error), error.context)

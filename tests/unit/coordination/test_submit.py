@@ -402,8 +402,9 @@ def test_a_spilled_transaction_that_found_no_room_may_be_tried_again(path: Path)
         PersistentQueue(path, mode="submit", data_file_bytes=SMALL) as submitter,
     ):
         owner.put_many([b"a", b"b", b"c"])
-        tx = submitter.begin(timeout=0.1)
+        tx = submitter.begin(timeout=60)
         tx.put_many([b"x" * 10_000] * 2)
+        tx._deadline -= 59.5
         with pytest.raises(Full):
             tx.commit()
         tx._deadline += 60

@@ -81,11 +81,9 @@ def test_closing_waits_for_no_transaction(tmp_path: Path, threads: Threads, verb
         if verb == "commit":
             queue.put(b"full")
         caught = caught_in(threads, lambda: BLOCKING[verb](queue))
-        begun = time.monotonic()
         queue.close()
         threads.join()
-        assert time.monotonic() - begun < 5
-        assert caught == [ClosedError]
+        assert caught == [ClosedError]  # not Empty or Full, which come when its own time is over
 
 
 def test_closing_one_of_two_queues_aborts_the_transaction_in_both() -> None:

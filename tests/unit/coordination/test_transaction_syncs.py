@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,24 @@ def ending(bench: Bench) -> Step:
     return bench.settle
 
 
+def joint(bench: Bench, *transactions: Transaction, is_again: bool = False) -> Step:
+    """Return a joint commit of some parts, or its repetition."""
+    queue = bench.orders
+    queue.joint_commits.commit("bench", 1, [])
+    ids = [transaction.prepare(part_of=("bench", 2)) for transaction in transactions]
+    commit = partial(queue.joint_commits.commit, "bench", 2, ids)
+    if is_again:
+        commit()
+    bench.settle()
+    return commit
+
+
+def aborted(bench: Bench) -> Step:
+    """Return the abort of a part."""
+    bench.begin(puts=2).prepare(part_of=("bench", 2))
+    return partial(bench.orders.joint_commits.abort, "bench", 2)
+
+
 STEPS: dict[str, Callable[[Bench], Step]] = {
     "commit of puts, under `every_commit()`": lambda bench: bench.begin(puts=2).commit,
     "commit of acknowledgements, under `every_commit()`": lambda bench: bench.begin(acks=2).commit,
@@ -131,6 +150,15 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
     "two queues: acknowledge in both": lambda bench: bench.both(puts=(0, 0), acks=(1, 1)),
     "two queues: put in both": lambda bench: bench.both(puts=(1, 1), acks=(0, 0)),
     "two queues: put and acknowledge in both": lambda bench: bench.both(puts=(1, 1), acks=(1, 1)),
+    "prepare of a part of a joint commit": lambda bench: partial(bench.begin(puts=2).prepare, part_of=("bench", 2)),
+    "joint commit of one part": lambda bench: joint(bench, bench.begin(puts=2)),
+    "joint commit of three parts": lambda bench: joint(bench, *(bench.begin(puts=2) for _ in range(3))),
+    "joint commit of three parts that are adopted": lambda bench: joint(
+        bench, *(bench.begin_large() for _ in range(3))
+    ),
+    "joint commit of nothing": joint,
+    "joint commit again": lambda bench: joint(bench, bench.begin(puts=2), is_again=True),
+    "joint abort of one part": aborted,
     f"end of up to {DECISIONS_MAX} decisions of puts and acknowledgements": ending,
 }
 BY_POLICY = {step for step in STEPS if step.endswith("under `every_commit()`")}

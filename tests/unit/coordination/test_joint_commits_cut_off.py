@@ -1,0 +1,250 @@
+"""Joint commits that are cut off, on disks that fail, and with files that are damaged."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    CommitUnknownError,
+    CorruptionError,
+    PersistentQueue,
+    PoisonedError,
+    StorageError,
+    TransactionStateError,
+    verify,
+)
+from holdfast.persistence import joint_file
+from holdfast.queue.in_doubt import InDoubt
+from support.clocks import FakeClock
+from support.faults import FaultPlan
+from support.joint import APP, JOINT, clear_header, commit, damage, part
+from support.processes import Child
+from support.simulated_storage import SimulatedStorage
+from support.transactions import ORDERS, cut_power, kill, open_queue, prepared_ids, waiting
+
+
+@pytest.mark.parametrize("ends", [kill, cut_power])
+def test_a_restart_between_prepare_and_commit_changes_nothing(
+    storage: SimulatedStorage, ends: Callable[..., SimulatedStorage]
+) -> None:
+    """Parts wait for their commit, and are committed by the next process."""
+    queue = open_queue(storage)
+    part(queue, "a")
+    part(queue, "b")
+    storage = ends(storage, queue)
+    with open_queue(storage) as queue:
+        assert prepared_ids(queue) == ["a", "b"]
+        assert waiting(queue) == []
+        commit(queue, 1, "b", "a")
+        assert waiting(queue) == [b"b", b"a"]
+
+
+def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> PersistentQueue:
+    """Return a queue whose commit of version 1 was decided, and nothing of it published; "loser" is not named."""
+    queue = open_queue(storage)
+    for name in ("first", "second", "loser"):
+        part(queue, name)
+    with monkeypatch.context() as patch:
+
+        def failing(*_: object) -> bool:
+            raise StorageError("the disk has gone")
+
+        patch.setattr(InDoubt, "settle", failing)
+        with pytest.raises(StorageError, match="the disk has gone"):
+            commit(queue, 1, "second", "first")
+    assert queue.joint_commits.latest(APP) == 1, "decided"
+    assert waiting(queue) == []
+    return queue
+
+
+@pytest.mark.parametrize("ends", [kill, cut_power])
+@pytest.mark.parametrize("mode", ["both", "produce", "submit"])
+def test_what_was_decided_is_published_by_the_next_opening(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., SimulatedStorage], mode: str
+) -> None:
+    """All of it, in its order, once; what was not named is gone. Whoever opens next, a visitor too."""
+    storage = ends(storage, interrupted(storage, monkeypatch))
+    with open_queue(storage, mode=mode) as queue:
+        if mode == "submit":
+            commit(queue, 0)  # the visitor that stands in finishes what it finds first
+        assert prepared_ids(queue) == []
+    with open_queue(storage) as queue:
+        assert waiting(queue) == [b"second", b"first"]
+        commit(queue, 1, "second", "first")
+        assert waiting(queue) == [b"second", b"first"]
+
+
+def test_a_process_that_is_killed_behind_the_decision_has_committed(tmp_path: Path) -> None:
+    """SIGKILL between two parts; the next process finishes what the first one has begun."""
+    path = tmp_path / "orders"
+
+    def commit_and_die() -> None:
+        settle = InDoubt.settle
+
+        def dying(self: InDoubt, transaction_id: str, nonce: bytes) -> bool:
+            if transaction_id == "second":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return settle(self, transaction_id, nonce)
+
+        InDoubt.settle = dying  # type: ignore[method-assign]
+        with PersistentQueue(path) as queue:
+            for name in ("first", "second", "third", "loser"):
+                part(queue, name)
+            commit(queue, 1, "first", "second", "third")
+
+    assert Child(commit_and_die).wait() == -signal.SIGKILL
+    with PersistentQueue(path, mode="look") as look:
+        assert (waiting(look), look.joint_commits.latest(APP)) == ([b"first"], 1)
+    with PersistentQueue(path) as queue:
+        assert waiting(queue) == [b"first", b"second", b"third"]
+        assert queue.prepared() == []
+        commit(queue, 1, "first", "second", "third")
+        assert queue.qsize() == 3
+    assert verify(path).ok
+
+
+def test_what_was_decided_comes_in_its_order_whoever_looks_in_between(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing what is prepared, or a verb on one part, publishes none of them by itself; committing again all."""
+    with interrupted(storage, monkeypatch) as queue:
+        assert "joint commit 1 of stream is decided, and 2 of its parts wait" in str(verify(ORDERS, storage=storage))
+        assert prepared_ids(queue) == ["first", "second", "loser"]
+        with pytest.raises(TransactionStateError):
+            queue.commit_prepared("first")
+        assert waiting(queue) == []
+        commit(queue, 1)
+        assert waiting(queue) == [b"second", b"first"]
+        assert queue.prepared() == []
+    assert verify(ORDERS, storage=storage).notes == ()
+
+
+def test_the_next_version_publishes_first_what_is_left_of_the_one_before(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory keeps one commit of an application, so it must not be lost under the next."""
+    with interrupted(storage, monkeypatch) as queue:
+        part(queue, "c", 2)
+        commit(queue, 2, "c")
+        assert waiting(queue) == [b"second", b"first", b"c"]
+
+
+@pytest.mark.parametrize("is_header", [True, False], ids=["header", "payload"])
+def test_a_part_that_is_damaged_behind_the_decision_is_said_and_not_passed_over(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_header: bool
+) -> None:
+    """Every commit of the application says so until somebody gives it up; others are not held up."""
+    with interrupted(storage, monkeypatch) as queue:
+        part(queue, "other", application="other")
+    path = JOINT.with_name("first.batch")
+    if is_header:
+        clear_header(storage, path)
+    else:
+        damage(storage, path, b"first")
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        queue = open_queue(storage)
+    assert "is not finished" in caplog.text
+    assert waiting(queue) == [b"second"]
+    for version in (1, 2):
+        with pytest.raises(CorruptionError, match="which is decided"):
+            commit(queue, version)
+    commit(queue, 1, "other", application="other")
+    queue.abort_prepared("first", force=True)
+    commit(queue, 2)
+    assert waiting(queue) == [b"second", b"other"]
+    assert queue.prepared() == []
+    queue.close()
+
+
+def test_an_unknown_decision_stops_joint_commits_until_the_queue_is_reopened(storage: SimulatedStorage) -> None:
+    """The directory was not synced: whole or nothing, once it is opened again. Puts go on."""
+    queue = open_queue(storage)
+    part(queue, "a")
+    part(queue, "b")
+    syncs = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
+    storage.faults = syncs
+    with pytest.raises(CommitUnknownError, match="committing jointly"):
+        commit(queue, 1, "a", "b")
+    storage.faults = None
+    assert syncs.fired_count == 1
+    calls: list[Callable[[], object]] = [partial(commit, queue, 1, "a", "b"), partial(part, queue, "c")]
+    for call in [*calls, partial(queue.joint_commits.latest, APP)]:
+        with pytest.raises(PoisonedError, match="Reopen"):
+            call()
+    queue.put(b"between")
+    for left in (storage.crash_keeping_all(), storage.crash_dropping_unsynced()):
+        with open_queue(left) as again:
+            is_committed = again.joint_commits.latest(APP) == 1
+            assert waiting(again) == [b"between"] + ([b"a", b"b"] if is_committed else [])
+            assert prepared_ids(again) == ([] if is_committed else ["a", "b"])
+            commit(again, 1, "a", "b")
+            assert waiting(again) == [b"between", b"a", b"b"]
+    queue.close()
+
+
+def test_a_decision_that_was_refused_is_none(storage: SimulatedStorage) -> None:
+    """A full disk: nothing was committed, and it can be tried again on the same handle."""
+    with open_queue(storage) as queue:
+        part(queue, "a")
+        storage.faults = FaultPlan(1, errno.ENOSPC, verbs=frozenset({"write_at"}))
+        with pytest.raises(StorageError):
+            commit(queue, 1, "a")
+        storage.faults = None
+        assert queue.joint_commits.latest(APP) is None
+        assert prepared_ids(queue) == ["a"]
+        commit(queue, 1, "a")
+        assert waiting(queue) == [b"a"]
+
+
+def test_with_a_damaged_memory_the_queue_works_and_joint_commits_do_not(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every verb names the file; who cannot restore it decides what waits by force."""
+    with open_queue(storage) as queue:
+        part(queue, "a")
+        commit(queue, 1, "a")
+        part(queue, "b", 2)
+        part(queue, "c", 2)
+    damage(storage, JOINT)
+    (damaged,) = verify(ORDERS, storage=storage).damage
+    assert damaged.path == JOINT
+    assert "which joint commits have happened" in damaged.reason
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        queue = open_queue(storage)
+    assert str(JOINT) in caplog.text
+    queue.put(b"put")
+    assert [queue.get(timeout=0) for _ in range(2)] == [b"a", b"put"]
+    joint = queue.joint_commits
+    calls: list[Callable[[], object]] = [partial(joint.latest, APP), partial(commit, queue, 2, "b")]
+    for call in [*calls, partial(joint.abort, APP, 2), partial(joint.collect, 0), partial(part, queue, "d", 3)]:
+        with pytest.raises(CorruptionError, match=rf"{JOINT}.* restore it"):
+            call()
+    assert prepared_ids(queue) == ["b", "c"]
+    queue.commit_prepared("b", force=True)
+    queue.abort_prepared("c", force=True)
+    assert waiting(queue) == [b"b"]
+    queue.close()
+
+
+def test_only_so_many_applications_are_remembered(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest that is finished goes first, over restarts too; one that is not remembered takes no place."""
+    monkeypatch.setattr(joint_file, "JOINT_APPLICATIONS_MAX", 3)
+    clock = FakeClock()
+    with open_queue(storage, clock=clock) as queue:
+        for number in range(4):
+            clock.advance(1)
+            name = f"app-{number}"
+            part(queue, name, application=name)
+            commit(queue, 1, name, application=name)
+            queue.joint_commits.commit(f"once-{number}", 1, [], is_remembered=False)
+    with open_queue(storage) as queue:
+        assert [queue.joint_commits.latest(f"app-{number}") for number in range(4)] == [None, None, 1, 1]
+        assert queue.qsize() == 4
