@@ -175,7 +175,7 @@ def test_a_collection_that_fails_is_no_failed_write(
 ) -> None:
     """It is committed by then."""
 
-    def refusing(*_: Any) -> None:
+    def refusing(*_: Any, **__: Any) -> None:
         raise StorageError("no collection today")
 
     monkeypatch.setattr(JointCommits, "collect", refusing)

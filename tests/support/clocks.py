@@ -62,3 +62,11 @@ class FakeClock:
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting_count >= count, timeout)
+
+
+class TickingClock(FakeClock):
+    """A fake clock on which a twentieth of a second passes from look to look."""
+
+    def monotonic(self) -> float:
+        self.advance(0.05)
+        return super().monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -47,10 +48,17 @@ def caught_in(threads: Threads, call: Callable[[], object]) -> list[type[BaseExc
         except Exception as error:
             caught.append(type(error))
 
-    threads.start(run)
+    thread = threads.start(run)
+    wait_until(lambda: is_waiting(thread) or bool(caught))
     time.sleep(0.1)
     assert not caught, "it did not block"
     return caught
+
+
+def is_waiting(thread: threading.Thread) -> bool:
+    """Tell whether a thread stands in a wait for another one."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:

@@ -67,6 +67,7 @@ class JointFile:
         self._lock = threading.Lock()
         self._poison = Poison("the memory of joint commits", path)
         self._known: dict[str, JointCommit] | None = None
+        self._forgotten: dict[str, JointCommit] = {}
 
     def find(self, application: str) -> JointCommit | None:
         """Return the latest commit of an application; None where none is remembered.
@@ -79,15 +80,15 @@ class JointFile:
             It is not known whether the latest one is on the disk.
         """
         with self._lock:
-            return self._read().get(application)
+            return self._read().get(application) or self._forgotten.get(application)
 
     def pending(self) -> list[JointCommit]:
         """Return the commits of which parts may not be in the log yet, oldest first. Raises as :meth:`find`."""
         with self._lock:
             return [each for each in _by_age(self._read()) if each.parts]
 
-    def decide(self, commit: JointCommit) -> None:
-        """Commit, durably.
+    def decide(self, commit: JointCommit) -> JointCommit:
+        """Commit, durably; return what is remembered, which is younger than all others whatever the clock says.
 
         Raises
         ------
@@ -97,7 +98,11 @@ class JointFile:
             Nobody knows, or an earlier failure stands: reopen the queue and look.
         """
         with self._lock:
-            commits = {**self._read(), commit.application: commit}
+            known = self._read()
+            newest_ns = max((each.timestamp_ns for each in known.values()), default=0)
+            commit = replace(commit, timestamp_ns=max(commit.timestamp_ns, newest_ns + 1))
+            commits = {**known, commit.application: commit}
+            self._forgotten.pop(commit.application, None)
             done = [each for each in _by_age(commits) if not each.parts and each is not commit]
             for each in done[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
                 del commits[each.application]
@@ -111,6 +116,7 @@ class JointFile:
                     raise commit_unknown("committing jointly", self._path, error) from error
                 raise
             self._known = commits
+            return commit
 
     def finished(self, commit: JointCommit) -> None:
         """Note that all parts of a commit are in the log; the next decision writes it down."""
@@ -120,10 +126,16 @@ class JointFile:
                 known[commit.application] = replace(commit, parts=())
 
     def forget(self, application: str) -> None:
-        """Remember an application no more, from the next decision on, if all of its parts are in the log."""
+        """Leave an application out of the next document, if all of its parts are in the log.
+
+        Whoever has not heard that it was committed, and asks again, is still told for a while.
+        """
         with self._lock:
-            if self._known is not None and application in self._known and not self._known[application].parts:
-                del self._known[application]
+            known = self._known
+            if known is not None and application in known and not known[application].parts:
+                self._forgotten[application] = known.pop(application)
+                if len(self._forgotten) > JOINT_APPLICATIONS_MAX:
+                    del self._forgotten[next(iter(self._forgotten))]
 
     def _may_say(self, commit: JointCommit) -> bool:
         """Whether the document may say, by now, what was to be decided."""
@@ -143,16 +155,17 @@ class JointFile:
     def _load(self) -> dict[str, JointCommit]:
         try:
             fields = read_document(self._storage, self._path)
+            return {name: _commit(name, each) for name, each in fields["applications"].items()}
         except OSError as error:
             if is_missing(error):
                 return {}
             raise
-        try:
-            return {name: _commit(name, each) for name, each in fields["applications"].items()}
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (CorruptionError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise CorruptionError(
-                f"{self._path} says no joint commits ({error}); restore it", path=str(self._path)
-            ) from None
+                f"{self._path} is damaged ({error}): restore it. Without it joint commits go on, but nobody knows "
+                "which have happened: tried again they count twice, and parts that are not in the log yet stay prepared",
+                path=str(self._path),
+            ) from error
 
 
 def _by_age(commits: dict[str, JointCommit]) -> list[JointCommit]:

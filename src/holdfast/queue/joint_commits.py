@@ -86,11 +86,19 @@ class JointCommits:
         else:
             self._decisions.abort(application, version)
 
-    def collect(self, older_than_seconds: float) -> None:
-        """Abort the parts, whosever they are, that were prepared so long ago and not committed since."""
+    def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
+        """Abort the parts of any application that were prepared so long ago and not committed since.
+
+        Parameters
+        ----------
+        older_than_seconds : float
+            By the wall clock.
+        id_prefix : str
+            Only those whose ids begin so; empty: all of them.
+        """
         self._check_open()
         check_age(older_than_seconds)
         if self._sides.submit_side is not None:
-            self._sides.submit_side.ask(collect_fields(older_than_seconds))
+            self._sides.submit_side.ask(collect_fields(older_than_seconds, id_prefix))
         else:
-            self._decisions.collect(older_than_seconds)
+            self._decisions.collect(older_than_seconds, id_prefix)

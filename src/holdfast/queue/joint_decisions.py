@@ -7,7 +7,7 @@ durable they are committed, and each is put into the log by itself. After a cras
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.errors import (
     ConfigError,
@@ -51,16 +51,17 @@ class JointDecisions:
         """Commit parts as one, once: see ``JointCommits.commit``."""
         self._sides.require_batches().make_directory()
         part_of = check_part_of(application, version)
+        self._finish_all(each.application for each in self._file.pending() if each.application != application)
         with self._in_doubt.deciding_alone(_turn_of(application)):
-            known = self._file.find(application)
-            if known is not None:
-                self._publish(known)  # also before another commit takes its place
+            known = self._publish_latest(application)  # also before another commit takes its place
             if known is None or not known.covers(part_of):
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
-                known = JointCommit(application, version, self._sides.clock.time_ns(), parts)
-                self._file.decide(known)
+                known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
                 self._publish(known)
-            self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
+            try:
+                self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
+            except (HoldfastError, ShutDown) as error:  # committed all the same; the next one tries again
+                logger.warning("what %s leaves in %s stays: %s", _text(part_of), self._sides.path, error)
             if not is_remembered:
                 self._file.forget(application)
 
@@ -69,16 +70,19 @@ class JointDecisions:
         self._sides.require_write_side()
         check_part_of(application, version)
         with self._in_doubt.deciding_alone(_turn_of(application)):
+            self._publish_latest(application)  # in the order of its parts
             self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
-    def collect(self, older_than_seconds: float) -> None:
+    def collect(self, older_than_seconds: float, id_prefix: str) -> None:
         """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
         self._sides.require_write_side()
         check_age(older_than_seconds)
         oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
         for found in self._parts():
-            if found.timestamp_ns <= oldest_ns and found.part_of is not None:
+            is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
+            if is_old and found.part_of is not None:
                 with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)):
+                    self._publish_latest(found.part_of.application)
                     self._let_go([found])
 
     def resume(self) -> None:
@@ -91,7 +95,10 @@ class JointDecisions:
         except HoldfastError as error:
             logger.error("joint commits of %s are not looked at: %s", self._sides.path, error)
             return
-        for application in dict.fromkeys(pending + waiting):
+        self._finish_all(pending + waiting)
+
+    def _finish_all(self, applications: Iterable[str]) -> None:
+        for application in dict.fromkeys(applications):
             try:
                 self._finish(application)
             except (HoldfastError, ShutDown) as error:
@@ -100,10 +107,15 @@ class JointDecisions:
     def _finish(self, application: str) -> None:
         """Put the latest commit of an application into the log, and let go of what it leaves."""
         with self._in_doubt.deciding_alone(_turn_of(application)):
-            known = self._file.find(application)
+            known = self._publish_latest(application)
             if known is not None:
-                self._publish(known)
                 self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
+
+    def _publish_latest(self, application: str) -> JointCommit | None:
+        known = self._file.find(application)
+        if known is not None:
+            self._publish(known)
+        return known
 
     # -- Parts -------------------------------------------------------------------------------------------------------
 

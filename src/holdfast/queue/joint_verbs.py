@@ -27,9 +27,9 @@ def abort_fields(application: str, version: int) -> dict[str, object]:
     return {"verb": ABORT, "application": application, "version": version}
 
 
-def collect_fields(older_than_seconds: float) -> dict[str, object]:
+def collect_fields(older_than_seconds: float, id_prefix: str) -> dict[str, object]:
     """Return the request to let go of what is old."""
-    return {"verb": COLLECT, "older_than_seconds": older_than_seconds}
+    return {"verb": COLLECT, "older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
 
 
 def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
@@ -46,4 +46,4 @@ def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
     elif verb == ABORT:
         decisions.abort(application, version)
     else:
-        decisions.collect(seconds)
+        decisions.collect(seconds, str(fields.get("id_prefix", "")))

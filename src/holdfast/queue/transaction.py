@@ -146,7 +146,7 @@ class Transaction(TransactionBase):
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
                 raise
-            self.id, self.state = chosen, state
+            self.id, self.state, self._is_part = chosen, state, part is not None
             self._give_up()
             return chosen
 

@@ -52,6 +52,7 @@ class TransactionBase(ABC):
         self._timeout = timeout
         self._lock = threading.RLock()
         self._is_forked = False
+        self._is_part = False
         self._branches: list[Branch] = []
 
     # -- State -------------------------------------------------------------------------------------------------------
@@ -205,7 +206,9 @@ class TransactionBase(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, unless the block ended in an exception or somebody has decided already."""
+        """Commit, unless the block ended in an exception or somebody has decided already, or will jointly."""
+        if self._is_part:
+            return
         if error is None:
             if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
                 self.commit()

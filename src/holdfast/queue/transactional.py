@@ -41,8 +41,9 @@ class Transactional(ABC):
                 self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, side)
             else:
                 self._in_doubt = InDoubt(sides, ask)
+            self._joint_decisions = JointDecisions(sides, self._in_doubt)
             if sides.look_side is None:
-                JointDecisions(sides, self._in_doubt).resume()
+                self._joint_decisions.resume()
                 self._in_doubt.resolve()
             if sides.write_side is not None or sides.read_side is not None:
                 self._resting = Resting(sides)
@@ -113,6 +114,7 @@ class Transactional(ABC):
         look at a batch from before a restart reads all of it.
         """
         self._check_open()
+        self._joint_decisions.resume()
         return self._in_doubt.prepared()
 
     def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know

@@ -25,7 +25,7 @@ from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.spark.sink_columns import MessageRows
 from holdfast.spark.sink_options import WriteOptions
-from holdfast.spark.sink_staging import Staging
+from holdfast.spark.sink_staging import ID_PREFIX, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ class QueueSink:
                 logger.warning("version %d of %s is in %s already: not written again", version, application, queue.path)
             queue.joint_commits.commit(application, version, ids, is_remembered=is_remembered)
             try:
-                queue.joint_commits.collect(self._options.staged_retention_seconds)
+                queue.joint_commits.collect(self._options.staged_retention_seconds, id_prefix=ID_PREFIX)
             except (HoldfastError, ShutDown) as error:  # committed all the same, and the next commit tries again
                 logger.warning("what dead writes have staged in %s was not collected: %s", queue.path, error)
 

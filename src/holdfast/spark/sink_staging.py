@@ -17,6 +17,9 @@ logger = logging.getLogger("holdfast")
 PART_BYTES = 64 * 2**20
 """As a data file: each part becomes one, without being copied."""
 
+ID_PREFIX = "spark-"
+"""What the ids of all parts begin with."""
+
 _OPEN_SECONDS = 30 * 86400.0
 """How long a task may take for one part."""
 
@@ -63,7 +66,7 @@ class Staging:
         if self._transaction is None:
             return
         application, version = self._part_of
-        name = f"spark-{application[:_NAME_CHARACTERS]}-{version}-{uuid.uuid4().hex}"
+        name = f"{ID_PREFIX}{application[:_NAME_CHARACTERS]}-{version}-{uuid.uuid4().hex}"
         self._ids.append(name)  # before: what is interrupted may be prepared
         self._transaction.prepare(name, part_of=self._part_of)
         self._transaction, self._size_bytes = None, 0

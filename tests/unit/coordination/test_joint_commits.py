@@ -307,11 +307,11 @@ def test_one_at_a_time_decides_for_an_application(
     """The second one finds the decision; it would wait in vain for the first to have company."""
     decided, company, decide = [], threading.Barrier(2), JointFile.decide
 
-    def deciding(self: JointFile, commit: JointCommit) -> None:
+    def deciding(self: JointFile, commit: JointCommit) -> JointCommit:
         decided.append(commit.parts)
         with suppress(threading.BrokenBarrierError):
             company.wait(0.2)
-        decide(self, commit)
+        return decide(self, commit)
 
     monkeypatch.setattr(JointFile, "decide", deciding)
     part(queue, "a")

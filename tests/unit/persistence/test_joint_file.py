@@ -45,10 +45,10 @@ def test_what_is_decided_outlives_a_loss_of_power(storage: SimulatedStorage) -> 
     assert joint.find("a") is None
     assert joint.pending() == []
     joint.decide(commit_of("a", 7, at=2))
-    joint.decide(commit_of("b", 1, at=1))
+    assert joint.decide(commit_of("b", 1, at=1)) == commit_of("b", 1, at=3), "younger, though the clock was set back"
     for again in (joint, opened(storage.crash_dropping_unsynced())):
         assert again.find("a") == commit_of("a", 7, at=2)
-        assert again.pending() == [commit_of("b", 1, at=1), commit_of("a", 7, at=2)], "oldest first"
+        assert again.pending() == [commit_of("a", 7, at=2), commit_of("b", 1, at=3)], "oldest first"
 
 
 def test_a_commit_says_what_it_covers_and_what_it_commits() -> None:
@@ -69,15 +69,15 @@ def test_finished_is_noted_by_the_next_decision(storage: SimulatedStorage) -> No
     joint.finished(commit_of("a"))
     assert joint.pending() == []
     assert opened(storage).pending() == [commit_of("a")]
-    joint.decide(commit_of("b"))
-    assert opened(storage).pending() == [commit_of("b")]
+    joint.decide(commit_of("b", at=2))
+    assert opened(storage).pending() == [commit_of("b", at=2)]
     assert opened(storage).find("a") == commit_of("a", has_parts=False)
 
 
 def test_the_oldest_finished_application_is_forgotten_first(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never one with parts, and never the one just decided, wherever the clock was set."""
+    """Never one with parts; and the order is that of the decisions, wherever the clock was set."""
     monkeypatch.setattr(joint_file, "JOINT_APPLICATIONS_MAX", 3)
     joint = opened(storage)
     for number, application in enumerate("abc"):
@@ -87,16 +87,16 @@ def test_the_oldest_finished_application_is_forgotten_first(
     joint.decide(commit_of("d", at=1, has_parts=False))
     assert {name: joint.find(name) is not None for name in "abcd"} == {"a": True, "b": False, "c": True, "d": True}
     joint.decide(commit_of("e", at=200))
-    assert joint.find("d") is None, "the oldest by its time"
-    for application in "fgh":
-        joint.decide(commit_of(application, at=300))
+    assert {name: joint.find(name) is not None for name in "acde"} == {"a": True, "c": False, "d": True, "e": True}
+    for number, application in enumerate("fgh"):
+        joint.decide(commit_of(application, at=300 + number))
     assert [each.application for each in joint.pending()] == ["a", "e", "f", "g", "h"], "none of these is let go of"
-    assert joint.find("c") is None
-    assert opened(storage).find("h") == commit_of("h", at=300)
+    assert joint.find("d") is None
+    assert opened(storage).find("h") == commit_of("h", at=302)
 
 
 def test_an_application_that_is_not_remembered_goes_once_it_is_finished(storage: SimulatedStorage) -> None:
-    """From the next decision on; with parts pending it stays."""
+    """From the next decision on; with parts pending it stays. Its owner still knows, for who has not heard."""
     joint = opened(storage)
     joint.decide(commit_of("a"))
     joint.forget("a")
@@ -104,9 +104,21 @@ def test_an_application_that_is_not_remembered_goes_once_it_is_finished(storage:
     joint.finished(commit_of("a"))
     joint.forget("a")
     joint.forget("never")
-    assert joint.find("a") is None
-    joint.decide(commit_of("b"))
+    joint.decide(commit_of("b", at=2))
+    assert joint.find("a") == commit_of("a", has_parts=False)
     assert opened(storage).find("a") is None
+    joint.decide(commit_of("a", version=2, at=3))
+    assert joint.find("a") == opened(storage).find("a") == commit_of("a", version=2, at=3)
+
+
+def test_what_is_not_remembered_is_bounded_too(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes first."""
+    monkeypatch.setattr(joint_file, "JOINT_APPLICATIONS_MAX", 2)
+    joint = opened(storage)
+    for number, application in enumerate("abc"):
+        joint.decide(commit_of(application, at=1 + number, has_parts=False))
+        joint.forget(application)
+    assert [joint.find(application) is not None for application in "abc"] == [False, True, True]
 
 
 def test_who_does_not_own_it_sees_what_others_decide(storage: SimulatedStorage) -> None:
@@ -115,8 +127,8 @@ def test_who_does_not_own_it_sees_what_others_decide(storage: SimulatedStorage) 
     assert other.find("a") is None
     owner.decide(commit_of("a", 1))
     assert other.find("a") == commit_of("a", 1)
-    owner.decide(commit_of("a", 2))
-    assert other.find("a") == commit_of("a", 2)
+    owner.decide(commit_of("a", 2, at=2))
+    assert other.find("a") == commit_of("a", 2, at=2)
 
 
 @pytest.mark.parametrize("verb", ["open", "write_at", "sync", "rename"])
@@ -126,12 +138,12 @@ def test_a_disk_that_refuses_before_the_rename_leaves_it_undecided(storage: Simu
     joint.decide(commit_of("a", 1))
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({verb}))
     with pytest.raises(StorageError) as raised:
-        joint.decide(commit_of("a", 2))
+        joint.decide(commit_of("a", 2, at=2))
     assert type(raised.value) is StorageError
     storage.faults = None
     assert joint.find("a") == opened(storage).find("a") == commit_of("a", 1)
-    joint.decide(commit_of("a", 2))
-    assert opened(storage.crash_dropping_unsynced()).find("a") == commit_of("a", 2)
+    joint.decide(commit_of("a", 2, at=2))
+    assert opened(storage.crash_dropping_unsynced()).find("a") == commit_of("a", 2, at=2)
 
 
 def test_a_decision_that_may_stand_there_is_unknown_until_it_is_opened_again(storage: SimulatedStorage) -> None:
@@ -156,7 +168,7 @@ def test_a_decision_that_may_stand_there_is_unknown_until_it_is_opened_again(sto
 def test_a_document_that_says_something_else_is_damage(storage: SimulatedStorage, applications: object) -> None:
     """Its checksum may be right all the same."""
     write_document(storage, PATH, {"format": 1, "applications": applications})
-    with pytest.raises(CorruptionError, match=r"joint\.json says no joint commits .*restore it"):
+    with pytest.raises(CorruptionError, match=r"joint\.json is damaged .*restore it"):
         opened(storage).find("a")
 
 
