@@ -163,7 +163,7 @@ class JointFile:
         except (CorruptionError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"{self._path} is damaged ({error}): restore it. Without it joint commits go on, but nobody knows "
-                "which have happened: tried again they count twice, and parts that are not in the log yet stay prepared",
+                "which have happened: tried again they count twice, and parts that are not in the log yet wait",
                 path=str(self._path),
             ) from error
 
