@@ -16,6 +16,10 @@ from holdfast import FlushPolicy
 RECORDS = 300_000
 RECORDS_SINGLY = 60_000
 
+RECEIVES_PER_SECOND_MIN = 100_000
+BATCHED_PER_SECOND_MIN = 300_000
+"""What a quiet machine has to do: absolute figures, as a ratio to a floor says nothing of how many that is."""
+
 
 @pytest.mark.parametrize(("size", "at_least"), [(2000, 0.4), (140, None)], ids=["2000", "140"])
 def test_get_many_beside_slicing_the_same_files(
@@ -34,11 +38,11 @@ def test_get_many_beside_slicing_the_same_files(
 
 
 @pytest.mark.parametrize(
-    ("title", "records", "make", "at_least"),
+    ("title", "records", "make", "per_second_min"),
     [
         ("get one by one", RECORDS_SINGLY, queue_cases.get, None),
-        ("receive + ack one by one", RECORDS_SINGLY, queue_cases.receive, 0.048),
-        (f"receive_many({BATCH}) + ack", RECORDS, queue_cases.receive_many, 0.145),
+        ("receive + ack one by one", RECORDS_SINGLY, queue_cases.receive, RECEIVES_PER_SECOND_MIN),
+        (f"receive_many({BATCH}) + ack", RECORDS, queue_cases.receive_many, BATCHED_PER_SECOND_MIN),
     ],
     ids=["get", "receive", "receive_many"],
 )
@@ -49,15 +53,16 @@ def test_other_ways_to_take_beside_slicing_the_same_files(
     title: str,
     records: int,
     make: Callable[[Load, FlushPolicy], Contestant],
-    at_least: float | None,
+    per_second_min: int | None,
 ) -> None:
-    """What leases and single takes cost. The targets are 100,000/s and 300,000/s where slicing does 2,070,000/s."""
+    """What leases and single takes cost."""
     load = sized(records, 2000)
     race(
         f"{title}, never(), {load.size:,} bytes",
         load,
         make(load, NEVER),
-        [Against(floors.slice_reads(load), at_least)],
+        [Against(floors.slice_reads(load))],
         rounds=7,
         prepare=lambda folder: queue_cases.fill(folder, load),
+        per_second_min=per_second_min,
     )

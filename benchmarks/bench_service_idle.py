@@ -28,6 +28,8 @@ timer = ReportedTimer()
 
 QUEUES = 200
 QUIET_SECONDS = 10.0
+QUIET_SECONDS_QUICK = 2.0
+CONCURRENCY = 4
 RESIDENT_MB_MAX = 200
 HANDLES_MAX = 5
 QUEUES_CORE_PERCENT_MAX = 2.0
@@ -46,10 +48,16 @@ Ping = Callable[[], int]
 """Puts one message and returns the nanoseconds until it was taken."""
 
 
-def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report) -> None:
+@pytest.fixture
+def quiet_seconds(request: pytest.FixtureRequest) -> float:
+    """Return for how long the processor time of a process that does nothing is looked at."""
+    return QUIET_SECONDS_QUICK if request.config.getoption("quick") else QUIET_SECONDS
+
+
+def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float) -> None:
     """Each was used once; in a fresh process."""
     figures: dict[str, float] = {}
-    benchmark.pedantic(lambda: figures.update(idle_process.run("many", place, QUEUES, QUIET_SECONDS)))
+    benchmark.pedantic(lambda: figures.update(idle_process.run("many", place, QUEUES, quiet_seconds)))
     if benchmark.stats is None:
         return
     benchmark.extra_info.update(figures)
@@ -77,7 +85,9 @@ def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report) 
 @pytest.mark.parametrize(
     ("where", "mode"), [("in the owner's process", "both"), ("in another process", "consume")], ids=["both", "consume"]
 )
-def test_an_idle_consumer(*, benchmark: Benchmark, place: Path, report: Report, where: str, mode: str) -> None:
+def test_an_idle_consumer(
+    *, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float, where: str, mode: str
+) -> None:
     """One that waits in ``receive()``; the processor time of its whole process."""
     figures: dict[str, float] = {}
     with QueueService(place) as service:
@@ -85,11 +95,22 @@ def test_an_idle_consumer(*, benchmark: Benchmark, place: Path, report: Report, 
         queue.put(b"message")
         if mode == "both":
             service.close()
-        benchmark.pedantic(lambda: figures.update(idle_process.run("wait", place, mode, QUIET_SECONDS)))
+        benchmark.pedantic(lambda: figures.update(idle_process.run("wait", place, mode, quiet_seconds)))
     if benchmark.stats is None:
         return
     benchmark.extra_info.update(figures)
     report.add(_core_row(f"idle consumer {where}", figures["core_percent"], CORE_PERCENT_MAX))
+
+
+def test_an_idle_worker(*, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float) -> None:
+    """``service.run()`` with one consumer that has handled a message; the processor time of its whole process."""
+    figures: dict[str, float] = {}
+    benchmark.pedantic(lambda: figures.update(idle_process.run("work", place, CONCURRENCY, quiet_seconds)))
+    if benchmark.stats is None:
+        return
+    benchmark.extra_info.update(figures)
+    title = f"idle worker, service.run() with {CONCURRENCY} threads"
+    report.add(_core_row(title, figures["core_percent"], CORE_PERCENT_MAX))
 
 
 def _core_row(title: str, percent: float, percent_max: float) -> Row:

@@ -20,6 +20,9 @@ RECORDS_SYNCED = 2_000
 THREADS = 8
 SIZE = 2_000
 
+PLAIN_AT_LEAST = 0.95
+"""What others ask for may cost a message that asks for nothing 5 %."""
+
 Sized = Callable[[int, int], Load]
 
 
@@ -127,7 +130,7 @@ def test_plain_messages_beside_others_that_ask_for_more(
         fill = (lambda queue: _put_many(queue, load)) if takes else None
         return cases.beside_others(load, fill, lambda queue: use(queue, load), are_there=are_there)
 
-    nobody = Against(contestant(are_there=False))
+    nobody = Against(contestant(are_there=False), PLAIN_AT_LEAST)
     race(
         f"{title}, never(), {SIZE:,} bytes, beside others' delays, keys, priorities",
         load,

@@ -1,6 +1,6 @@
 """A service that does nothing, in a process of its own: what that costs, and how soon it wakes up.
 
-``python -m benchmarks.idle_process many|wait|answer …``; each prints what it measured.
+``python -m benchmarks.idle_process many|wait|work|answer …``; each prints what it measured.
 """
 
 from __future__ import annotations
@@ -91,6 +91,28 @@ def wait_idly(folder: Path, mode: str, seconds: float) -> None:
         consumer.join()
 
 
+def work_idly(folder: Path, concurrency: int, seconds: float) -> None:
+    """Run a consumer that handles one message, and then has nothing to do."""
+    from holdfast import QueueService
+
+    with QueueService(folder) as service:
+        queue = service.queue("orders", type=bytes)
+        handled = threading.Event()
+        service.consumer(queue, concurrency=concurrency)(lambda body: handled.set())
+        queue.put(b"message")
+
+        def measure() -> None:
+            handled.wait()
+            time.sleep(SETTLE_SECONDS)
+            print(json.dumps({"core_percent": core_share(seconds)}))
+            service.stop()
+
+        measuring = threading.Thread(target=measure, daemon=True)
+        measuring.start()
+        service.run()
+        measuring.join()
+
+
 def answer(folder: Path) -> None:
     """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
     from holdfast import QueueService
@@ -112,6 +134,8 @@ def main(action: str, folder: str, *rest: str) -> None:
         open_many(Path(folder), int(rest[0]), float(rest[1]))
     elif action == "wait":
         wait_idly(Path(folder), rest[0], float(rest[1]))
+    elif action == "work":
+        work_idly(Path(folder), int(rest[0]), float(rest[1]))
     else:
         answer(Path(folder))
 

@@ -70,6 +70,7 @@ class Race:
         *,
         rounds: int = 5,
         prepare: Callable[[Path], None] | None = None,
+        per_second_min: int | None = None,
     ) -> None:
         """Run the case against all others, and report a row for each of them.
 
@@ -87,6 +88,8 @@ class Race:
             How many are timed.
         prepare : callable
             Given the folder of each round, before anybody runs.
+        per_second_min : int or None
+            Records a second that the case has to reach, besides the ratios; None: any.
         """
         other_seconds: list[list[float]] = [[] for _ in against]
 
@@ -102,7 +105,9 @@ class Race:
         case_seconds: list[float] = self._benchmark.stats.stats.data
         for other, seconds in zip(against, other_seconds, strict=True):
             floor = other.contestant.label
-            comparison = Comparison(title, load, case_seconds, floor, seconds[WARMUP_ROUNDS:], other.at_least)
+            comparison = Comparison(
+                title, load, case_seconds, floor, seconds[WARMUP_ROUNDS:], other.at_least, per_second_min
+            )
             self._report.add(comparison.row())
             self._benchmark.extra_info[f"against {floor}"] = comparison.figures()
 

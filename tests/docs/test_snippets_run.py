@@ -1,10 +1,12 @@
 """Every Python block of the README and of the documentation runs.
 
 The blocks of one document share a namespace and run in order, in an empty working directory. A block that cannot run
-by itself says so in its first line: ```` ```python no-run ````.
+by itself says so in its first line: ```` ```python no-run ````. One that has to be a file of its own, as processes
+import it, says ```` ```python program ````, and is run as one.
 """
 
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -21,12 +23,18 @@ FENCED = re.compile(
 )
 
 
+OTHERWISE = {"no-run", "program"}
+"""Words of Python blocks that do not run with the others of their document."""
+
+PROGRAM_SECONDS_MAX = 60
+
+
 def runnable_blocks(text: str, filename: str) -> list[CodeType]:
     """Compile the Python blocks of a document; line numbers are those of the document."""
     blocks = []
     for found in FENCED.finditer(text):
         language, *words = found["info"].split() or [""]
-        if language == "python" and "no-run" not in words:
+        if language == "python" and not OTHERWISE & set(words):
             lines_before = text.count("\n", 0, found.start("body"))
             source = "\n" * lines_before + textwrap.dedent(found["body"])
             blocks.append(compile(source, filename, "exec", dont_inherit=True))
@@ -38,7 +46,23 @@ def has_python(path: Path) -> bool:
     if not path.exists():
         return False
     infos = [found["info"].split() for found in FENCED.finditer(path.read_text(encoding="utf-8"))]
-    return any(info[:1] == ["python"] and "no-run" not in info for info in infos)
+    return any(info[:1] == ["python"] and not OTHERWISE & set(info) for info in infos)
+
+
+def programs(text: str) -> list[str]:
+    """Return the Python blocks of a document that are programs."""
+    return [
+        textwrap.dedent(found["body"])
+        for found in FENCED.finditer(text)
+        if {"python", "program"} <= set(found["info"].split())
+    ]
+
+
+PROGRAMS = [
+    pytest.param(program, id=f"{path.relative_to(ROOT)}-{number}")
+    for path in DOCUMENTS
+    for number, program in enumerate(programs(path.read_text(encoding="utf-8")))
+]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +79,33 @@ def test_every_python_block_of_the_document_runs(
         exec(block, main.__dict__)
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_of_a_document_runs(program: str, tmp_path: Path) -> None:
+    """As a file that is the main module, in an empty directory."""
+    file = tmp_path / "program.py"
+    file.write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, file.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_only_python_blocks_that_may_run_are_taken() -> None:
-    """Other languages, plain blocks and blocks marked ``no-run`` are left alone."""
+    """Other languages, plain blocks, programs and blocks marked ``no-run`` are left alone."""
     text = "```python\na = 1\n```\n\n```\nplain\n```\n```python no-run\nb = 1\n```\n```sh\nls\n```\n"
-    (only,) = runnable_blocks(text, "some.md")
+    (only,) = runnable_blocks(text + "```python program\nc = 1\n```\n", "some.md")
     assert only.co_names == ("a",)
+
+
+def test_only_blocks_that_are_programs_are_run_as_such() -> None:
+    """Each by itself."""
+    text = "```python\na = 1\n```\n```python program\nc = 1\n```\n```sh program\nls\n```\n"
+    assert programs(text) == ["c = 1\n"]
 
 
 def test_a_block_inside_another_fence_is_text() -> None:

@@ -113,7 +113,8 @@ class QueueService:
         compress_bytes : int or None
             Size from which payloads are compressed; None: never.
         also_read : sequence of paths
-            Directories of the same queue on nodes that died: what is left there is taken too. docs/service.md.
+            Directories of the same queue on nodes that died, as seen from the service's own: what is left there is
+            taken too. docs/service.md.
         **settings
             Options of :class:`PersistentQueue`. What is not given here is taken from the configuration.
 

@@ -96,6 +96,8 @@ async def test_an_exception_in_the_block_fails_the_message(tmp_path: Path) -> No
         (letter,) = await numbers.dead.list()
         assert (letter.reason, letter.exception) == ("exception", "builtins.ValueError")
         assert await numbers.dead.export(tmp_path / "dead.jsonl") == 1
+        assert await numbers.dead.export(tmp_path / "dead.jsonl", letter) == 1
+        assert await numbers.dead.export(tmp_path / "dead.jsonl", letter.offset + 1) == 0
         assert await numbers.dead.retry(letter) == 1
         await (await numbers.receive()).reject("no use")
         assert await numbers.dead.discard(reason="rejected") == 1
@@ -106,14 +108,16 @@ async def test_verbs_settle_a_message(tmp_path: Path) -> None:
     """Each once; a stale one says so."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await with_numbers(service, 1)
-        message = await numbers.receive(lease_seconds=0.01)
-        await message.extend(60)
+        message = await numbers.receive(lease_seconds=60)
+        await message.extend(0.001)
+        message = await numbers.receive()
+        assert message.delivery_count == 2
         await message.nack(error=ValueError("bad"))
         message = await numbers.receive()
-        assert message.delivery_count == 2
+        assert message.delivery_count == 3
         await message.release()
         message = await numbers.receive()
-        assert message.delivery_count == 2
+        assert message.delivery_count == 3
         await numbers.ack([message])
         with pytest.raises(StaleReceiptError):
             await message.ack()

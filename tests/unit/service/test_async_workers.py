@@ -425,13 +425,14 @@ async def test_consumers_that_cannot_work_are_refused(tmp_path: Path) -> None:
 async def test_no_lease_runs_out_while_a_handler_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """However long that is."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
-        numbers = await service.queue("numbers", type=int, lease_seconds=0.2)
+        numbers = await service.queue("numbers", type=int)
         handled: list[int] = []
 
         @service.consumer("numbers", concurrency=2)
-        async def handle(number: int) -> None:
+        async def handle(number: int, delivery: AsyncDelivery[int]) -> None:
             handled.append(number)
-            await asyncio.sleep(0.5)
+            await delivery.extend(0.05)
+            await asyncio.sleep(0.3)
 
         with caplog.at_level(logging.WARNING):
             async with running(service):

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, ForkedError, PersistentQueue, StorageError
+from holdfast.service.catalog import catalog as catalog_module
 from holdfast.service.catalog import database as catalog_database
 from holdfast.service.catalog import signature as catalog_signature
 from holdfast.service.catalog.catalog import Catalog
@@ -278,8 +280,11 @@ def test_somebody_elses_database_is_put_aside_and_not_lost(made: Path) -> None:
 # -- In nobody's way -------------------------------------------------------------------------------------------------
 
 
-def test_the_thread_writes_what_changes_and_stopping_writes_the_rest(tmp_path: Path) -> None:
+def test_the_thread_writes_what_changes_and_stopping_writes_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within its period, and at the end in any case."""
+    monkeypatch.setattr(catalog_module, "_SHARE_MAX", 1.0)
     catalog = catalog_of(tmp_path, refresh_seconds=0.01)
     with open_queue(tmp_path) as queue:
         catalog.start()
@@ -294,6 +299,21 @@ def test_the_thread_writes_what_changes_and_stopping_writes_the_rest(tmp_path: P
     catalog.stop()
     catalog.stop()
     assert _depth(tmp_path) == 4
+
+
+def test_what_the_first_look_imports_does_not_put_off_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look may take its share of a processor; the import, once in a process, took the share of minutes."""
+    monkeypatch.delitem(sys.modules, "sqlite_utils", raising=False)
+    monkeypatch.setattr(catalog_module, "thread_time", lambda: 1000.0 if "sqlite_utils" in sys.modules else 0.0)
+    catalog = catalog_of(tmp_path, refresh_seconds=0.01)
+    with open_queue(tmp_path) as queue:
+        catalog.start()
+        for count in (1, 2):
+            fill(queue, 1)
+            wait_until(lambda count=count: _depth(tmp_path) == count, "the catalogue has what was put")  # type: ignore[misc]
+        catalog.stop()
 
 
 def _depth(directory: Path) -> int | None:

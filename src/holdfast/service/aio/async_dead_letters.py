@@ -27,6 +27,8 @@ class AsyncDeadLetters:
         """Finish dead letters for good; return how many of these there were; as :meth:`DeadLetters.discard`."""
         return await self._threads.run_patiently(self._sync.discard, which, reason=reason)
 
-    async def export(self, path: str | os.PathLike[str], *, reason: str | None = None) -> int:
+    async def export(
+        self, path: str | os.PathLike[str], which: Which | None = None, *, reason: str | None = None
+    ) -> int:
         """Write dead letters into a new file; return how many; as :meth:`DeadLetters.export`."""
-        return await self._threads.run(self._sync.export, path, reason=reason)
+        return await self._threads.run(self._sync.export, path, which, reason=reason)

@@ -95,6 +95,8 @@ class Catalog:
     def _run(self) -> None:
         pause = self._refresh_seconds
         while not self._stopping.wait(pause):
+            import sqlite_utils  # noqa: F401  # here, as what the first look imports says nothing of what the next costs
+
             began = thread_time()
             self._refresh_quietly(0)
             pause = max(self._refresh_seconds, (thread_time() - began) / _SHARE_MAX)
