@@ -9,8 +9,11 @@ is synced.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,15 +34,16 @@ from holdfast.persistence.format import (
     FRAME_PREFIX,
     FRAMES_START,
     HEADER_COPY_POSITIONS,
+    INDEX_STRIDE_BYTES,
     KIND_DECISION,
     KIND_MESSAGE,
     KIND_SEAL,
     RECORD_SIZE_MIN,
     STX,
 )
-from holdfast.persistence.framing import encode_frame
+from holdfast.persistence.framing import encode_frame, encode_messages
 from holdfast.persistence.seal import Seal, seal_room
-from holdfast.persistence.storage import File, Storage, storage_errors, write_whole
+from holdfast.persistence.storage import BUFFERS_MAX, File, Storage, storage_errors, write_whole
 
 DECISIONS_ROOM_BYTES = 16 * 2**20
 """Kept free below the limit of a data file, for the decision and for those carried behind it: some 400,000 runs of
@@ -132,24 +136,23 @@ class BatchFileWriter:
         Raises as :meth:`add`.
         """
         state = self._begin()
+        positions = _positions(state.end, payloads, headers)
         with self._room_given_back():
-            for number, payload in enumerate(payloads):
-                stored = headers.get(number, b"") if headers else b""
-                end = state.end + FRAME_HEADER_BYTES + len(stored) + len(payload)
-                self._check_room(end)
-                frame = encode_frame(
+            self._check_room(positions[-1])
+            for first, end in _runs(positions):
+                frames = encode_messages(
                     self.header.salt,
-                    payload,
-                    index=state.message_count,
+                    payloads[first:end],
+                    index=state.message_count + first,
                     durable_mark=0,
                     timestamp_ns=timestamp_ns,
-                    flags=_flags(state.message_count, stored),
-                    headers=stored,
+                    headers=_shifted(headers, first, end),
+                    starts=state.message_count + first == 0,
+                    ends=False,
                 )
                 with storage_errors("writing a batch", self.path):
-                    self._buffer.append(*frame)
-                state = self._advance(state, end, len(payload), timestamp_ns)
-            self._state = state
+                    self._buffer.append(*frames)
+            self._state = self._advance(state, positions, sum(map(len, payloads)), timestamp_ns)
 
     def add_stream(self, chunks: Iterable[Any], headers: bytes, timestamp_ns: int, *, max_bytes: int) -> int:
         """Add one message that comes in pieces, without holding it in memory; return its size.
@@ -184,7 +187,7 @@ class BatchFileWriter:
             crc = reseed(crc, salt, salt ^ record_size, len(start) + size)
             with storage_errors("writing a batch", self.path):
                 self._buffer.overwrite(FRAME_PREFIX.pack(STX, record_size, crc), state.end)
-            self._state = self._advance(state, self._buffer.end, size, timestamp_ns)
+            self._state = self._advance(state, (state.end, self._buffer.end), size, timestamp_ns)
         return size
 
     def reserve(self, size: int) -> None:
@@ -212,12 +215,17 @@ class BatchFileWriter:
                 max_bytes=self._limit,
             )
 
-    def _advance(self, state: _State, end: int, size: int, timestamp_ns: int) -> _State:
-        """Return what has been added once the message before ``end`` is."""
-        note_entry(self._entries, state.message_count, state.end)
-        earliest = min(state.timestamp_min_ns, timestamp_ns) if state.message_count else timestamp_ns
+    def _advance(self, state: _State, positions: Sequence[int], size: int, timestamp_ns: int) -> _State:
+        """Return what has been added once the messages between these positions are."""
+        first, count, number = state.message_count, len(positions) - 1, 0
+        if not count:
+            return state
+        while number < count:
+            note_entry(self._entries, first + number, positions[number])
+            number = bisect_left(positions, self._entries[-1][1] + INDEX_STRIDE_BYTES, number + 1, count)
+        earliest = min(state.timestamp_min_ns, timestamp_ns) if first else timestamp_ns
         latest = max(state.timestamp_max_ns, timestamp_ns)
-        return _State(end, state.message_count + 1, state.size_bytes + size, earliest, latest)
+        return _State(positions[-1], first + count, state.size_bytes + size, earliest, latest)
 
     @contextmanager
     def _room_given_back(self) -> Iterator[None]:
@@ -326,6 +334,31 @@ def append_carried(file: File, header: DataFileHeader, decisions: Sequence[Decis
 
 def _flags(index: int, headers: bytes) -> int:
     return (0 if index else FLAG_FIRST) | (FLAG_HEADERS if headers else 0)
+
+
+def _positions(start: int, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> Sequence[int]:
+    """Return where each message will stand, and the position behind the last one."""
+    sizes = [FRAME_HEADER_BYTES + len(payload) for payload in payloads]
+    for number, stored in headers.items():
+        sizes[number] += len(stored)
+    return array("Q", accumulate(sizes, initial=start))
+
+
+def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield which messages to encode together: as many as fill a chunk, but no more than one write takes."""
+    first, count = 0, len(positions) - 1
+    while first < count:
+        end = bisect_left(positions, positions[first] + CHUNK_BYTES, first + 1, count)
+        end = min(end, first + BUFFERS_MAX // 2)
+        yield first, end
+        first = end
+
+
+def _shifted(headers: Mapping[int, bytes], first: int, end: int) -> dict[int, bytes]:
+    """Return the headers of messages ``first`` up to ``end``, by number among these."""
+    if not headers:
+        return {}
+    return {number - first: stored for number in range(first, end) if (stored := headers.get(number))}
 
 
 def _control_frame(

@@ -11,6 +11,9 @@ from holdfast.persistence.storage import File, write_whole
 CHUNK_BYTES = 2**20
 """Large enough that the system call does not count, small enough to keep one for each open transaction."""
 
+COPY_BYTES_MAX = 2**17
+"""What is larger goes to the file at once: copying it into a chunk would cost more than another system call."""
+
 
 class FileBuffer:
     """Gathers what is appended to one file.
@@ -39,7 +42,7 @@ class FileBuffer:
     def append(self, *buffers: bytes) -> None:
         """Append bytes; raises ``OSError`` where a chunk was full and could not be written."""
         size = sum(map(len, buffers))
-        if size >= CHUNK_BYTES:  # large ones are not copied
+        if size > COPY_BYTES_MAX:
             self.flush()
             write_whole(self._file, buffers, self.end)
             self._pending = (self.end + size, bytearray())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -172,8 +173,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         copies = damaged_copies(file.read_at(FRAMES_START, 0), DATA_MAGIC, str(path))
         damage = [Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, "a copy of the header") for at in copies]
         try:
-            for frame in _batch_frames(file, header):
-                end = frame.end
+            end = _verified_end(file, header)
         except BadBatchError as error:
             walk = FileWalk(file, header, path, size, _sealed_count(file, header, size))
             walk.run()
@@ -268,18 +268,31 @@ def _summary(
 def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
     """Yield every message and then the decision; raises BadBatchError where something else stands."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
-    index = 0
-    while True:
-        position = scanner.position
-        try:
-            frame = scanner.next()
-            _check(frame, index)
-        except ValueError as error:
-            raise BadBatchError(position, str(error)) from None
+    for index in count():
+        frame = _next(scanner, index)
         yield frame
         if frame.kind == KIND_DECISION:
             return
-        index += 1
+
+
+def _verified_end(file: File, header: DataFileHeader) -> int:
+    """Return the position behind the decision: :func:`_batch_frames` for those who want nothing of the messages."""
+    scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
+    index = 0
+    while (frame := _next(scanner, index)).kind != KIND_DECISION:
+        index = scanner.pass_messages(index + 1)
+    return frame.end
+
+
+def _next(scanner: FrameScanner, index: int) -> Frame:
+    """Return the next frame of a batch; raises BadBatchError where something else stands."""
+    position = scanner.position
+    try:
+        frame = scanner.next()
+        _check(frame, index)
+    except ValueError as error:
+        raise BadBatchError(position, str(error)) from None
+    return frame
 
 
 def _check(frame: Frame, index: int) -> None:

@@ -98,7 +98,7 @@ def encode_frame(
     return FRAME_PREFIX.pack(STX, size, crc32c(salt ^ size, body)), body
 
 
-def encode_batch(
+def encode_messages(
     salt: int,
     payloads: Sequence[bytes],
     *,
@@ -106,17 +106,21 @@ def encode_batch(
     durable_mark: int,
     timestamp_ns: int,
     headers: Mapping[int, bytes] | None = None,
-    decision: bytes | None = None,
+    starts: bool,
+    ends: bool,
 ) -> list[bytes]:
-    """Return the frames of a batch, two buffers each: :func:`encode_frame` unrolled by hand.
+    """Return the frames of messages of one batch, two buffers each: :func:`encode_frame` unrolled by hand.
 
-    ``headers`` are the encoded headers of some messages, by number; ``decision``, where there is one, ends the batch.
+    ``headers`` are the encoded headers of some messages, by number. ``starts`` and ``ends``: whether the first message
+    is the first frame of the batch, and the last message the last one.
     """
     pack_body, pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
     buffers: list[bytes] = []
-    last = len(payloads) - 1 if decision is None else len(payloads)
+    flags = FLAG_FIRST if starts else 0
+    last = len(payloads) - 1 if ends else -1
     for number, payload in enumerate(payloads):
-        flags = (0 if number else FLAG_FIRST) | (0 if number < last else FLAG_LAST)
+        if number == last:
+            flags |= FLAG_LAST
         if headers and number in headers:
             stored = headers[number]
             flags |= FLAG_HEADERS
@@ -127,6 +131,31 @@ def encode_batch(
         size = _CRC_BYTES + len(body)
         buffers.append(pack_prefix(STX, size, crc32c(salt ^ size, body)))
         buffers.append(body)
+        flags = 0
+    return buffers
+
+
+def encode_batch(
+    salt: int,
+    payloads: Sequence[bytes],
+    *,
+    index: int,
+    durable_mark: int,
+    timestamp_ns: int,
+    headers: Mapping[int, bytes] | None = None,
+    decision: bytes | None = None,
+) -> list[bytes]:
+    """Return the frames of a whole batch, as :func:`encode_messages`; ``decision``, where there is one, ends it."""
+    buffers = encode_messages(
+        salt,
+        payloads,
+        index=index,
+        durable_mark=durable_mark,
+        timestamp_ns=timestamp_ns,
+        headers=headers,
+        starts=True,
+        ends=decision is None,
+    )
     if decision is not None:
         flags = FLAG_LAST | (0 if payloads else FLAG_FIRST)
         buffers += encode_frame(
@@ -168,6 +197,37 @@ def decode_frame(data: bytes, at: int, position: int, salt: int, end: int) -> Fr
     return Frame(
         position, position + FRAME_SIZE_END + size, kind, flags, index, mark, timestamp, headers, body[payload_at:]
     )
+
+
+def pass_messages(data: bytes, at: int, position: int, salt: int, index: int) -> tuple[int, int]:
+    """Pass over messages in the middle of a batch: :func:`decode_frame` unrolled by hand, and nothing is made of them.
+
+    Parameters
+    ----------
+    data, at, position, salt
+        As for :func:`decode_frame`.
+    index : int
+        That of the first message.
+
+    Returns
+    -------
+    at, index : int
+        The same of what comes next. It is something else, or a frame that is bad or not whole: ``decode_frame`` says.
+    """
+    shift, stop, last_start = position - at, len(data), len(data) - FRAME_HEADER_BYTES
+    unpack, crc = FRAME_HEADER.unpack_from, crc32c
+    while at <= last_start:
+        stx, size, checksum, kind, flags, headers_size, count, found, mark, _ = unpack(data, at)
+        end = at + FRAME_SIZE_END + size
+        if end > stop or crc(salt ^ size, data[at + FRAME_BODY_START : end]) != checksum or stx != STX:
+            break
+        if kind != KIND_MESSAGE or found != index or count != 1 or flags & FLAGS_SINGLE:
+            break
+        if headers_size > size - RECORD_SIZE_MIN or mark > shift + at:
+            break
+        at = end
+        index += 1
+    return at, index
 
 
 def resynchronise(data: bytes, index_min: int, index_max: int) -> Iterator[int]:

@@ -6,17 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.format import (
     FLAG_FIRST,
     FLAG_LAST,
     FLAGS_SINGLE,
+    FRAME_BODY_START,
     FRAME_HEADER_BYTES,
+    FRAME_PREFIX,
+    FRAME_SIZE_END,
     FRAMES_START,
     KIND_MARK,
     KIND_MESSAGE,
     KIND_SEAL,
+    STX,
 )
-from holdfast.persistence.framing import FrameError, decode_frame, encode_batch, encode_frame, resynchronise
+from holdfast.persistence.framing import (
+    FrameError,
+    decode_frame,
+    encode_batch,
+    encode_frame,
+    pass_messages,
+    resynchronise,
+)
 
 SALT = 0x5A17C0DE
 TIMESTAMP = 1_700_000_000_000_000_000
@@ -91,6 +103,19 @@ def test_a_batch_is_the_run_of_its_frames() -> None:
     assert batch == [buffer for single in singles for buffer in single]
     alone = encode_batch(SALT, [b"x"], index=0, durable_mark=0, timestamp_ns=0)
     assert alone == list(encode_frame(SALT, b"x", index=0, durable_mark=0, timestamp_ns=0, flags=FLAGS_SINGLE))
+
+
+def test_messages_are_passed_up_to_the_first_that_is_not_whole() -> None:
+    """Also where the checksum of what is there fits a size that is not."""
+    frames = [b"".join(encode_frame(SALT, b"x" * n, index=n, durable_mark=0, timestamp_ns=1, flags=0)) for n in (3, 4)]
+    data = b"before" + b"".join(frames)
+    ends = [6, 6 + len(frames[0]), len(data)]
+    for size in range(6, len(data) + 1):
+        whole = sum(end <= size for end in ends) - 1
+        assert pass_messages(data[:size], 6, FRAMES_START, SALT, 3) == (ends[whole], 3 + whole)
+    body, size = frames[1][FRAME_BODY_START:], len(frames[1]) - FRAME_SIZE_END + 1
+    cut = FRAME_PREFIX.pack(STX, size, crc32c(SALT ^ size, body)) + body
+    assert pass_messages(frames[0] + cut, 0, FRAMES_START, SALT, 3) == (len(frames[0]), 4)
 
 
 def test_every_flipped_bit_of_a_frame_is_found() -> None:
