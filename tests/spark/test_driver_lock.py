@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from holdfast import QueueLockedError
+from holdfast import PersistentQueue, QueueLockedError
 from holdfast.spark import drain, driver_lock
 from holdfast.spark.drainer import make_group
+from holdfast.spark.driver_lock import DriverLock
 from support.drain_faults import GROUP, note, noted
 from support.drains import fill
 from support.processes import Signal, child
@@ -47,6 +50,52 @@ def test_a_drain_runs_no_batch_before_the_jvm_of_the_last_one_is_gone(spark: Any
     drain(path, spark, lambda *_: seen.append([]), group=GROUP)
     holds.close()
     assert seen == [["gone"], []]
+
+
+def test_two_drains_of_one_process_share_a_jvm(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot lock a file twice, and lets go of it with any that it closes: the second waits, and does neither."""
+    monkeypatch.setattr(driver_lock, "_SECONDS", 0)
+    locked = path / "groups" / GROUP / "group.json"
+    first, second = DriverLock(spark), DriverLock(spark)
+    first.take(locked)
+    with pytest.raises(QueueLockedError, match="runs in this process"):
+        second.take(locked)
+    with locked.open("r+b") as file, pytest.raises(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    first.release()
+    second.take(locked)
+    second.release()
+    with locked.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("moment", ["RandomAccessFile", "getChannel", "tryLock"])
+def test_an_interrupted_wait_keeps_nothing(tmp_path: Path, moment: str) -> None:
+    """Also when the lock was got just then."""
+    jvm = Mock()
+    file = jvm.java.io.RandomAccessFile.return_value
+    channel = file.getChannel.return_value
+    interrupted = {"RandomAccessFile": jvm.java.io.RandomAccessFile, "getChannel": file.getChannel}
+    interrupted.get(moment, channel.tryLock).side_effect = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        DriverLock(SimpleNamespace(_jvm=jvm)).take(tmp_path)
+    assert file.close.called == (moment != "RandomAccessFile")
+    DriverLock(SimpleNamespace(_jvm=Mock())).take(tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_lock_is_let_go_before_the_group_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets the group next has not to wait for it."""
+    PersistentQueue(tmp_path / "q").close()
+    owned: list[bool] = []
+
+    def release(_: DriverLock) -> None:
+        with pytest.raises(QueueLockedError):
+            PersistentQueue(tmp_path / "q", mode="consume", group=GROUP)
+        owned.append(True)
+
+    monkeypatch.setattr(DriverLock, "release", release)
+    drain(tmp_path / "q", SimpleNamespace(), pytest.fail, group=GROUP)  # type: ignore[arg-type]
+    assert owned == [True]
 
 
 def test_a_jvm_that_does_not_end_is_said(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

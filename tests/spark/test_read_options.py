@@ -8,9 +8,10 @@ from holdfast import ConfigError
 from holdfast.spark.read_options import NO_END, PARTITION_BYTES, ReadOptions
 
 
-def test_a_path_is_all_that_a_read_needs() -> None:
-    """Everything that is in the data files, and damage is an error."""
-    options = ReadOptions.parse({"path": "file:///data/orders"})
+@pytest.mark.parametrize("path", ["/data/orders", "file:/data/orders", "file:///data/orders"])
+def test_a_path_is_all_that_a_read_needs(path: str) -> None:
+    """As Spark or Hadoop spells it. Everything that is in the data files, and damage is an error."""
+    options = ReadOptions.parse({"path": path})
     assert str(options.path) == "/data/orders"
     assert (options.offset_start, options.offset_end, options.group) == (0, NO_END, None)
     assert (options.partition_bytes, options.fail_on_data_loss) == (PARTITION_BYTES, True)
@@ -38,6 +39,7 @@ def test_a_time_may_be_nanoseconds() -> None:
     ("options", "said"),
     [
         ({}, "which queue"),
+        ({"path": "s3a://bucket/q"}, "not on a file system of this machine"),
         ({"path": "/q", "startingOffsets": "5"}, "no option 'startingoffsets'"),
         ({"path": "/q", "startingOffset": "-1"}, "startingOffset is a whole number from 0"),
         ({"path": "/q", "startingOffset": "latest"}, "not 'latest'"),

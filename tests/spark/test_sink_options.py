@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from holdfast import ConfigError, PersistentQueue
@@ -28,9 +31,10 @@ def test_the_case_of_a_name_does_not_matter() -> None:
 
 
 def test_a_stream_has_options_of_spark_besides() -> None:
-    """They are no business of the queue."""
-    options = {"path": "/q", "checkpointlocation": "c", "queryname": "n"}
-    assert WriteOptions.parse(options, is_stream=True) == WriteOptions.parse({"path": "/q"})
+    """The checkpoint is synced; its name is no business of the queue."""
+    options = {"path": "/q", "checkpointlocation": "file:/c", "queryname": "n"}
+    expected = replace(WriteOptions.parse({"path": "/q"}), checkpoint=Path("/c"))
+    assert WriteOptions.parse(options, is_stream=True) == expected
     with pytest.raises(ConfigError, match="checkpointlocation"):
         WriteOptions.parse(options)
 

@@ -318,6 +318,21 @@ def test_a_new_checkpoint_begins_with_batch_0_and_is_not_passed_over(path: Path,
     assert payloads(path) == [b"0", b"0", b"1"]
 
 
+def test_a_checkpoint_that_is_older_than_the_queue_is_refused(path: Path, task: dict[str, str]) -> None:
+    """Only the last batch of a query is run again; an earlier one is planned anew, and has other rows."""
+    from holdfast.spark.sink import StagedParts
+
+    for batch in range(3):
+        stream(path, task, "query-a", batch, b"%d" % batch)
+    with pytest.raises(ConfigError, match=r"batch 1 just now.* has its batch 2 already.* restored from a backup"):
+        stream(path, task, "query-a", 1, b"new")
+    with pytest.raises(ConfigError, match="restored from a backup"):
+        writer(path, is_stream=True).commit([StagedParts("query-a", 1, ())], 1)
+    stream(path, task, "query-a", 2, b"2")
+    assert payloads(path) == [b"0", b"1", b"2"]
+    assert staged(path) == []
+
+
 def test_a_stream_that_aborts_a_batch(path: Path, task: dict[str, str]) -> None:
     """Some tasks say what they have staged; where none does, the next commit lets go of it."""
     task.update({"sql.streaming.queryId": "query-a", "streaming.sql.batchId": "0"})

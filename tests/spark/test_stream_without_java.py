@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,14 @@ def take_all(queue: SmallQueue) -> None:
     """Finish everything for the default group."""
     with queue.open() as opened:
         while opened.stats().depth:
+            opened.get_many(100, timeout=0)
+
+
+def take_all_but_one(queue: SmallQueue) -> None:
+    """Finish everything for the default group but the first message, which is kept; so files behind it go."""
+    with queue.open() as opened:
+        opened.receive(timeout=0).nack(delay=1000)
+        while opened.stats().depth > 1:
             opened.get_many(100, timeout=0)
 
 
@@ -136,10 +145,10 @@ def test_a_place_is_spelled_in_one_way(queue: SmallQueue) -> None:
     run = stream(queue, retainBatches=2, maxMessagesPerTrigger=20)
     run.all()
     last = run.text(run.numbers("offsets")[-1])
-    assert list(json.loads(last)) == ["queue", "offset", "before"]
+    assert list(json.loads(last)) == ["queue", "group", "offset", "before"]
     run.restart()
     assert json.dumps(run.reader.latestOffset(json.loads(last), run.reader.getDefaultReadLimit())) == last
-    assert list(run.reader.reportLatestOffset()) == ["queue", "offset", "before"]
+    assert list(run.reader.reportLatestOffset()) == ["queue", "group", "offset", "before"]
 
 
 def test_a_batch_comes_again_as_it_was(queue: SmallQueue) -> None:
@@ -161,9 +170,7 @@ def test_tasks_begin_where_the_batch_begins(queue: SmallQueue) -> None:
     last = queue.data_files()[-1]
     for path in (queue.data_files()[1], last):
         first = queue.header(path).first_offset
-        start, end = (
-            {"queue": run.reader.initialOffset()["queue"], "offset": at, "before": []} for at in (first + 2, first + 3)
-        )
+        start, end = ({**run.reader.initialOffset(), "offset": at} for at in (first + 2, first + 3))
         (task,) = run.new_reader().partitions(start, end)
         frames = [frame.position for frame in queue.frames(path) if frame.index == 2]
         assert task.parts[0].position <= frames[0], "control frames may stand in front"
@@ -353,10 +360,7 @@ def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue)
     """A message that waits keeps the first file, and those behind it go. Without a group nobody knows when."""
     from holdfast.spark.stream_source import MessagesGoneError
 
-    with queue.open() as opened:
-        opened.receive(timeout=0).nack(delay=1000)
-        while opened.stats().depth > 1:
-            opened.get_many(100, timeout=0)
+    take_all_but_one(queue)
     first, second = firsts(queue)
     end_of_first = next(
         end for end in range(queue.put_count) if end not in payloads(queue.root, startingOffset=0, endingOffset=second)
@@ -382,16 +386,60 @@ def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQu
     assert depth(queue, "spark") == queue.put_count
     with PersistentQueue(queue.root, mode="produce") as opened:
         opened.groups.delete("spark")
-    with queue.open() as opened:
-        opened.receive(timeout=0).nack(delay=1000)
-        while opened.stats().depth > 1:
-            opened.get_many(100, timeout=0)
+    take_all_but_one(queue)
     run.restart()
     with pytest.raises(MessagesGoneError):
         run.batch()
     run.options["failOnDataLoss"] = False
     run.restart()
     assert run.all()[-1][-1] == queue.put_count - 1
+
+
+def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
+    queue: SmallQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It knows nothing of the holes before its time; the stream takes it over, and from there they are its own."""
+    from holdfast.spark.stream_source import MessagesGoneError
+
+    run = stream(queue, group="spark", maxMessagesPerTrigger=3)
+    run.batch()
+    with PersistentQueue(queue.root, mode="produce") as opened:
+        opened.groups.delete("spark")
+    take_all_but_one(queue)
+    with PersistentQueue(queue.root, mode="produce") as opened:
+        opened.groups.create("spark")
+    run.restart()
+    for _ in range(2):
+        with pytest.raises(MessagesGoneError, match=f"messages .*..{firsts(queue)[1] - 1} of .* are gone"):
+            run.batch()
+    run.options["failOnDataLoss"] = False
+    run.restart()
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        run.batch()
+    assert "are gone" in caplog.text
+    del run.options["failOnDataLoss"]
+    run.restart()
+    assert run.all()[-1][-1] == queue.put_count - 1
+
+
+def test_what_goes_while_a_group_is_made_again_is_a_loss(queue: SmallQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers do not wait for the stream."""
+    from holdfast.spark import stream_source
+
+    run = stream(queue, group="spark", maxMessagesPerTrigger=3)
+    run.batch()
+    with PersistentQueue(queue.root, mode="produce") as opened:
+        opened.groups.delete("spark")
+    begin_group = stream_source.begin_group
+
+    def late(*arguments: Any) -> Any:
+        take_all_but_one(queue)
+        return begin_group(*arguments)
+
+    monkeypatch.setattr(stream_source, "begin_group", late)
+    run.restart()
+    with pytest.raises(stream_source.MessagesGoneError):
+        run.batch()
 
 
 def test_another_queue_at_the_same_path_is_refused(queue: SmallQueue, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,17 +219,15 @@ class SparkDrainer:
         self._batch_ids, self._damage = [], []
         self._count = self._size_bytes = self._resumed_count = 0
         queue = self._queue
-        try:
-            if isinstance(queue, PersistentQueue):
-                yield queue
-                return
-            make_group(queue, self._group)
-            with PersistentQueue(
-                queue, mode="consume", group=self._group, max_deliveries=None, lock_timeout=self._lock_timeout
-            ) as opened:
-                yield opened
-        finally:
-            self._driver_lock.release()
+        with ExitStack() as stack:
+            if not isinstance(queue, PersistentQueue):
+                make_group(queue, self._group)
+                opened = PersistentQueue(
+                    queue, mode="consume", group=self._group, max_deliveries=None, lock_timeout=self._lock_timeout
+                )
+                queue = stack.enter_context(opened)
+            stack.callback(self._driver_lock.release)  # before the group: who gets that has not to wait for this
+            yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
         while not self._is_stopping:

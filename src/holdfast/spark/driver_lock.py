@@ -3,10 +3,14 @@
 That JVM still writes, and when it notices, it clears away what it began: the directory ``_temporary`` of its output,
 which is that of the next drain too, whose rows then are missing without a word. So the JVM of a drain holds a lock of
 its own. Nothing is written into the locked file.
+
+Drains of one process share a JVM. It locks a file once, and lets go of that when it closes the file, however often it
+has it open besides; so who of this process has it is known here, and the others do not open it.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +25,9 @@ _SECONDS = 60.0
 
 _POLL_SECONDS = 0.01
 
+_holders: dict[str, DriverLock] = {}
+"""Who of this process has which file. Claimed and noted in one step, so nothing is left claimed by an interrupt."""
+
 
 class DriverLock:
     """The lock of a drain's JVM on the file that describes its group; a Spark without a JVM of its own has none."""
@@ -28,31 +35,48 @@ class DriverLock:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = getattr(spark, "_jvm", None)
         self._file: Any = None
+        self._path = ""
 
     def take(self, path: Path) -> None:
-        """Take it, unless it is held already; wait for the JVM that has it.
+        """Take it, unless it is held already; wait for who has it.
 
         Raises
         ------
         QueueLockedError
-            That JVM does not end.
+            That JVM does not end, or another drain of this process goes on.
         """
         if self._jvm is None or self._file is not None:
             return
-        file = self._jvm.java.io.RandomAccessFile(str(path), "rw")
+        self._path = os.path.realpath(path)
         end = time.monotonic() + _SECONDS
-        while file.getChannel().tryLock() is None:
-            if time.monotonic() > end:
-                file.close()
-                raise QueueLockedError(
-                    f"the Spark of a drain of {path.parent} still runs, though its driver was killed: end that JVM",
-                    path=str(path),
-                )
-            time.sleep(_POLL_SECONDS)
-        self._file = file
+        try:
+            while not self._is_taken():
+                if time.monotonic() > end:
+                    raise self._locked(path)
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self.release()
+            raise
+
+    def _is_taken(self) -> bool:
+        if _holders.setdefault(self._path, self) is not self:
+            return False
+        if self._file is None:
+            self._file = self._jvm.java.io.RandomAccessFile(self._path, "rw")
+        return self._file.getChannel().tryLock() is not None
+
+    def _locked(self, path: Path) -> QueueLockedError:
+        if self._file is None:
+            return QueueLockedError(f"another drain of {path.parent} runs in this process: let it end", path=str(path))
+        return QueueLockedError(
+            f"the Spark of a drain of {path.parent} still runs, though its driver was killed: end that JVM",
+            path=str(path),
+        )
 
     def release(self) -> None:
         """Let the next one in."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if _holders.get(self._path) is self:
+            del _holders[self._path]

@@ -15,7 +15,8 @@ from typing import Any
 from holdfast.errors import ConfigError
 from holdfast.persistence.group_files import require_group
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
-from holdfast.spark.checkpoint import local_checkpoint, sync_files
+from holdfast.spark.checkpoint import sync_files, sync_plan
+from holdfast.spark.read_options import local_path
 from holdfast.spark.stream_group import finish_below
 from holdfast.spark.stream_log import StreamLog
 from holdfast.spark.stream_offset import StreamOffset
@@ -54,8 +55,8 @@ def finalize(
 
     Notes
     -----
-    Spark syncs nothing of its checkpoint; this syncs what says that the last batch is committed, before the messages
-    go. It does not sync what the stream has written.
+    Spark syncs nothing of its checkpoint; this syncs what Spark needs to know that the last batch is committed, before
+    the messages go. It does not sync what the stream has written, nor the state of its operators.
     """
     own_group(group)
     storage = OsStorage()
@@ -63,7 +64,7 @@ def finalize(
     with storage_errors("finalizing a stream", root):
         log = StreamLog.look(storage, root)
         require_group(storage, log.directory, group)
-        found = local_checkpoint(os.fspath(checkpoint))
+        found = local_path(os.fspath(checkpoint))
         if found is None:
             raise ConfigError(f"{checkpoint} is not on a file system of this machine: copy it, and name the copy")
         place = _last_committed(storage, found, log.queue_id.hex())
@@ -84,11 +85,14 @@ def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> Stream
     batches = [int(entry.name) for entry in commits.iterdir() if entry.name.isdecimal()]
     if not batches:
         return None
-    path = offsets / str(max(batches))
+    batch = max(batches)
+    path = offsets / str(batch)
     places = [place for place in _places(path) if place.queue_id == queue_id]
     if not places:
         raise ConfigError(f"{path} does not name queue {queue_id}: it is the checkpoint of another stream")
-    sync_files(storage, (path, commits / path.name))
+    for each in range(max(0, batch - 1), batch + 1):  # and the one before it: Spark reads where the last one began
+        sync_plan(storage, checkpoint, each)
+    sync_files(storage, [commits / path.name])  # behind the rest: without it Spark runs the batch again
     return min(places, key=lambda place: place.offset)  # a query may read one queue several times
 
 
@@ -99,5 +103,5 @@ def _places(path: Path) -> Iterator[StreamOffset]:
             fields: Any = json.loads(line)
         except ValueError:
             continue
-        if isinstance(fields, dict) and {"queue", "offset", "before"} <= set(fields):
+        if isinstance(fields, dict) and {"queue", "group", "offset", "before"} <= set(fields):
             yield StreamOffset.parse(fields)

@@ -77,10 +77,19 @@ class ReadOptions:
 
 
 def queue_path(given: Mapping[str, str]) -> Path:
-    """Return the path of the queue, whatever the working directory will be; raises ConfigError where none is given."""
+    """Return the path of the queue, whatever the working directory will be; raises ConfigError where none can be."""
     if not given.get("path"):
         raise ConfigError("which queue? say load('data/orders')")
-    return Path(given["path"].removeprefix("file://")).absolute()
+    path = local_path(given["path"])
+    if path is None:
+        raise ConfigError(f"{given['path']} is not on a file system of this machine: a queue is a directory there")
+    return path
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path that Spark or Hadoop spells as they like; None where it is not one of this machine."""
+    path = location.removeprefix("file://").removeprefix("file:")
+    return None if ":" in path.split("/", 1)[0] else Path(path).absolute()
 
 
 def number_option(given: Mapping[str, str], name: str, default: int, smallest: int) -> int:

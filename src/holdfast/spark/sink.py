@@ -77,11 +77,17 @@ class QueueSink:
         self._rows = MessageRows(schema, options)
         self._queue_id = _queue_id(options)
 
-    def stage(self, batches: Iterator[pa.RecordBatch], application: str, version: int) -> StagedParts:
+    def stage(
+        self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
+    ) -> StagedParts:
         """Stage the rows of a task; those of a commit that was decided before are passed over.
+
+        Of a stream these are those of its last batch, which is run again after a crash.
 
         Raises
         ------
+        ConfigError
+            A later batch of the stream is committed.
         queue.Full
             A bounded queue has no room.
         ConfigError, UsageError, EncodeError, RecordTooLargeError
@@ -90,7 +96,7 @@ class QueueSink:
             It cannot be staged. Whatever is raised, nothing of this task stays staged.
         """
         with self._opened() as queue:
-            if _is_committed(queue, application, version):
+            if _is_committed(queue, application, version, is_stream=is_stream):
                 return StagedParts(application, version, ())
             staging = Staging(queue, application, version)
             try:
@@ -100,26 +106,41 @@ class QueueSink:
                 return StagedParts(application, version, staging.finish())
             except BaseException as error:
                 staging.give_up()
-                if isinstance(error, TransactionStateError) and _is_committed(queue, application, version):
+                if isinstance(error, TransactionStateError) and _is_committed(
+                    queue, application, version, is_stream=is_stream
+                ):
                     return StagedParts(application, version, ())  # decided meanwhile, by another run of this write
                 raise
 
     def commit_all(
-        self, messages: Sequence[StagedParts | None], application: str, version: int, *, is_remembered: bool = True
+        self,
+        messages: Sequence[StagedParts | None],
+        application: str,
+        version: int,
+        *,
+        is_remembered: bool = True,
+        is_stream: bool = False,
     ) -> None:
         """Commit what the messages name, as one and once; let go of what else was staged for it.
 
-        Raises as ``JointCommits.commit``.
+        Raises as ``JointCommits.commit``; ConfigError where a later batch of the stream is committed.
         """
         ids = [each for message in messages if message is not None for each in message.ids]
         with self._opened() as queue:
-            if _is_committed(queue, application, version):
+            if _is_committed(queue, application, version, is_stream=is_stream):
                 logger.warning("version %d of %s is in %s already: not written again", version, application, queue.path)
             queue.joint_commits.commit(application, version, ids, is_remembered=is_remembered)
             try:
                 queue.joint_commits.collect(self._options.staged_retention_seconds, id_prefix=ID_PREFIX)
             except (HoldfastError, ShutDown) as error:  # committed all the same, and the next commit tries again
                 logger.warning("what dead writes have staged in %s was not collected: %s", queue.path, error)
+
+    def check_new(self, application: str, version: int) -> None:
+        """Raise ConfigError where a batch that was planned just now is committed already."""
+        with self._opened() as queue:
+            latest = queue.joint_commits.latest(application)
+            if latest is not None and latest >= version:
+                raise _old_checkpoint(queue, application, version, latest)
 
     def abort_all(self, application: str, version: int) -> None:
         """Let go of what was staged and not committed. Spark calls this behind a commit that raised, too."""
@@ -175,9 +196,20 @@ class QueueWriter(DataSourceArrowWriter):
         self._sink.abort_all(self._application, self._version)
 
 
-def _is_committed(queue: PersistentQueue, application: str, version: int) -> bool:
+def _is_committed(queue: PersistentQueue, application: str, version: int, *, is_stream: bool) -> bool:
+    """Whether a write is to be passed over; of a stream that can only be its last batch."""
     latest = queue.joint_commits.latest(application)
+    if is_stream and latest is not None and latest > version:
+        raise _old_checkpoint(queue, application, version, latest)
     return latest is not None and latest >= version
+
+
+def _old_checkpoint(queue: PersistentQueue, application: str, version: int, latest: int) -> ConfigError:
+    return ConfigError(
+        f"query {application} has planned its batch {version} just now, and {queue.path} has its batch {latest} "
+        "already: the checkpoint is older than the queue, as one that was restored from a backup; give the stream the "
+        "one that it had last, or a new one"
+    )
 
 
 def _queue_id(options: WriteOptions) -> bytes:

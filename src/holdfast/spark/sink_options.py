@@ -9,8 +9,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.layout import check_name
 from holdfast.queue.joint_decisions import check_part_of
-from holdfast.spark.checkpoint import local_checkpoint
-from holdfast.spark.read_options import number_option, queue_path, truth_option
+from holdfast.spark.read_options import local_path, number_option, queue_path, truth_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400
 """What a dead write has left is kept so long: longer than any write takes, and short enough for the disk."""
@@ -98,7 +97,7 @@ class WriteOptions:
             type_version=number_option(given, "typeVersion", 1, 1),
             record_bytes_max=number_option(given, "recordBytesMax", RECORD_BYTES_MAX, 1),
             staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
-            checkpoint=local_checkpoint(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
+            checkpoint=local_path(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
         )
 
 

@@ -10,8 +10,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.storage import OsStorage, storage_errors
-from holdfast.spark.checkpoint import sync_plan
+from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.spark.checkpoint import is_noted, note_plan, sync_plan
 from holdfast.spark.sink import QueueSink, StagedParts
 
 if TYPE_CHECKING:
@@ -49,15 +49,24 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
                 "this Spark does not say which batch of which query a task works for: write in foreachBatch, with "
                 "option('txnid', ...) and option('txnversion', batch_id)"
             )
-        return self._sink.stage(iterator, query, int(batch))
+        return self._sink.stage(iterator, query, int(batch), is_stream=True)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
         """Commit what the tasks of a batch have staged, once it is sure that Spark knows which batch that was."""
+        queries = _queries(messages)
         if self._checkpoint is not None and (self._checkpoint / "metadata").exists():
             with storage_errors("syncing a checkpoint", self._checkpoint):
-                sync_plan(OsStorage(), self._checkpoint, batchId)
-        for application in _queries(messages):
-            self._sink.commit_all(messages, application, batchId)
+                self._secure(OsStorage(), self._checkpoint, queries, batchId)
+        for application in queries:
+            self._sink.commit_all(messages, application, batchId, is_stream=True)
+
+    def _secure(self, storage: Storage, checkpoint: Path, queries: set[str], batch: int) -> None:
+        """Make a plan durable, and refuse one that is new under a number that the queue has: its rows are others."""
+        sync_plan(storage, checkpoint, batch)
+        if queries and not is_noted(storage, checkpoint, batch):
+            for application in queries:
+                self._sink.check_new(application, batch)
+            note_plan(storage, checkpoint, batch)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
         """Let go of what was staged for a batch."""

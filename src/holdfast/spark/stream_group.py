@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError
 from holdfast.persistence.format import ENTRY_FLOOR
-from holdfast.persistence.group_files import find_group, groups_locked, progress_reader
+from holdfast.persistence.group_files import GroupInfo, find_group, groups_locked, progress_reader, require_group
 from holdfast.persistence.group_visit import visit_group
 from holdfast.persistence.locks import read_owner
 from holdfast.persistence.log_files import LogFiles
@@ -22,18 +22,14 @@ from holdfast.spark.file_range import Runs
 from holdfast.spark.stream_log import StreamLog
 
 
-def is_group(log: StreamLog, group: str) -> bool:
-    """Whether there is such a group."""
-    return find_group(log.storage, log.directory, group) is not None
-
-
-def begin_group(log: StreamLog, group: str, offset: int) -> int:
-    """Make a group that starts at an offset, where there is none; return where it starts."""
+def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:
+    """Make a group that starts at an offset, where there is none; return what there is."""
     found = find_group(log.storage, log.directory, group)
     if found is not None:
-        return found.start_offset
+        return found
     with PersistentQueue(log.directory.root, mode="submit") as handle:  # which owns nothing that an application needs
-        return handle.groups.create(group, min(offset, log.end))
+        handle.groups.create(group, min(offset, log.end))
+    return require_group(log.storage, log.directory, group)
 
 
 def unfinished_from(log: StreamLog, group: str) -> int:
@@ -44,10 +40,15 @@ def unfinished_from(log: StreamLog, group: str) -> int:
     return progress_reader(log.storage, log.directory, log.queue_id, found).refresh().floor
 
 
-def never_there(log: StreamLog, group: str) -> Runs:
-    """Return the offsets that had been retired before a group was made: none of its business, and no loss."""
+def never_there(log: StreamLog, group: str, group_id: str) -> Runs:
+    """Return the offsets that had been retired before a group was made: none of its business, and no loss.
+
+    A group of that name with another id was made later than the stream's: what it does not know may be lost.
+    """
     found = find_group(log.storage, log.directory, group)
-    return tuple((gone.start, gone.stop) for gone in found.retired) if found is not None else ()
+    if found is None or found.group_id.hex() != group_id:
+        return ()
+    return tuple((gone.start, gone.stop) for gone in found.retired)
 
 
 def finish_below(log: StreamLog, group: str, offset: int) -> None:

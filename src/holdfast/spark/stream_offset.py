@@ -7,7 +7,7 @@ nothing else, and where there is nothing new the stream gives back what it was g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -21,6 +21,9 @@ class StreamOffset:
     ----------
     queue_id : str
         In hexadecimal: another queue at the same path is not the one that was read.
+    group_id : str
+        Of the group that keeps what comes behind, in hexadecimal; empty: none does. A group of the same name that was
+        made later has kept nothing for this stream.
     offset : int
         Of the first message that the batch does not have.
     before : tuple of int
@@ -29,6 +32,7 @@ class StreamOffset:
     """
 
     queue_id: str
+    group_id: str
     offset: int
     before: tuple[int, ...] = ()
 
@@ -36,7 +40,8 @@ class StreamOffset:
     def parse(cls, fields: Mapping[str, Any]) -> StreamOffset:
         """Return what Spark hands back; raises ConfigError where it is not ours."""
         try:
-            return cls(str(fields["queue"]), int(fields["offset"]), tuple(map(int, fields["before"])))
+            before = tuple(map(int, fields["before"]))
+            return cls(str(fields["queue"]), str(fields["group"]), int(fields["offset"]), before)
         except (KeyError, TypeError, ValueError):
             raise ConfigError(
                 f"the checkpoint holds {dict(fields)!r}, which is no place in a queue: give the stream a new one"
@@ -44,15 +49,15 @@ class StreamOffset:
 
     def to_fields(self) -> dict[str, Any]:
         """Return it for Spark."""
-        return {"queue": self.queue_id, "offset": self.offset, "before": list(self.before)}
+        return {"queue": self.queue_id, "group": self.group_id, "offset": self.offset, "before": list(self.before)}
 
     def next(self, offset: int, retain_batches: int) -> StreamOffset:
         """Return the end of the batch that begins here."""
-        return StreamOffset(self.queue_id, offset, (self.offset, *self.before)[:retain_batches])
+        return replace(self, offset=offset, before=(self.offset, *self.before)[:retain_batches])
 
     def rewound(self, offset: int) -> StreamOffset:
         """Return an earlier place: the messages between there and here are lost, and their offsets may come again."""
-        return StreamOffset(self.queue_id, offset, tuple(min(offset, each) for each in self.before))
+        return replace(self, offset=offset, before=tuple(min(offset, each) for each in self.before))
 
     def finished_below(self, retain_batches: int) -> int | None:
         """Return below which offset nothing is needed once this batch is committed; None where that is not known."""

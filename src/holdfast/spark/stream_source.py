@@ -27,7 +27,7 @@ from holdfast.spark.data_source import QueuePartition, QueueReader
 from holdfast.spark.file_range import Runs, clipped
 from holdfast.spark.partitions import pack
 from holdfast.spark.read_options import ReadOptions
-from holdfast.spark.stream_group import begin_group, finish_below, is_group, never_there, unfinished_from
+from holdfast.spark.stream_group import begin_group, finish_below, never_there, unfinished_from
 from holdfast.spark.stream_log import StreamLog
 from holdfast.spark.stream_offset import StreamOffset
 from holdfast.spark.stream_options import StreamOptions
@@ -62,7 +62,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._places = Places()
         self._initial: Fields | None = None
         self._available_end: int | None = None
-        self._has_group = False
+        self._group_id = ""
         self._finished_below = 0
 
     # -- Where the stream is -----------------------------------------------------------------------------------------
@@ -86,9 +86,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ConfigError(f"startingOffset is {options.offset_start}, and {options.path} ends at {log.end}")
         else:
             offset = log.first_from(options.offset_start)
+        group_id = ""
         if options.group is not None:
-            offset = max(offset, begin_group(log, options.group, offset))
-        return StreamOffset(log.queue_id.hex(), offset).to_fields()
+            group = begin_group(log, options.group, offset)
+            offset, group_id = max(offset, group.start_offset), group.group_id.hex()
+        return StreamOffset(log.queue_id.hex(), group_id, offset).to_fields()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the bound of one batch; where there are two, :meth:`latestOffset` keeps both."""
@@ -106,9 +108,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the batch that begins at ``start``; that itself where there is nothing more."""
         log, place = self._look(), StreamOffset.parse(start)
         self._check_queue(log, place)
-        self._keep_group(log, place)
+        place = self._kept(log, place)
         if place.offset > log.end:
-            self._lose(log, ((log.end, place.offset),))
+            self._lose(log, place, ((log.end, place.offset),))
             return place.rewound(log.end).to_fields()
         end = log.end if self._available_end is None else min(log.end, self._available_end)
         if end <= place.offset:
@@ -122,7 +124,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Fields:  # noqa: N802
         """Return where the log ends, for Spark's reports of progress."""
         log = self._look()
-        return StreamOffset(log.queue_id.hex(), log.end).to_fields()
+        return StreamOffset(log.queue_id.hex(), self._group_id, log.end).to_fields()
 
     def _limited(self, log: StreamLog, start: int, end: int, limit: ReadLimit) -> int:
         if isinstance(limit, ReadAllAvailable):  # whatever the options say: the trigger wants all of it
@@ -142,7 +144,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         with storage_errors("planning a batch", log.directory.root):
             parts, gaps = log.between(first.offset, last.offset)
-            self._lose(log, gaps)
+            self._lose(log, first, gaps)
             if parts:
                 position = self._places.position_of(log, parts[0].name, parts[0].start)
                 parts[0] = replace(parts[0], position=position)
@@ -170,15 +172,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._finished_below = offset
 
-    def _keep_group(self, log: StreamLog, place: StreamOffset) -> None:
-        """Make sure once that the group is there: somebody may have deleted it, or the stream had none before."""
+    def _kept(self, log: StreamLog, place: StreamOffset) -> StreamOffset:
+        """Return a place with the group that keeps what is behind it.
+
+        That is looked after once: somebody may have deleted the group and made it again, or the stream had none before.
+        """
         group = self._options.group
-        if group is None or self._has_group:
-            return
-        if not is_group(log, group):  # the new one has no business with what is gone by now, but this stream has
-            self._lose(log, log.between(place.offset, log.end)[1])
-            begin_group(log, group, min([place.offset, *place.before]))
-        self._has_group = True
+        if group is not None and not self._group_id:
+            group_id = begin_group(log, group, min([place.offset, *place.before])).group_id.hex()
+            if group_id != place.group_id:  # it has no business with what is gone by now, but this stream has
+                self._lose(log, place, self._look().between(place.offset, log.end)[1])
+            self._group_id = group_id
+        return replace(place, group_id=self._group_id)
 
     # -- All of them -------------------------------------------------------------------------------------------------
 
@@ -193,11 +198,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "give the stream a new checkpoint"
             )
 
-    def _lose(self, log: StreamLog, gaps: Runs) -> None:
+    def _lose(self, log: StreamLog, place: StreamOffset, gaps: Runs) -> None:
         """Say which messages are gone, as an error or as a warning."""
         lost = gaps
         if gaps and self._options.group is not None:
-            for first, end in never_there(log, self._options.group):
+            for first, end in never_there(log, self._options.group, place.group_id):
                 lost = (*clipped(lost, 0, first), *clipped(lost, end, NO_LIMIT))
         if not lost:
             return
