@@ -10,8 +10,11 @@ PYTHON ?=
 PYTHON_NAMES := python3.13 python3.12 python3.11 python3
 PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-# More arguments for pytest: make test ARGS="-k torn"
+# More arguments for pytest: make test ARGS="-k torn"; one test at a time: make test ARGS="-n 0"
 ARGS ?=
+
+# Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
+AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline test lint layers types format crash bench docs clean
@@ -27,7 +30,7 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 	$(RUN) examples/spark_pipeline.py
 
 test: $(VENV)/.dev-ready  ## run all tests
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest $(AT_ONCE) $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .
@@ -44,7 +47,7 @@ format: $(VENV)/.dev-ready  ## format, and fix what can be fixed
 	$(RUN) -m ruff format .
 
 crash: $(VENV)/.dev-ready  ## run the crash tests only
-	$(RUN) -m pytest tests/crash $(ARGS)
+	$(RUN) -m pytest tests/crash $(AT_ONCE) $(ARGS)
 
 bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
 	$(RUN) -m pytest benchmarks --timeout=0 $(ARGS)

@@ -23,8 +23,6 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start the demo, with its temporary directory inside ``temporary``."""
     temporary.mkdir(exist_ok=True)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has its background jobs ignore it, and theirs
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [sys.executable, str(examples / "demo.py"), "--seed", "7", *arguments],
         env=os.environ | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"},

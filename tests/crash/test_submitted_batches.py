@@ -136,7 +136,7 @@ def test_killed_owners_and_killed_submitters_lose_double_and_reorder_nothing(tmp
     }
     owner: Child | None = None
     deadline, deaths = time.monotonic() + SECONDS, 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or deaths < 3 or acknowledged_count(journal) <= 50:  # a busy machine needs longer
         if owner is None:
             owner = Child(lambda: own(path, POLICIES[policy]))
         time.sleep(choice.uniform(0.02, 0.25))
@@ -157,6 +157,11 @@ def test_killed_owners_and_killed_submitters_lose_double_and_reorder_nothing(tmp
         each.wait()
     assert deaths >= 3
     judge(path, journal)
+
+
+def acknowledged_count(journal: Journal) -> int:
+    """Return how many batches were acknowledged."""
+    return sum(line[0] == "P" for line in journal.lines())
 
 
 def judge(path: Path, journal: Journal) -> None:

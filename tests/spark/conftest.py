@@ -6,6 +6,7 @@ Where the environment says ``HOLDFAST_TEST_REQUIRE_SPARK=1`` they fail instead: 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,17 @@ def arrow_packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def small_sparks() -> Iterator[None]:
+    """Have each Spark that is started here be as quick to start, with its sockets in one place that goes away."""
+    java = SETTINGS["spark.driver.extraJavaOptions"]
+    with tempfile.TemporaryDirectory(prefix="hf-") as place, pytest.MonkeyPatch.context() as patch:  # names are short
+        sockets = f"spark.python.unix.domain.socket.dir={place}"
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {sockets} --driver-java-options '{java}' pyspark-shell")
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, small_sparks: None) -> Iterator[SparkSession]:
     """Return the session: two tasks at once, each tried up to four times."""
     if reason := missing(with_java=True):
         skip_or_fail(reason)

@@ -20,17 +20,16 @@ import pytest
 from holdfast import PersistentQueue
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+OWN_SETTINGS = {"PYSPARK_SUBMIT_ARGS": "pyspark-shell"}  # none of the tests: where its sockets go is its own matter
 EVENT = {"time": datetime(2018, 2, 7, tzinfo=UTC), "kind": "earthquake"}
 
 
 def start(temporary: Path, *arguments: object, **environment: str) -> subprocess.Popen[str]:
     """Start the example, with its temporary directory inside ``temporary``."""
     temporary.mkdir()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has its background jobs ignore it, and theirs
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / "spark_pipeline.py"), *map(str, arguments)],
-        env=os.environ | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        env=os.environ | OWN_SETTINGS | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
