@@ -34,7 +34,7 @@ from benchmarks.spark_cases import (
 )
 from holdfast import PersistentQueue
 from holdfast.spark import DrainProgress, drain
-from holdfast.spark.drainer import MAX_BYTES
+from holdfast.spark.draining.drainer import MAX_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

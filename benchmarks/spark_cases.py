@@ -15,7 +15,7 @@ from benchmarks.contestant import Body, Contestant
 from benchmarks.load import BATCH, DATA_FILE_BYTES, Load
 from holdfast import ConfigError, FlushPolicy, PersistentQueue
 from holdfast.spark import drain
-from holdfast.spark.drainer import RunBatch
+from holdfast.spark.draining.drainer import RunBatch
 from holdfast.spark.session import check_java, check_spark, local_session
 
 if TYPE_CHECKING:

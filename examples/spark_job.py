@@ -19,7 +19,7 @@ from spark_session import open_session
 from spark_tables import earthquakes_by_region, earthquakes_table, routes_by_delay, routes_table
 
 from holdfast.spark import DrainProgress, drain
-from holdfast.spark.directories import directory_writer
+from holdfast.spark.draining.directories import directory_writer
 
 BATCH_MESSAGES_MAX = 2500
 """Small, so that there are batches enough to be killed between; docs/spark-drain.md says what is sensible."""

@@ -17,8 +17,8 @@ from holdfast.persistence.storage import OsFile, OsStorage
 from holdfast.queue.joint_commits import JointCommits
 from holdfast.spark import finalize
 from holdfast.spark.checkpoint import sync_plan
-from holdfast.spark.read_options import local_path
-from holdfast.spark.sink import StagedParts
+from holdfast.spark.reading.options import local_path
+from holdfast.spark.writing.sink import StagedParts
 from support.sinks import writer
 from support.spark_streams import StreamRun
 

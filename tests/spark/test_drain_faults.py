@@ -16,7 +16,7 @@ from holdfast import Empty, PersistentQueue
 from holdfast.cli import draining
 from holdfast.persistence.format import FRAMES_START
 from holdfast.spark import drain
-from holdfast.spark.drainer import make_group
+from holdfast.spark.draining.drainer import make_group
 from support.cli import run
 from support.drain_faults import (
     GROUP,

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Damage, PersistentQueue, Put
 from holdfast.persistence.format import FRAMES_START
-from holdfast.spark.drain_plan import (
+from holdfast.spark.draining.plan import (
     DrainPlan,
     collect_words,
     leave_word,
@@ -33,8 +33,8 @@ def filled(path: Path) -> Path:
 
 def read(plan: DrainPlan) -> list[dict[str, Any]]:
     """Read all tasks as Spark does: each partition travels by itself, and so does the reader."""
-    from holdfast.spark.columns import SCHEMA
-    from holdfast.spark.drain_source import DrainDataSource
+    from holdfast.spark.draining.source import DrainDataSource
+    from holdfast.spark.reading.columns import SCHEMA
 
     reader = DrainDataSource({"plan": plan.to_text()}).reader(SCHEMA)
     reader = pickle.loads(pickle.dumps(reader))

@@ -12,9 +12,10 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
-from holdfast.spark import drain, driver_lock
-from holdfast.spark.drainer import make_group
-from holdfast.spark.driver_lock import DriverLock
+from holdfast.spark import drain
+from holdfast.spark.draining import driver_lock
+from holdfast.spark.draining.drainer import make_group
+from holdfast.spark.draining.driver_lock import DriverLock
 from support.drain_faults import GROUP, note, noted
 from support.drains import fill
 from support.processes import Signal, child

@@ -16,11 +16,11 @@ from holdfast.persistence.format import FRAMES_START
 from holdfast.persistence.framing import Frame, encode_frame
 from holdfast.persistence.layout import DataFileName, QueueDirectory
 from holdfast.persistence.storage import File, OsStorage, Storage
-from holdfast.spark import file_range_reader
-from holdfast.spark.file_range import FileRange
-from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeReader
-from holdfast.spark.read_options import ReadOptions
-from holdfast.spark.snapshot import take_snapshot
+from holdfast.spark.reading import file_range_reader
+from holdfast.spark.reading.file_range import FileRange
+from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.reading.snapshot import take_snapshot
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import SmallQueue, build, payload
 from support.spark_rows import read_parts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import CorruptionError, PersistentQueue
-from holdfast.spark.file_range_reader import ConsumedMeanwhileError
+from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
 from support.drain_faults import KILLS_THE_READER, noted, struck_at
 from support.small_queues import SmallQueue, build, payload
 from support.spark_rows import payloads

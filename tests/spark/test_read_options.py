@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError
-from holdfast.spark.read_options import NO_END, PARTITION_BYTES, ReadOptions
+from holdfast.spark.reading.options import NO_END, PARTITION_BYTES, ReadOptions
 
 
 @pytest.mark.parametrize("path", ["/data/orders", "file:/data/orders", "file:///data/orders"])

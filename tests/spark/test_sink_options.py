@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, PersistentQueue
-from holdfast.spark.sink_options import RECORD_BYTES_MAX, WriteOptions
+from holdfast.spark.writing.options import RECORD_BYTES_MAX, WriteOptions
 
 
 def test_a_path_is_all_that_a_write_needs() -> None:

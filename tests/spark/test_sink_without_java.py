@@ -190,7 +190,7 @@ def test_a_collection_that_fails_is_no_failed_write(
 
 def test_a_task_with_many_rows_stages_several_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is cut when it has enough; all are committed as one, in order."""
-    monkeypatch.setattr("holdfast.spark.sink_staging.Staging.__init__.__kwdefaults__", {"part_bytes": 5000})
+    monkeypatch.setattr("holdfast.spark.writing.staging.Staging.__init__.__kwdefaults__", {"part_bytes": 5000})
     write = writer(path, txnid="x" * 100, txnversion=2**63 - 1)
     body = [b"%04d" % number for number in range(5000)]
     message = stage(write, rows(body[:3000]), rows(body[3000:]))
@@ -205,7 +205,7 @@ def test_a_task_that_fails_leaves_nothing_staged(
     path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
 ) -> None:
     """Neither the parts that it had prepared, nor the one that it was writing."""
-    monkeypatch.setattr("holdfast.spark.sink_staging.Staging.__init__.__kwdefaults__", {"part_bytes": 100})
+    monkeypatch.setattr("holdfast.spark.writing.staging.Staging.__init__.__kwdefaults__", {"part_bytes": 100})
     counts = []
 
     def failing() -> Iterator[Any]:
@@ -320,7 +320,7 @@ def test_a_new_checkpoint_begins_with_batch_0_and_is_not_passed_over(path: Path,
 
 def test_a_checkpoint_that_is_older_than_the_queue_is_refused(path: Path, task: dict[str, str]) -> None:
     """Only the last batch of a query is run again; an earlier one is planned anew, and has other rows."""
-    from holdfast.spark.sink import StagedParts
+    from holdfast.spark.writing.sink import StagedParts
 
     for batch in range(3):
         stream(path, task, "query-a", batch, b"%d" % batch)

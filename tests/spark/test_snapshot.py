@@ -13,10 +13,10 @@ from holdfast.persistence.format import FRAMES_START
 from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
 from holdfast.persistence.storage import OsFile, OsStorage
 from holdfast.persistence.write_mark import WriteMark
-from holdfast.spark.file_range_reader import FileRangeReader
-from holdfast.spark.partitions import pack
-from holdfast.spark.read_options import ReadOptions
-from holdfast.spark.snapshot import take_snapshot
+from holdfast.spark.reading.file_range_reader import FileRangeReader
+from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.reading.partitions import pack
+from holdfast.spark.reading.snapshot import take_snapshot
 from support.small_queues import SmallQueue, build
 from support.spark_rows import read_parts
 

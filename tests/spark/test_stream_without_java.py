@@ -251,7 +251,7 @@ def test_options_that_cannot_be_are_refused(queue: SmallQueue, options: dict[str
 
 def test_an_older_pyspark_is_told(queue: SmallQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no rate limits."""
-    monkeypatch.delitem(sys.modules, "holdfast.spark.stream_source", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.spark.streaming.source", raising=False)
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     with pytest.raises(ConfigError, match=r"pyspark 4\.2"):
         stream(queue)
@@ -338,7 +338,7 @@ def test_messages_that_are_gone_are_an_error_that_names_them(
     queue: SmallQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A checkpoint that is older than the data; or the stream goes on with what there is, and says what is lost."""
-    from holdfast.spark.stream_source import MessagesGoneError
+    from holdfast.spark.streaming.source import MessagesGoneError
 
     run = stream(queue, maxMessagesPerTrigger=3)
     run.batch()
@@ -358,7 +358,7 @@ def test_messages_that_are_gone_are_an_error_that_names_them(
 
 def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue) -> None:
     """A message that waits keeps the first file, and those behind it go. Without a group nobody knows when."""
-    from holdfast.spark.stream_source import MessagesGoneError
+    from holdfast.spark.streaming.source import MessagesGoneError
 
     take_all_but_one(queue)
     first, second = firsts(queue)
@@ -375,7 +375,7 @@ def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue)
 
 def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQueue) -> None:
     """What went meanwhile was not read."""
-    from holdfast.spark.stream_source import MessagesGoneError
+    from holdfast.spark.streaming.source import MessagesGoneError
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -399,7 +399,7 @@ def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
     queue: SmallQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It knows nothing of the holes before its time; the stream takes it over, and from there they are its own."""
-    from holdfast.spark.stream_source import MessagesGoneError
+    from holdfast.spark.streaming.source import MessagesGoneError
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -424,7 +424,7 @@ def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
 
 def test_what_goes_while_a_group_is_made_again_is_a_loss(queue: SmallQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers do not wait for the stream."""
-    from holdfast.spark import stream_source
+    from holdfast.spark.streaming import source as stream_source
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -462,7 +462,7 @@ def test_another_queue_at_the_same_path_is_refused(queue: SmallQueue, tmp_path: 
 
 def test_a_log_that_is_shorter_than_the_stream_does_not_wedge_it(queue: SmallQueue) -> None:
     """Messages it had read were lost; their offsets come again, and those messages are read."""
-    from holdfast.spark.stream_source import MessagesGoneError
+    from holdfast.spark.streaming.source import MessagesGoneError
 
     run = stream(queue, group="spark", retainBatches=1)
     run.batch()
@@ -577,8 +577,8 @@ def test_finalize_refuses_what_does_not_belong_together(queue: SmallQueue, tmp_p
 
 def test_a_batch_of_ten_thousand_files_looks_at_few(queue: SmallQueue) -> None:
     """At those that it reads."""
-    from holdfast.spark.stream_log import StreamLog
-    from holdfast.spark.stream_places import NO_LIMIT, Places
+    from holdfast.spark.streaming.log import StreamLog
+    from holdfast.spark.streaming.places import NO_LIMIT, Places
 
     opened: list[Path] = []
 

@@ -125,8 +125,8 @@ def run_again(spark: Any, place: Path, kind: str) -> None:
 def _source_that_waits() -> type:
     """Return a format that waits at the commit point of what it writes, until it is killed."""
     from holdfast.spark.data_source import HoldfastDataSource
-    from holdfast.spark.sink import QueueWriter
-    from holdfast.spark.sink_stream import QueueStreamWriter
+    from holdfast.spark.writing.sink import QueueWriter
+    from holdfast.spark.writing.stream_sink import QueueStreamWriter
 
     def at_its_moment(path: str, commit: Callable[[], None]) -> None:
         if AFTER in Path(path).parent.name:

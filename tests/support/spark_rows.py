@@ -12,9 +12,9 @@ from typing import Any
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import Storage
-from holdfast.spark.file_range_reader import FileRangeReader
-from holdfast.spark.read_options import ReadOptions
-from holdfast.spark.snapshot import take_snapshot
+from holdfast.spark.reading.file_range_reader import FileRangeReader
+from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.reading.snapshot import take_snapshot
 
 
 def _sent(value: Any) -> Any:

@@ -13,7 +13,7 @@ from holdfast.cli.output import damage_document, write_json
 from holdfast.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from holdfast.spark.drainer import DrainProgress, DrainReport
+    from holdfast.spark.draining.drainer import DrainProgress, DrainReport
 
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
@@ -52,8 +52,8 @@ def drain(
     messages under the same id, and replaces what is there. The group is made where there is none.
     """
     require_queue(path)
-    from holdfast.spark.directories import directory_writer, read_schema
-    from holdfast.spark.drainer import drain as drain_queue
+    from holdfast.spark.draining.directories import directory_writer, read_schema
+    from holdfast.spark.draining.drainer import drain as drain_queue
     from holdfast.spark.session import local_session
 
     spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)

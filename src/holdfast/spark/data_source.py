@@ -1,45 +1,27 @@
 """The format ``holdfast``: what Spark calls when it reads a queue, or writes into one.
 
-``spark.read.format("holdfast").load(path)`` is a snapshot: it takes nothing, needs no lock, and works while an
-application writes. docs/spark.md. ``spark.readStream`` of the same format is in ``stream_source.py``,
-writing in ``sink.py`` and ``sink_stream.py``.
-
-Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes: what a
-read is about is decided in :meth:`QueueReader.partitions`, once, and goes to the tasks as :class:`QueuePartition`.
+``spark.read`` is a snapshot (``reading/``), ``spark.readStream`` follows the log (``streaming/``), ``df.write`` and
+``df.writeStream`` put (``writing/``). docs/spark.md.
 """
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from holdfast.errors import ConfigError, CorruptionError
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage, storage_errors
-from holdfast.spark.columns import SCHEMA, chosen_fields, record_batch
-from holdfast.spark.file_range import FileRange
-from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeReader
-from holdfast.spark.frame_walk import Walked
-from holdfast.spark.partitions import pack
-from holdfast.spark.read_options import NO_END, ReadOptions
-from holdfast.spark.sink import QueueSink, QueueWriter
-from holdfast.spark.sink_options import WriteOptions
-from holdfast.spark.snapshot import take_snapshot
-from holdfast.spark.stream_options import StreamOptions
+from holdfast.errors import ConfigError
+from holdfast.spark.reading.columns import SCHEMA, chosen_fields
+from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.reading.queue_reader import QueueReader
+from holdfast.spark.streaming.options import StreamOptions
+from holdfast.spark.writing.options import WriteOptions
+from holdfast.spark.writing.sink import QueueSink, QueueWriter
 
 if TYPE_CHECKING:
-    from holdfast.spark.sink_stream import QueueStreamWriter
-    from holdfast.spark.stream_source import QueueStreamReader
-
-logger = logging.getLogger("holdfast")
+    from holdfast.spark.streaming.source import QueueStreamReader
+    from holdfast.spark.writing.stream_sink import QueueStreamWriter
 
 
 class HoldfastDataSource(DataSource):
@@ -57,7 +39,7 @@ class HoldfastDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802  # Spark's own name
         try:
-            from holdfast.spark.stream_source import QueueStreamReader
+            from holdfast.spark.streaming.source import QueueStreamReader
         except ImportError as error:
             raise ConfigError("a stream of a queue needs pyspark 4.2 or newer, which knows rate limits") from error
         return QueueStreamReader(StreamOptions.parse(self.options), chosen_fields(schema))
@@ -68,103 +50,8 @@ class HoldfastDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802  # Spark's own name
         try:
-            from holdfast.spark.sink_stream import QueueStreamWriter
+            from holdfast.spark.writing.stream_sink import QueueStreamWriter
         except ImportError as error:
             raise ConfigError("a stream into a queue needs pyspark 4.1 or newer, which hands over Arrow") from error
         options = WriteOptions.parse(self.options, is_stream=True)
         return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite), options.checkpoint)
-
-
-@dataclass(frozen=True)
-class QueuePartition(InputPartition):
-    """What one task reads.
-
-    Attributes
-    ----------
-    root, queue_id
-        The queue.
-    parts : tuple of FileRange
-        Messages of its data files, in the order of the log.
-    deliveries : dict of int to int, or None
-        How often those that were handed out were, where a group was named.
-    """
-
-    root: Path
-    queue_id: bytes
-    parts: tuple[FileRange, ...]
-    deliveries: dict[int, int] | None = None
-
-
-class QueueReader(DataSourceReader):
-    """One read of a queue.
-
-    Parameters
-    ----------
-    options : ReadOptions
-        What to read.
-    fields : list of (str, pyarrow.DataType)
-        Names and types of the columns.
-    """
-
-    def __init__(self, options: ReadOptions, fields: list[tuple[str, Any]]) -> None:
-        self._options = options
-        self._fields = fields
-
-    def partitions(self) -> Sequence[QueuePartition]:
-        """Plan: look at the queue once, and pin what is read."""
-        storage, options = OsStorage(), self._options
-        snapshot = take_snapshot(storage, options)
-        for damage in snapshot.missing:
-            self._lose(damage)
-        with storage_errors("planning a read", snapshot.root):
-            tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes)
-        return [
-            QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known)
-            for parts, known in zip(tasks, _shares(snapshot.deliveries, tasks), strict=True)
-        ] or [QueuePartition(snapshot.root, snapshot.queue_id, ())]  # Spark wants one partition at least
-
-    def read(self, partition: QueuePartition) -> Iterator[Any]:
-        """Yield the rows of a task as record batches."""
-        storage, directory = OsStorage(), QueueDirectory(partition.root)
-        for part in partition.parts:
-            path = directory.data_file(part.name)
-            reader = FileRangeReader(storage, path, partition.queue_id, part, self._lose)
-            try:
-                with storage_errors("reading", path):
-                    for walked in reader.walked():
-                        rows = self._in_time(walked)
-                        if len(rows):
-                            yield record_batch(self._fields, rows, partition.deliveries)
-            except ConsumedMeanwhileError as error:
-                if self._options.fail_on_data_loss:
-                    raise
-                logger.warning("%s", error)
-
-    def _in_time(self, walked: Walked) -> Walked:
-        """Return the messages of the time that is asked for."""
-        start, end = self._options.timestamp_start_ns, self._options.timestamp_end_ns
-        if start == 0 and end == NO_END:
-            return walked
-        times = walked.timestamps_ns
-        if start <= times[0] and times[-1] < end:  # timestamps never go backwards
-            return walked
-        return walked.chosen([place for place, time in enumerate(times) if start <= time < end])
-
-    def _lose(self, damage: Damage) -> None:
-        if not self._options.fail_on_data_loss:
-            logger.warning("%s", damage)
-            return
-        raise CorruptionError(
-            f"{damage}; read the rest with failOnDataLoss=false",
-            path=str(damage.path),
-            position=damage.position,
-            offsets=[damage.offsets],
-        )
-
-
-def _shares(deliveries: dict[int, int] | None, tasks: list[list[FileRange]]) -> Iterator[dict[int, int] | None]:
-    """Yield for each task what of the delivery counts is its own; tasks are in the order of the log."""
-    offsets = sorted(deliveries or ())
-    for parts in tasks:
-        own = offsets[bisect_left(offsets, parts[0].start) : bisect_left(offsets, parts[-1].end)]
-        yield None if deliveries is None else {offset: deliveries[offset] for offset in own}

@@ -20,7 +20,7 @@ from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.reservations import Reservation
-from holdfast.spark.file_range import FileRange, clipped
+from holdfast.spark.reading.file_range import FileRange, clipped
 
 TASK_BYTES_MAX = 128 * 2**20
 """As Spark's own for files: a quarter of a second, so starts do not show."""

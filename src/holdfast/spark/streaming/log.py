@@ -22,9 +22,9 @@ from holdfast.persistence.layout import (
 )
 from holdfast.persistence.storage import Storage
 from holdfast.persistence.write_mark import WriteMark
-from holdfast.spark.file_range import FileRange, Runs
-from holdfast.spark.file_range_reader import FileRangeReader
-from holdfast.spark.snapshot import pinned, read_mark, visible_end, visible_files
+from holdfast.spark.reading.file_range import FileRange, Runs
+from holdfast.spark.reading.file_range_reader import FileRangeReader
+from holdfast.spark.reading.snapshot import pinned, read_mark, visible_end, visible_files
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from holdfast.persistence.layout import check_header, is_missing
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.sealed_file import read_seal
 from holdfast.persistence.storage import File, Storage
-from holdfast.spark.file_range import FileRange, clipped
-from holdfast.spark.frame_walk import Walked, walk
+from holdfast.spark.reading.file_range import FileRange, clipped
+from holdfast.spark.reading.frame_walk import Walked, walk
 
 CHUNK_BYTES = 4 * 2**20
 """Read at once: stays in the processor's caches, and makes batches of 2,000 messages of 2 KB."""

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from holdfast.errors import ConfigError
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
 from holdfast.spark.checkpoint import is_noted, note_plan, sync_plan
-from holdfast.spark.sink import QueueSink, StagedParts
+from holdfast.spark.writing.sink import QueueSink, StagedParts
 
 if TYPE_CHECKING:
     import pyarrow as pa

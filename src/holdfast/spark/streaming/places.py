@@ -13,8 +13,8 @@ from holdfast.persistence.format import FRAMES_START
 from holdfast.persistence.layout import DataFileName, is_missing
 from holdfast.persistence.report import Damage
 from holdfast.persistence.sealed_file import sealed_places
-from holdfast.spark.file_range_reader import ConsumedMeanwhileError, FileRangeReader
-from holdfast.spark.stream_log import StreamLog
+from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.spark.streaming.log import StreamLog
 
 NO_LIMIT = 2**63 - 1
 

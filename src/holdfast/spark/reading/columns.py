@@ -28,7 +28,7 @@ from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.format import FRAME_HEADER_BYTES
 from holdfast.persistence.message_headers import decode_headers
 from holdfast.persistence.message_options import decode_options
-from holdfast.spark.frame_walk import Walked
+from holdfast.spark.reading.frame_walk import Walked
 
 SCHEMA = StructType(
     [

@@ -34,8 +34,8 @@ from holdfast.persistence.report import DAMAGED, Damage, merged
 from holdfast.persistence.sealed_file import end_offset
 from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.persistence.write_mark import WriteMark, read_write_mark
-from holdfast.spark.file_range import FileRange, Runs, clipped, without
-from holdfast.spark.read_options import NO_END, ReadOptions
+from holdfast.spark.reading.file_range import FileRange, Runs, clipped, without
+from holdfast.spark.reading.options import NO_END, ReadOptions
 
 _MARK_TRIES = 100
 _MARK_PAUSE_SECONDS = 0.002

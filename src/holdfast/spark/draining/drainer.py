@@ -23,9 +23,9 @@ from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.reservations import Reservation
-from holdfast.spark.drain_plan import collect_words, missing_files, plan_drain, task_count_for
-from holdfast.spark.driver_lock import DriverLock
-from holdfast.spark.stopping import stopped_by_signals
+from holdfast.spark.draining.driver_lock import DriverLock
+from holdfast.spark.draining.plan import collect_words, missing_files, plan_drain, task_count_for
+from holdfast.spark.draining.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -276,7 +276,7 @@ class SparkDrainer:
     def _frame(
         self, queue: PersistentQueue, reservation: Reservation, size: int, losses: Path, damage: list[Damage]
     ) -> DataFrame:
-        from holdfast.spark.drain_source import frame_from_driver, frame_in_tasks, register
+        from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
             return frame_from_driver(self._spark, plan_drain(queue, reservation, 1, losses), damage.append)

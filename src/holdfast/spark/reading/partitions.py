@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.sealed_file import sealed_places
 from holdfast.persistence.storage import Storage
-from holdfast.spark.file_range import FileRange, clipped
+from holdfast.spark.reading.file_range import FileRange, clipped
 
 _LARGE = 1.5
 """How much larger than a task a file is before it is cut: two halves would only take more starting."""

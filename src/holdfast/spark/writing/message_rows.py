@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 from holdfast.errors import ConfigError
 from holdfast.messages import CommonHeaders
 from holdfast.queue.put_options import Put
-from holdfast.spark.columns import SCHEMA
-from holdfast.spark.sink_objects import ObjectRows
-from holdfast.spark.sink_options import WriteOptions
+from holdfast.spark.reading.columns import SCHEMA
+from holdfast.spark.writing.object_rows import ObjectRows
+from holdfast.spark.writing.options import WriteOptions
 
 _SLICE_ROWS = 500
 """Rows made into Python objects at a time: a megabyte of 2 KB payloads, which the processor's cache holds."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.group_files import DEFAULT_GROUP
 from holdfast.persistence.layout import check_name
-from holdfast.spark.read_options import (
+from holdfast.spark.reading.options import (
     PARTITION_BYTES,
     number_option,
     offset_option,

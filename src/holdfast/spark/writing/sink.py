@@ -23,9 +23,9 @@ from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, Shut
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.spark.sink_columns import MessageRows
-from holdfast.spark.sink_options import WriteOptions
-from holdfast.spark.sink_staging import ID_PREFIX, Staging
+from holdfast.spark.writing.message_rows import MessageRows
+from holdfast.spark.writing.options import WriteOptions
+from holdfast.spark.writing.staging import ID_PREFIX, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.layout import check_name
 from holdfast.queue.joint_decisions import check_part_of
-from holdfast.spark.read_options import local_path, number_option, queue_path, truth_option
+from holdfast.spark.reading.options import local_path, number_option, queue_path, truth_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400
 """What a dead write has left is kept so long: longer than any write takes, and short enough for the disk."""

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage, storage_errors
-from holdfast.spark.columns import SCHEMA, chosen_fields, record_batch
-from holdfast.spark.drain_plan import DrainPlan, leave_word
-from holdfast.spark.file_range import FileRange
-from holdfast.spark.file_range_reader import FileRangeReader
+from holdfast.spark.draining.plan import DrainPlan, leave_word
+from holdfast.spark.reading.columns import SCHEMA, chosen_fields, record_batch
+from holdfast.spark.reading.file_range import FileRange
+from holdfast.spark.reading.file_range_reader import FileRangeReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

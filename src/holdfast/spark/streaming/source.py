@@ -23,15 +23,15 @@ from pyspark.sql.streaming.datasource import (
 
 from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageError
 from holdfast.persistence.storage import OsStorage, storage_errors
-from holdfast.spark.data_source import QueuePartition, QueueReader
-from holdfast.spark.file_range import Runs, clipped
-from holdfast.spark.partitions import pack
-from holdfast.spark.read_options import ReadOptions
-from holdfast.spark.stream_group import begin_group, finish_below, never_there, unfinished_from
-from holdfast.spark.stream_log import StreamLog
-from holdfast.spark.stream_offset import StreamOffset
-from holdfast.spark.stream_options import StreamOptions
-from holdfast.spark.stream_places import NO_LIMIT, Places
+from holdfast.spark.reading.file_range import Runs, clipped
+from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.reading.partitions import pack
+from holdfast.spark.reading.queue_reader import QueuePartition, QueueReader
+from holdfast.spark.streaming.group import begin_group, finish_below, never_there, unfinished_from
+from holdfast.spark.streaming.log import StreamLog
+from holdfast.spark.streaming.offset import StreamOffset
+from holdfast.spark.streaming.options import StreamOptions
+from holdfast.spark.streaming.places import NO_LIMIT, Places
 
 logger = logging.getLogger("holdfast")
 

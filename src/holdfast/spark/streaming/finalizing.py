@@ -16,11 +16,11 @@ from holdfast.errors import ConfigError
 from holdfast.persistence.group_files import require_group
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
 from holdfast.spark.checkpoint import sync_files, sync_plan
-from holdfast.spark.read_options import local_path
-from holdfast.spark.stream_group import finish_below
-from holdfast.spark.stream_log import StreamLog
-from holdfast.spark.stream_offset import StreamOffset
-from holdfast.spark.stream_options import own_group
+from holdfast.spark.reading.options import local_path
+from holdfast.spark.streaming.group import finish_below
+from holdfast.spark.streaming.log import StreamLog
+from holdfast.spark.streaming.offset import StreamOffset
+from holdfast.spark.streaming.options import own_group
 
 
 def finalize(

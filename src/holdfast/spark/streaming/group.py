@@ -18,8 +18,8 @@ from holdfast.persistence.progress import NO_HINT, GroupProgress
 from holdfast.persistence.reclaim import retire_finished_files
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.spark.file_range import Runs
-from holdfast.spark.stream_log import StreamLog
+from holdfast.spark.reading.file_range import Runs
+from holdfast.spark.streaming.log import StreamLog
 
 
 def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:

@@ -1,0 +1,1 @@
+"""Draining: batches that are reserved, run and committed."""

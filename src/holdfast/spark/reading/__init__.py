@@ -1,0 +1,1 @@
+"""Reading: a queue as a table, and how its data files become Arrow."""

@@ -1,0 +1,125 @@
+"""One read of a queue: planned once, and read by tasks.
+
+Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes: what a
+read is about is decided in :meth:`QueueReader.partitions`, once, and goes to the tasks as :class:`QueuePartition`.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.spark.reading.columns import record_batch
+from holdfast.spark.reading.file_range import FileRange
+from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.spark.reading.frame_walk import Walked
+from holdfast.spark.reading.options import NO_END, ReadOptions
+from holdfast.spark.reading.partitions import pack
+from holdfast.spark.reading.snapshot import take_snapshot
+
+logger = logging.getLogger("holdfast")
+
+
+@dataclass(frozen=True)
+class QueuePartition(InputPartition):
+    """What one task reads.
+
+    Attributes
+    ----------
+    root, queue_id
+        The queue.
+    parts : tuple of FileRange
+        Messages of its data files, in the order of the log.
+    deliveries : dict of int to int, or None
+        How often those that were handed out were, where a group was named.
+    """
+
+    root: Path
+    queue_id: bytes
+    parts: tuple[FileRange, ...]
+    deliveries: dict[int, int] | None = None
+
+
+class QueueReader(DataSourceReader):
+    """One read of a queue.
+
+    Parameters
+    ----------
+    options : ReadOptions
+        What to read.
+    fields : list of (str, pyarrow.DataType)
+        Names and types of the columns.
+    """
+
+    def __init__(self, options: ReadOptions, fields: list[tuple[str, Any]]) -> None:
+        self._options = options
+        self._fields = fields
+
+    def partitions(self) -> Sequence[QueuePartition]:
+        """Plan: look at the queue once, and pin what is read."""
+        storage, options = OsStorage(), self._options
+        snapshot = take_snapshot(storage, options)
+        for damage in snapshot.missing:
+            self._lose(damage)
+        with storage_errors("planning a read", snapshot.root):
+            tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes)
+        return [
+            QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known)
+            for parts, known in zip(tasks, _shares(snapshot.deliveries, tasks), strict=True)
+        ] or [QueuePartition(snapshot.root, snapshot.queue_id, ())]  # Spark wants one partition at least
+
+    def read(self, partition: QueuePartition) -> Iterator[Any]:
+        """Yield the rows of a task as record batches."""
+        storage, directory = OsStorage(), QueueDirectory(partition.root)
+        for part in partition.parts:
+            path = directory.data_file(part.name)
+            reader = FileRangeReader(storage, path, partition.queue_id, part, self._lose)
+            try:
+                with storage_errors("reading", path):
+                    for walked in reader.walked():
+                        rows = self._in_time(walked)
+                        if len(rows):
+                            yield record_batch(self._fields, rows, partition.deliveries)
+            except ConsumedMeanwhileError as error:
+                if self._options.fail_on_data_loss:
+                    raise
+                logger.warning("%s", error)
+
+    def _in_time(self, walked: Walked) -> Walked:
+        """Return the messages of the time that is asked for."""
+        start, end = self._options.timestamp_start_ns, self._options.timestamp_end_ns
+        if start == 0 and end == NO_END:
+            return walked
+        times = walked.timestamps_ns
+        if start <= times[0] and times[-1] < end:  # timestamps never go backwards
+            return walked
+        return walked.chosen([place for place, time in enumerate(times) if start <= time < end])
+
+    def _lose(self, damage: Damage) -> None:
+        if not self._options.fail_on_data_loss:
+            logger.warning("%s", damage)
+            return
+        raise CorruptionError(
+            f"{damage}; read the rest with failOnDataLoss=false",
+            path=str(damage.path),
+            position=damage.position,
+            offsets=[damage.offsets],
+        )
+
+
+def _shares(deliveries: dict[int, int] | None, tasks: list[list[FileRange]]) -> Iterator[dict[int, int] | None]:
+    """Yield for each task what of the delivery counts is its own; tasks are in the order of the log."""
+    offsets = sorted(deliveries or ())
+    for parts in tasks:
+        own = offsets[bisect_left(offsets, parts[0].start) : bisect_left(offsets, parts[-1].end)]
+        yield None if deliveries is None else {offset: deliveries[offset] for offset in own}

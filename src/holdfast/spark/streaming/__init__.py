@@ -1,0 +1,1 @@
+"""Streaming: the log of a queue as a stream of Spark."""

@@ -1,0 +1,1 @@
+"""Writing: a DataFrame or a stream put into a queue as one."""
