@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.cli import draining
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark, local_session
 
@@ -75,3 +76,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory, small_sparks: None) -> Itera
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """Let the command use the session of the tests, and leave it running."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(draining, "_QUIET", {})
+    yield spark
+    monkeypatch.undo()

@@ -4,14 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.cli import draining
 from holdfast.persistence.format import FRAMES_START
 from holdfast.spark import drain
 from support import drains
@@ -138,15 +136,6 @@ def test_a_killed_driver_costs_nothing_and_counts_nothing_twice(
 
 
 # -- From the shell --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let the command use the session of the tests, and leave it running."""
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    monkeypatch.setattr(draining, "_QUIET", {})
-    yield spark
-    monkeypatch.undo()
 
 
 def test_the_command_writes_columns_of_a_schema(shared_session: Any, path: Path, tmp_path: Path) -> None:

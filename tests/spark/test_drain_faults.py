@@ -6,14 +6,13 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from holdfast.cli import draining
 from holdfast.persistence.format import FRAMES_START
 from holdfast.spark import drain
 from holdfast.spark.draining.drainer import make_group
@@ -273,15 +272,6 @@ def test_what_damage_has_taken_is_named_to_the_offset_and_the_rest_is_drained(
     assert report.depth == 0
     assert drain(small, spark, write, group=GROUP).damage == ()
     assert_nothing_left(small)
-
-
-@pytest.fixture
-def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let the command use the session of the tests, and leave it running."""
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    monkeypatch.setattr(draining, "_QUIET", {})
-    yield spark
-    monkeypatch.undo()
 
 
 @pytest.mark.spark

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
-from holdfast.cli import draining
 from holdfast.persistence.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain
 from support import spark_cluster
@@ -236,15 +235,6 @@ def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: 
 
 
 # -- The driver, with Spark ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let the command use the session of the tests, and leave it running."""
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    monkeypatch.setattr(draining, "_QUIET", {})
-    yield spark
-    monkeypatch.undo()
 
 
 @pytest.mark.slow
