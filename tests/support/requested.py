@@ -11,6 +11,7 @@ from holdfast.persistence.decision import Decision
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.mailbox import ANSWERS, Answer, Mailbox
 from holdfast.persistence.requests import BATCH, STAGING, RequestName
+from holdfast.queue.group_askers import GroupAskers
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.options import Options
@@ -77,7 +78,7 @@ def serve_all(storage: SimulatedStorage, policy: FlushPolicy) -> None:
     options = Options("produce", "default", policy, DATA_FILE_BYTES, 0)
     sides = Sides(storage, FakeClock(), ROOT, options)
     try:
-        in_doubt = InDoubt(sides, lambda _, __: Verdict.IN_DOUBT)
+        in_doubt = InDoubt(sides, lambda _, __: Verdict.IN_DOUBT, GroupAskers(sides).do)
         desk = RequestDesk(sides, in_doubt)
         while desk.serve():
             pass

@@ -8,7 +8,7 @@ lock, so whoever owns a group has either come after this, or has found nothing t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from holdfast.persistence.group_files import find_group, progress_reader
 from holdfast.persistence.group_visit import visit_group
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files, open_directory
 from holdfast.persistence.naming import finish_naming, name_again
-from holdfast.persistence.open_decisions import OpenDecisions
+from holdfast.persistence.open_decisions import OpenDecisions, Witness
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.requests import finish_committed
@@ -49,12 +49,10 @@ def redo_decisions(
         storage.sync_directory(directory.prepared)
     settled = _note_in_groups(storage, directory, queue_id, clock, list(decisions))
     for decision in decisions:
-        done = all(each.group in settled for each in decision.participants if each.path == OWN)
         _remember(storage, directory, decision)
         if not finish_committed(storage, directory, decision):
             _remove_waiting_file(storage, directory, queue_id, decision)
-        if done:
-            watch(storage, directory, clock, decisions, decision)
+        watch(storage, directory, clock, decisions, decision, settled)
     decisions.end()
 
 
@@ -78,7 +76,9 @@ def _note_in_groups(
     for group in {**acknowledged, **voted}:
         finish = partial(_finish, acknowledged.get(group, []))
         settle = partial(_settle, voted.get(group, []))
-        if visit_group(storage, directory, queue_id, clock, group, partial(_both, finish, settle)):
+        both = partial(_both, finish, settle)
+        is_needed = _always if group in voted else both  # an owner may have settled a vote, and not synced that yet
+        if visit_group(storage, directory, queue_id, clock, group, both, is_needed=is_needed):
             settled.add(group)
         elif not visit_group(storage, directory, queue_id, clock, group, finish):
             raise _still_owned(directory, group)
@@ -97,14 +97,24 @@ def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
 
 
 def watch(
-    storage: Storage, directory: QueueDirectory, clock: Clock, decisions: OpenDecisions, decision: Decision
+    storage: Storage,
+    directory: QueueDirectory,
+    clock: Clock,
+    decisions: OpenDecisions,
+    decision: Decision,
+    settled: Collection[str],
 ) -> None:
-    """Let a decision end once all other queues that take part have noted it."""
-    others = [each for each in decision.participants if each.path != OWN]
+    """Let a decision end once all who take part have noted it, beside those groups of this queue that have."""
+    others = [each for each in decision.participants if each.path != OWN or each.group not in settled]
     decisions.applied(
         decision.nonce,
-        *(partial(has_settled, storage, directory.root, clock, each, decision.nonce) for each in others),
+        *(settled_witness(storage, directory.root, clock, each, decision.nonce) for each in others),
     )
+
+
+def settled_witness(storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes) -> Witness:
+    """Return what :func:`has_settled` says whenever it is asked."""
+    return partial(has_settled, storage, root, clock, participant, nonce)
 
 
 def _is_same_group(storage: Storage, directory: QueueDirectory, acknowledged: Acknowledged) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holdfast.persistence.decided import COMMITTED, Decided, DecidedFile
 from holdfast.persistence.decision import Decision
-from holdfast.persistence.group_files import groups_locked, list_groups
+from holdfast.persistence.group_files import list_groups
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.sides import Sides
 
@@ -41,26 +41,36 @@ class DecidedMemory:
             found = _latest((self._of_group(name) for name in names if name != sides.group.name), transaction_id, nonce)
         return found
 
+    def is_of_votes(self, transaction_id: str, nonce: bytes | None) -> bool:
+        """Whether the latest transaction of this id, or of this nonce, that is remembered only acknowledged.
+
+        For who does not own the write side: what had puts its owner answers for, who knows what is durable.
+        """
+        sides = self._sides
+        with storage_errors("looking for decided transactions", sides.directory.groups):
+            groups = {group.name for group in list_groups(sides.storage, sides.directory)} - {sides.group.name}
+        votes = _latest((self._of_own_group(), *map(self._of_group, groups)), transaction_id, nonce)
+        puts = _latest((DecidedFile(sides.storage, sides.directory.decided),), transaction_id, nonce)
+        return votes is not None and (puts is None or puts.timestamp_ns <= votes.timestamp_ns)
+
     def note_batch(self, decision: Decision, offsets: range) -> None:
         """Note that a transaction with puts was committed; its decision says so until this is synced."""
         decided = self._sides.require_batches().decided
         decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
 
-    def note_votes(self, groups: Iterable[str], transaction_id: str, nonce: bytes, verdict: int) -> None:
-        """Note what becomes of a transaction that only acknowledges, durably, with each group that voted."""
-        sides, now = self._sides, self._sides.clock.time_ns()
-        for group in groups:
-            if group == sides.group.name and sides.read_side is not None:
-                memory = self._of_own_group()
-                memory.note(transaction_id, nonce, verdict, range(0), now)
-                memory.sync()
-            else:
-                with groups_locked(sides.storage, sides.directory, sides.clock):
-                    memory = self._of_group(group)
-                    try:
-                        memory.note(transaction_id, nonce, verdict, range(0), now)
-                    finally:
-                        memory.close()
+    def note_own_vote(self, transaction_id: str, nonce: bytes, verdict: int) -> None:
+        """Note what becomes of a transaction that only acknowledges, durably, with the group that this handle owns."""
+        memory = self._of_own_group()
+        memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
+        memory.sync()
+
+    def note_vote(self, group: str, transaction_id: str, nonce: bytes, verdict: int) -> None:
+        """Note the same with a group that nobody owns; the caller holds the lock under which one could come to."""
+        memory = self._of_group(group)
+        try:
+            memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
+        finally:
+            memory.close()
 
     def _of_own_group(self) -> DecidedFile:
         with self._lock:

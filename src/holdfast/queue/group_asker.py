@@ -23,17 +23,19 @@ ASK_SECONDS = 30.0
 
 
 class GroupAsker:
-    """Asks for the group that a handle was opened for. Threads may share it.
+    """Asks for one group. Threads may share it.
 
     Parameters
     ----------
     sides : Sides
         The handle, of any mode. Where it owns the read side, nobody is asked.
+    group : str or None
+        The group; None: the one that the handle was opened for.
     """
 
-    def __init__(self, sides: Sides) -> None:
+    def __init__(self, sides: Sides, group: str | None = None) -> None:
         self._sides = sides
-        self._group = sides.options.group
+        self._group = sides.options.group if group is None else group
         self._lock = threading.Lock()
         self._requester: Requester | None = None
         self._refusal: Callable[[], Exception] | None = None
@@ -54,7 +56,7 @@ class GroupAsker:
         """
         if self._refusal is not None:
             raise self._refusal()
-        if self._sides.read_side is not None:
+        if self._sides.read_side is not None and self._group == self._sides.options.group:
             return perform(self._sides.read_side, fields)
         try:
             json.dumps(fields)

@@ -17,9 +17,10 @@ from holdfast.persistence.mailbox import ANSWERS, TEXT_BYTES_MAX, Answer, Answer
 from holdfast.persistence.requests import ASK, TAKEN, RequestName, is_alive, list_requests, move, read_verb
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.error_text import as_text
-from holdfast.queue.group_verbs import perform
+from holdfast.queue.group_verbs import Fields, perform
 from holdfast.queue.request_desk import REFUSALS
 from holdfast.queue.sides import Sides
+from holdfast.queue.vote_verbs import VOTE_VERBS, VoteControls, perform_on_votes
 
 logger = logging.getLogger("holdfast")
 
@@ -31,14 +32,17 @@ class GroupDesk:
     ----------
     sides : Sides
         The queue, with its read side.
+    votes : VoteControls
+        The votes that the group holds.
     """
 
-    def __init__(self, sides: Sides) -> None:
+    def __init__(self, sides: Sides, votes: VoteControls) -> None:
         self._storage = sides.storage
         self._directory = sides.directory
         self._path = sides.path
         self._group = sides.options.group
         self._read_side = sides.require_read_side()
+        self._votes = votes
         self._answers = Answers(sides.storage, sides.directory.requests)
         self._stuck: set[RequestName] = set()
 
@@ -91,7 +95,7 @@ class GroupDesk:
         try:
             with storage_errors("reading a request", path):
                 fields = read_verb(self._storage, path)
-            text = json.dumps(perform(self._read_side, fields), ensure_ascii=False)
+            text = json.dumps(self._perform(fields), ensure_ascii=False)
             if len(text.encode()) <= TEXT_BYTES_MAX:
                 return Answer(name.number, ANSWER_DONE, text=text)
             error: Exception = HoldfastError(f"{fields['verb']} is done, but what it returns does not fit an answer")
@@ -101,6 +105,11 @@ class GroupDesk:
             logger.exception("request %s of %s fails", name, self._path)
             error = HoldfastError(f"the owner of the group failed, and logged why: {fault!r}")
         return Answer(name.number, ANSWER_ERROR, text=as_text(error))
+
+    def _perform(self, fields: Fields) -> Fields:
+        if fields.get("verb") in VOTE_VERBS:
+            return perform_on_votes(self._votes, fields)
+        return perform(self._read_side, fields)
 
     def _remove(self, name: RequestName) -> None:
         path = name.path(self._directory)

@@ -53,7 +53,7 @@ def perform(controls: GroupControls, fields: Fields) -> Fields:
 
 
 def _pause(controls: GroupControls, fields: Fields) -> Fields:
-    _check_names(PAUSE, fields, {"until_ns", "reason"})
+    check_names(PAUSE, fields, {"until_ns", "reason"})
     until_ns, reason = fields.get("until_ns"), fields.get("reason")
     if until_ns is not None and not _is_count(until_ns):
         raise UsageError(f"until_ns is in nanoseconds since the epoch, or null, not {until_ns!r}")
@@ -64,7 +64,7 @@ def _pause(controls: GroupControls, fields: Fields) -> Fields:
 
 
 def _resume(controls: GroupControls, fields: Fields) -> Fields:
-    _check_names(RESUME, fields, ())
+    check_names(RESUME, fields, ())
     controls.resume()
     return {}
 
@@ -86,14 +86,14 @@ VERBS: dict[str, Callable[[GroupControls, Fields], Fields]] = {
 
 
 def _offsets(verb: str, fields: Fields) -> list[int]:
-    _check_names(verb, fields, {"offsets"})
+    check_names(verb, fields, {"offsets"})
     offsets = fields.get("offsets")
     if not isinstance(offsets, list) or not all(_is_count(each) for each in offsets):
         raise UsageError(f"{verb} takes a list of offsets, each 0 or more")
     return offsets
 
 
-def _check_names(verb: str, fields: Fields, known: Collection[str]) -> None:
+def check_names(verb: str, fields: Fields, known: Collection[str]) -> None:
     """Refuse unknown fields: one that is passed over could be what matters to whoever asks, a newer version."""
     unknown = sorted(fields.keys() - set(known))
     if unknown:

@@ -12,10 +12,13 @@ from dataclasses import replace
 
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.group_desk import GroupDesk
+from holdfast.queue.own_votes import OwnVotes
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.queue.sides import Sides
-from holdfast.queue.visitor import may_visit
+from holdfast.queue.turns import Turns
+from holdfast.queue.visits import may_visit
 
 KEEP = RetryPolicy(max_deliveries=None, dead_letter_seconds=100 * 365 * 86400)
 """A visitor does what it was asked for; how long dead letters are kept, say, is the owner's business."""
@@ -76,11 +79,13 @@ class GroupVisitor:
     def _visit(self) -> None:
         self._sides = sides = Sides(self._asking.storage, self._asking.clock, self._asking.path, self._options)
         try:
-            desk = GroupDesk(sides)
+            memory = DecidedMemory(sides)
+            desk = GroupDesk(sides, OwnVotes(sides, memory, Turns()))
             try:
                 desk.serve()
             finally:
                 desk.close()
+                memory.close()
             self.is_there, self.failure = True, None
         finally:
             self._sides = None

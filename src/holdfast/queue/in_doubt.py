@@ -7,9 +7,8 @@ a group's position file. Where there are puts, putting them into the log is the 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from holdfast.errors import (
@@ -24,18 +23,13 @@ from holdfast.errors import (
 )
 from holdfast.persistence.decided import ABORTED, COMMITTED, Decided
 from holdfast.persistence.decision import Participant, PartOf
-from holdfast.persistence.group_files import groups_locked
-from holdfast.persistence.group_visit import is_group_free, visit_group
 from holdfast.persistence.layout import list_batch_files
-from holdfast.persistence.locks import read_owner
 from holdfast.persistence.open_decisions import Witness
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.redo import other_root
+from holdfast.persistence.redo import OWN, other_root
 from holdfast.persistence.storage import storage_errors
-from holdfast.persistence.vote import Vote, outcome_changes
 from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.live_queues import Verdict
+from holdfast.queue.own_votes import OwnVotes
 from holdfast.queue.parts import check_may_prepare, decided_elsewhere, verdict_of_part
 from holdfast.queue.prepared_transactions import (
     Found,
@@ -46,6 +40,8 @@ from holdfast.queue.prepared_transactions import (
     find_transaction,
 )
 from holdfast.queue.sides import Sides
+from holdfast.queue.turns import Turns
+from holdfast.queue.vote_settling import AskGroup, VoteSettling
 
 logger = logging.getLogger("holdfast")
 
@@ -62,14 +58,22 @@ class InDoubt:
         The queue, and what of it this process owns.
     ask : callable
         How another queue is asked for its verdict.
+    ask_group : callable
+        How the owners of other groups of this queue are asked.
+
+    Attributes
+    ----------
+    own_votes : OwnVotes
+        What others may ask of this handle's group.
     """
 
-    def __init__(self, sides: Sides, ask: AskCoordinator) -> None:
+    def __init__(self, sides: Sides, ask: AskCoordinator, ask_group: AskGroup) -> None:
         self._sides = sides
         self._ask = ask
-        self._deciding: dict[str, object] = {}
-        self._turn = threading.Condition()
+        self._turns = Turns()
         self._memory = DecidedMemory(sides)
+        self._votes = VoteSettling(sides, self._memory, ask_group)
+        self.own_votes = OwnVotes(sides, self._memory, self._turns)
         self._is_closed = False
 
     # -- Looking -----------------------------------------------------------------------------------------------------
@@ -151,28 +155,9 @@ class InDoubt:
         if not is_done:  # somebody has decided it by its id
             self.commit(transaction_id, nonce=nonce)
 
-    @contextmanager
-    def deciding_alone(self, transaction_id: str) -> Iterator[None]:
+    def deciding_alone(self, transaction_id: str) -> AbstractContextManager[None]:
         """Let one thread at a time decide a transaction; others go on with theirs."""
-        turn = object()
-        try:
-            with self._turn:
-                self._turn.wait_for(lambda: transaction_id not in self._deciding)
-                self._deciding[transaction_id] = turn
-            yield
-        finally:
-            interruption: BaseException | None = None
-            while True:  # left there, it would stop all others for ever
-                try:
-                    with self._turn:
-                        if self._deciding.get(transaction_id) is turn:
-                            del self._deciding[transaction_id]
-                        self._turn.notify_all()
-                    break
-                except KeyboardInterrupt as error:
-                    interruption = error
-            if interruption is not None:
-                raise interruption
+        return self._turns.alone(transaction_id)
 
     def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
         """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
@@ -180,10 +165,11 @@ class InDoubt:
             found = find_transaction(self._sides, transaction_id)
         if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
             found = None
-        if found is not None and self._finish_decided(found):
+        if found is not None and (self._finish_decided(found) or self._follow_log(found)):
             found = None
         if found is not None and ((found.decider is None and found.part_of is None) or force):
-            self._check_locks(found)
+            if found.batch is not None or found.damage:
+                self._votes.check(found)
             return found
         if found is not None and (found.part_of is not None or not self._resolve(found)):
             raise decided_elsewhere(self._sides, found)
@@ -201,31 +187,6 @@ class InDoubt:
             )
         return decided
 
-    def _check_locks(self, found: Found) -> None:
-        """Refuse to decide for a group that another process owns, before anything is done."""
-        sides = self._sides
-        for group, _ in found.votes:
-            if group != sides.group.name or sides.read_side is None:
-                with self._group_errors(group), groups_locked(sides.storage, sides.directory, sides.clock):
-                    is_free = is_group_free(sides.storage, sides.directory, group)
-                if not is_free:
-                    raise self._locked(found, group)
-
-    def _group_errors(self, group: str) -> AbstractContextManager[None]:
-        return storage_errors("visiting a group", self._sides.directory.group(group))
-
-    def _locked(self, found: Found, group: str) -> QueueLockedError:
-        path = self._sides.directory.group(group)
-        owner = read_owner(self._sides.storage, path / "read.lock")
-        who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
-        return QueueLockedError(
-            f"transaction {found.id} holds messages of group {group!r}, which {who} owns; decide it there, or close "
-            "that one",
-            path=str(path),
-            pid=owner.pid,
-            host=owner.host,
-        )
-
     def _commit(self, found: Found, *, is_asked: bool) -> range:
         """Commit what this handle may; remember it where it was asked for by its id."""
         sides, batch = self._sides, found.batch
@@ -237,13 +198,13 @@ class InDoubt:
             )
         if batch is None:
             end = sides.next_offset()  # which may fail, so before anything is done
-            self._remember_votes(found, COMMITTED)
-            self._settle_votes(found, is_committed=True, is_durable=True)
+            self._votes.decide(found, COMMITTED, is_committed=True)
             return range(end, end)
         offsets = sides.require_batches().commit(batch)
         witnesses: list[Witness] = [sides.require_batches().sync]
         try:
-            self._settle_votes(found, is_committed=True, is_durable=False)
+            if not self._follow(found, is_committed=True, is_durable=False):
+                witnesses += self._votes.witnesses(found)
             if is_asked:
                 self._memory.note_batch(batch.decision, offsets)
         except HoldfastError as error:
@@ -258,24 +219,21 @@ class InDoubt:
         sides = self._sides
         if found.batch is not None or found.damage:
             sides.require_batches().abort(found.id, found.nonce or bytes(16), sides.clock.time_ns())
+            self._follow(found, is_committed=False)
         else:
-            self._remember_votes(found, ABORTED)
-        self._settle_votes(found, is_committed=False, is_durable=True)
+            self._votes.decide(found, ABORTED, is_committed=False)
 
-    def _remember_votes(self, found: Found, verdict: int) -> None:
-        self._memory.note_votes((group for group, _ in found.votes), found.id, found.nonce, verdict)
-
-    def _settle_votes(self, found: Found, *, is_committed: bool, is_durable: bool) -> None:
-        sides = self._sides
-        for group, vote in found.votes:
-            if group == sides.group.name and sides.read_side is not None:
-                sides.read_side.resolve(vote.nonce, is_committed=is_committed, is_durable=is_durable)
-            else:
-                with self._group_errors(group), groups_locked(sides.storage, sides.directory, sides.clock):
-                    settle = _outcome(vote, is_committed=is_committed)
-                    done = visit_group(sides.storage, sides.directory, sides.queue_id, sides.clock, group, settle)
-                if not done:
-                    raise self._locked(found, group)
+    def _follow(self, found: Found, *, is_committed: bool, is_durable: bool = True) -> bool:
+        """Settle the votes as the log has decided; where the owner of a group does not do it, that stays to be done."""
+        try:
+            self._votes.follow(found, is_committed=is_committed, is_durable=is_durable)
+        except QueueLockedError as error:
+            verdict = "committed" if is_committed else "aborted"
+            logger.error(
+                "%s of %s is %s, and its group has yet to note it: %s", found.id, self._sides.path, verdict, error
+            )
+            return False
+        return True
 
     def _finish_decided(self, found: Found) -> bool:
         """Do the rest of what was decided here, where a fault or an interruption came in between; False: it was not.
@@ -300,7 +258,25 @@ class InDoubt:
             batches.decided.sync()  # where that failed before, nobody knows what it says
             batches.drop(found.batch.path)
             batches.sync()
-        self._settle_votes(found, is_committed=is_committed, is_durable=True)
+        self._follow(found, is_committed=is_committed)
+        return True
+
+    def _follow_log(self, found: Found) -> bool:
+        """Settle votes whose puts do not wait any more, or never did, as this queue's own log says; False: no such.
+
+        Raises TransactionStateError where it is just being prepared or decided.
+        """
+        if not _is_left_to_log(found):
+            return False
+        verdict = self._own_verdict(found)
+        if verdict is Verdict.IN_DOUBT:
+            raise TransactionStateError(
+                f"transaction {found.id} is being prepared or decided just now, or by a log that cannot be asked; see "
+                "prepared()",
+                transaction=found.id,
+                state="prepared",
+            )
+        self._follow(found, is_committed=verdict is Verdict.COMMITTED)
         return True
 
     # -- What another queue decides ----------------------------------------------------------------------------------
@@ -323,7 +299,9 @@ class InDoubt:
             return True
         if (found.coordinator is None and found.part_of is None) or found.damage:
             return False
-        votes = tuple(each for each in found.votes if each[0] == sides.group.name and sides.read_side is not None)
+        votes = found.votes
+        if sides.write_side is None or not _is_left_to_log(found):  # else nobody else knows what to do with them
+            votes = tuple(each for each in votes if each[0] == sides.group.name and sides.read_side is not None)
         found = replace(found, votes=votes, batch=found.batch if sides.batches is not None else None)
         if not votes and found.batch is None:
             return False
@@ -334,7 +312,7 @@ class InDoubt:
         if verdict is Verdict.COMMITTED and found.batch is not None:
             self._commit(found, is_asked=False)
         elif verdict is Verdict.COMMITTED:
-            self._settle_votes(found, is_committed=True, is_durable=True)
+            self._votes.follow(found, is_committed=True)
         elif verdict is Verdict.ABORTED:
             self._discard(found)
         return verdict is not Verdict.IN_DOUBT
@@ -353,6 +331,17 @@ class InDoubt:
                 self._discard(found)
             return lets_go
 
+    def verdict(self, transaction_id: str, nonce: bytes) -> Verdict:
+        """Return what this queue's own log says of a transaction, whose votes another handle may hold.
+
+        Raises UsageError where this handle has no write side.
+        """
+        with self.deciding_alone(transaction_id):
+            if self._sides.require_write_side().has_decided(nonce):
+                return Verdict.COMMITTED
+            own = Participant(OWN, self._sides.queue_id)
+            return self._own_verdict(Found(transaction_id, nonce, 0, own))
+
     def _own_verdict(self, found: Found) -> Verdict:
         """Return what became of a transaction that this queue's own log decides."""
         assert found.coordinator is not None
@@ -369,9 +358,12 @@ class InDoubt:
         if found.batch is not None and batches is not None:
             batches.drop(found.batch.path)
             batches.sync()
-        self._settle_votes(found, is_committed=False, is_durable=True)
+        self._votes.follow(found, is_committed=False)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def stop_asking(self) -> None:
+        """End requests that wait for the owner of the write side; this handle has none."""
 
     def close(self) -> None:
         """Let go of what is held, and decide nothing more."""
@@ -389,8 +381,6 @@ class InDoubt:
             raise UsageError("this handle owns no side of the queue, so it decides nothing; open it with another mode")
 
 
-def _outcome(vote: Vote, *, is_committed: bool) -> Callable[[GroupProgress], list[Change]]:
-    def changes(progress: GroupProgress) -> list[Change]:
-        return outcome_changes(vote, committed=is_committed) if vote.nonce in progress.votes else []
-
-    return changes
+def _is_left_to_log(found: Found) -> bool:
+    """Whether these are votes whose puts do not wait: this queue's log has them, or never will."""
+    return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None

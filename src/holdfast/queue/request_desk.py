@@ -12,7 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from holdfast.errors import CommitUnknownError, CorruptionError, Full, HoldfastError, ShutDown, UsageError
+from holdfast.errors import (
+    CommitUnknownError,
+    CorruptionError,
+    Full,
+    HoldfastError,
+    ShutDown,
+    TransactionStateError,
+    UsageError,
+)
 from holdfast.persistence.batch_file_reader import BatchSummary, read_summary, verify_batch
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
@@ -37,6 +45,7 @@ from holdfast.queue.error_text import as_text
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.joint_verbs import JOINT_VERBS, obey_jointly
+from holdfast.queue.live_queues import Verdict
 from holdfast.queue.sides import Sides
 
 logger = logging.getLogger("holdfast")
@@ -49,6 +58,8 @@ REFUSALS = (HoldfastError, Full, ShutDown)
 
 COMMIT_PREPARED = "commit_prepared"
 ABORT_PREPARED = "abort_prepared"
+VERDICT = "verdict"
+"""What the log says of a transaction; the answer counts one message where it was committed, and none where aborted."""
 
 
 class RequestDesk:
@@ -246,7 +257,17 @@ class RequestDesk:
         if verb == ABORT_PREPARED:
             self._in_doubt.abort(transaction_id, force=force, nonce=nonce)
             return range(0)
+        if verb == VERDICT and nonce is not None:
+            return self._verdict(transaction_id, nonce)
         raise UsageError(f"this version knows no verb {verb!r}")
+
+    def _verdict(self, transaction_id: str, nonce: bytes) -> range:
+        verdict = self._in_doubt.verdict(transaction_id, nonce)
+        if verdict is Verdict.IN_DOUBT:
+            raise TransactionStateError(
+                f"transaction {transaction_id} is not decided", transaction=transaction_id, state="prepared"
+            )
+        return range(verdict is Verdict.COMMITTED)
 
     def _prepare(self, name: RequestName) -> range:
         """Take a batch, which is on the disk already, into ``prepared/``: its new name makes it prepared."""

@@ -59,7 +59,7 @@ class RequestServer:
         self._requests = sides.directory.requests  # kept: making a path costs as much as looking
         self._path = sides.path
         self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
-        self._group_desk = GroupDesk(sides) if sides.read_side is not None else None
+        self._group_desk = GroupDesk(sides, in_doubt.own_votes) if sides.read_side is not None else None
         self._cleared_at: float | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

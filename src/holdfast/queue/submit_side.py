@@ -155,16 +155,18 @@ class SubmitSide:
             self._storage.sync_directory(path.parent)
             return True
 
-    def decide(self, verb: str, transaction_id: str, *, force: bool, nonce: bytes | None) -> range:
+    def decide(
+        self, verb: str, transaction_id: str, *, force: bool, nonce: bytes | None, timeout: float | None = None
+    ) -> range:
         """Have a verb on a prepared transaction done; return its offsets. Raises what the owner raises."""
         fields: dict[str, object] = {"verb": verb, "id": transaction_id, "force": force}
         if nonce is not None:
             fields["nonce"] = nonce.hex()
-        return self.ask(fields)
+        return self.ask(fields, timeout)
 
-    def ask(self, fields: dict[str, object]) -> range:
+    def ask(self, fields: dict[str, object], timeout: float | None = None) -> range:
         """Have a verb done, which may be done twice; return the offsets. Raises what the owner raises."""
-        return self._requester.ask_verb(VERB, fields, None).offsets
+        return self._requester.ask_verb(VERB, fields, timeout).offsets
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from holdfast.queue.in_doubt import AskCoordinator, InDoubt
 from holdfast.queue.request_desk import ABORT_PREPARED, COMMIT_PREPARED
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
+from holdfast.queue.vote_settling import AskGroup
 
 
 class SubmittedVerdicts(InDoubt):
@@ -14,14 +15,14 @@ class SubmittedVerdicts(InDoubt):
 
     Parameters
     ----------
-    sides, ask
+    sides, ask, ask_group
         As for :class:`InDoubt`.
     submit_side : SubmitSide
         How the owner is asked.
     """
 
-    def __init__(self, sides: Sides, ask: AskCoordinator, submit_side: SubmitSide) -> None:
-        super().__init__(sides, ask)
+    def __init__(self, sides: Sides, ask: AskCoordinator, ask_group: AskGroup, submit_side: SubmitSide) -> None:
+        super().__init__(sides, ask, ask_group)
         self._submit_side = submit_side
 
     def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 
 from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
+from holdfast.queue.consumer_verdicts import ConsumerVerdicts
 from holdfast.queue.group_asker import GroupAsker
+from holdfast.queue.group_askers import GroupAskers
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.prepared_transactions import PreparedTransaction
@@ -34,13 +36,16 @@ class Transactional(ABC):
         self._server: RequestServer | None = None
         self._resting: Resting | None = None
         self._group_asker = GroupAsker(sides)
+        self._group_askers = GroupAskers(sides)
         ask = asking(sides.storage, sides.clock, sides.path)
         try:
             if sides.options.mode == "submit":
                 sides.submit_side = side = open_submit_side(sides)
-                self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, side)
+                self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
+            elif sides.options.mode == "consume":
+                self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
             else:
-                self._in_doubt = InDoubt(sides, ask)
+                self._in_doubt = InDoubt(sides, ask, self._group_askers.do)
             self._joint_decisions = JointDecisions(sides, self._in_doubt)
             if sides.look_side is None:
                 self._joint_decisions.resume()
@@ -58,6 +63,8 @@ class Transactional(ABC):
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
         try:
             self._group_asker.close()
+            self._group_askers.close()
+            self._in_doubt.stop_asking()
             if self._resting is not None:
                 self._resting.stop()
             if self._server is not None:
@@ -71,6 +78,7 @@ class Transactional(ABC):
     def _forget_transactions(self) -> None:
         self._transactions.forget()
         self._group_asker.forget()
+        self._group_askers.forget()
         if self._server is not None:
             self._server.forget()
         self._in_doubt.forget()
@@ -120,6 +128,8 @@ class Transactional(ABC):
     def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know
         """Commit a prepared transaction; return the offsets of its puts. A second time returns the same.
 
+        What of it other handles own, in whichever process, they are asked to do.
+
         Parameters
         ----------
         id : str
@@ -136,7 +146,9 @@ class Transactional(ABC):
         CorruptionError
             Some of it is damaged; nothing was done. It can be aborted.
         QueueLockedError
-            It holds messages of a group that another process owns; nothing was done.
+            It holds messages of a group whose owner does not answer, or cannot be asked; nothing was done.
+        RetryableError
+            The owner of the write side does not answer; nothing was done.
         CommitUnknownError, PoisonedError
             Nobody knows, or an earlier failure stands: reopen the queue and look.
         """

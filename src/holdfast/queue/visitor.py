@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence import locks
 from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.group_files import groups_locked
 from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.storage import storage_errors
+from holdfast.queue.group_askers import GroupAskers
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.options import Options
@@ -23,6 +21,7 @@ from holdfast.queue.request_desk import RequestDesk
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
 from holdfast.queue.verdicts import asking
+from holdfast.queue.visits import may_visit
 
 logger = logging.getLogger("holdfast")
 
@@ -45,15 +44,6 @@ def open_submit_side(sides: Sides) -> SubmitSide:
         sides.next_offset,
         sides.priorities,
     )
-
-
-def may_visit(asking: Sides, lock_path: Path) -> bool:
-    """Whether nobody owns the side with that lock, and nobody waits for it who comes to stay."""
-    with storage_errors("looking for an owner", lock_path):
-        if locks.is_awaited(asking.storage, lock_path, asking.clock):
-            return False
-        with groups_locked(asking.storage, asking.directory, asking.clock):
-            return locks.is_free(asking.storage, lock_path)
 
 
 class Visitor:
@@ -142,7 +132,8 @@ class Visitor:
 
     def _visit(self, sides: Sides) -> None:
         sides.bound(*self._asking.bounds_wanted)
-        in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path))
+        askers = GroupAskers(sides)
+        in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path), askers.do)
         JointDecisions(sides, in_doubt).resume()
         desk = RequestDesk(sides, in_doubt)
         monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
@@ -164,3 +155,4 @@ class Visitor:
         finally:
             desk.close()
             in_doubt.close()
+            askers.close()

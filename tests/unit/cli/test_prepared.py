@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
+from holdfast.queue import group_desk
 from support.cli import done, run
 from support.half_commits import voted
+from support.threads import wait_until
 
 
 @pytest.fixture
@@ -111,3 +113,25 @@ def test_force_decides_what_another_queue_should(tmp_path: Path) -> None:
     assert f"is decided by the log of {tmp_path / 'hub'}" in ran.err
     assert done("commit", aside, found["id"], "--force", "--json").document["count"] == 1
     assert done("prepared", aside, "--json").document == []
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_the_owners_of_both_sides_do_it_together(path: Path, verb: str) -> None:
+    """One has the log, another one the group whose message is held."""
+    with PersistentQueue(path, mode="produce") as producer, PersistentQueue(path, mode="consume") as consumer:
+        done(verb, path, "first")
+        assert [each.id for each in producer.prepared()] == ["second"]
+        shown = [b"one", b"two"] if verb == "commit" else [b"zero"]
+        wait_until(lambda: [message.payload for message in consumer.peek(9)] == shown)
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_the_owner_of_a_group_that_cannot_be_asked_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """With 75, and nothing was done."""
+    monkeypatch.setattr(group_desk, "VOTE_VERBS", ())
+    with PersistentQueue(path, mode="produce") as producer, PersistentQueue(path, mode="consume"):
+        ran = run(verb, path, "first")
+        assert (ran.code, "'default'" in ran.err, "too old" in ran.err) == (75, True, True)
+        assert [each.id for each in producer.prepared()] == ["first", "second"]

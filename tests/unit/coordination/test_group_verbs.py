@@ -30,10 +30,13 @@ from holdfast.persistence.mailbox import Answer, Answers, Mailbox
 from holdfast.persistence.requests import ASK, TAKEN, RequestName, write_verb
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue import requester
+from holdfast.queue.decided_memory import DecidedMemory
 from holdfast.queue.group_desk import GroupDesk
 from holdfast.queue.group_verbs import VERBS, perform
 from holdfast.queue.options import Options
+from holdfast.queue.own_votes import OwnVotes
 from holdfast.queue.sides import Sides
+from holdfast.queue.turns import Turns
 from support.clocks import FakeClock
 from support.processes import Child, Signal, child, run_script
 from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, answer_in, queue_in
@@ -333,7 +336,7 @@ def test_an_owner_killed_at_any_call_leaves_each_request_to_the_next_one(done: J
 
     def serve(storage: SimulatedStorage) -> None:
         sides = Sides(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
-        desk = GroupDesk(sides)
+        desk = GroupDesk(sides, OwnVotes(sides, DecidedMemory(sides), Turns()))
         while desk.serve():
             pass
         desk.close()

@@ -15,6 +15,7 @@ from holdfast import (
     UsageError,
     verify,
 )
+from holdfast.queue import group_desk
 from holdfast.queue.transaction_state import State
 from support.simulated_storage import SimulatedStorage
 from support.transactions import KINDS, after, cut_power, open_queue, prepare, prepared_ids, waiting
@@ -84,16 +85,13 @@ def test_a_consumer_prepares_acknowledgements_alone(storage: SimulatedStorage) -
 
 
 def test_a_producer_prepares_puts_alone(storage: SimulatedStorage) -> None:
-    """Without a group; a consumer sees that it is in doubt, and cannot decide it."""
+    """Without a group; a consumer sees that it is in doubt, and has its owner decide it."""
     producer = open_queue(storage, mode="produce")
     prepare(producer, "puts", "p")
     storage = cut_power(storage, producer)
     with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
         assert prepared_ids(producer) == prepared_ids(consumer) == ["p"]
-        for call in (consumer.commit_prepared, consumer.abort_prepared):
-            with pytest.raises(UsageError):
-                call("p")
-        assert producer.commit_prepared("p") == range(1)
+        assert consumer.commit_prepared("p") == producer.commit_prepared("p") == range(1)
         assert consumer.get(timeout=1) == b"new"
 
 
@@ -117,8 +115,11 @@ def test_a_handle_that_looks_sees_what_is_in_doubt_and_decides_nothing(storage: 
 
 @pytest.mark.parametrize("kind", ["acks", "both"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-def test_another_groups_handle_decides_once_the_owner_has_gone(tmp_path: Path, kind: str, commits: bool) -> None:
-    """While the group's owner lives the answer is QueueLockedError, and nothing has happened."""
+def test_another_groups_handle_decides_once_the_owner_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, commits: bool
+) -> None:
+    """While a group's owner lives that cannot be asked the answer is QueueLockedError, and nothing has happened."""
+    monkeypatch.setattr(group_desk, "VOTE_VERBS", ())
     path = tmp_path / "orders"
     with PersistentQueue(path) as queue:
         queue.put_many([b"one", b"two", b"three"])
