@@ -13,14 +13,22 @@ PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11)
 # More arguments for pytest: make test ARGS="-k torn"; one test at a time: make test ARGS="-n 0"
 ARGS ?=
 
+# What of the tests has to reach every branch of what.
+COVERAGE := --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
+
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test lint layers types format crash bench docs clean
+.PHONY: help demo pipeline test coverage lint layers types format bench docs clean
+.PHONY: crash crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+
+# The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
+PROVE := PYTHONPATH=tests $(RUN) -m proof
+PROOF_ARGS ?=
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo.py, then `pipeline` where there is Java
 	$(RUN) examples/demo.py
@@ -46,8 +54,41 @@ format: $(VENV)/.dev-ready  ## format, and fix what can be fixed
 	$(RUN) -m ruff check --fix-only .
 	$(RUN) -m ruff format .
 
-crash: $(VENV)/.dev-ready  ## run the crash tests only
-	$(RUN) -m pytest tests/crash $(AT_ONCE) $(ARGS)
+coverage: $(VENV)/.dev-ready  ## check that tests reach every branch of persistence and queue
+	$(RUN) -m pytest $(AT_ONCE) tests/unit tests/contract tests/property tests/corruption tests/compat $(COVERAGE) $(ARGS)
+
+crash: $(VENV)/.dev-ready  ## explore 500,000 crash states, kill 1,000 processes, race 1,000 times for a lock
+	$(PROVE).crash_states $(PROOF_ARGS)
+	$(PROVE).kills
+	$(PROVE).lock_race
+
+crash-long: $(VENV)/.dev-ready  ## explore 20,000,000 crash states, for hours; goes on where it was broken off
+	$(PROVE).crash_states --states 20000000 --ledger build/crash-states.sqlite $(PROOF_ARGS)
+
+crash-mutants: $(VENV)/.dev-ready  ## plant 20 bugs, one at a time; each has to be found
+	$(PROVE).mutants $(PROOF_ARGS)
+
+faults: $(VENV)/.dev-ready  ## let every storage call fail, once and for ever
+	$(PROVE).faults $(PROOF_ARGS)
+
+interruptions: $(VENV)/.dev-ready  ## interrupt calls at every bytecode
+	$(PROVE).interruptions $(PROOF_ARGS)
+
+bit-flips: $(VENV)/.dev-ready  ## flip every bit of a small queue
+	$(PROVE).bit_flips $(PROOF_ARGS)
+
+power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 1,000 times, and fail a real sync; needs root
+	$(PROVE).power_cuts $(PROOF_ARGS)
+	$(PROVE).failing_sync
+
+fuzz: $(VENV)/.fuzz-ready  ## feed decoders and directories with garbage; Linux only
+	$(PROVE).fuzz all $(PROOF_ARGS)
+
+second-model: $(VENV)/.dev-ready  ## compare with a model that was written from the documentation alone
+	$(PROVE).second_model $(PROOF_ARGS)
+
+soak: $(VENV)/.dev-ready  ## ten minutes of mixed load: memory, descriptors and disk stay flat
+	$(PROVE).soak $(PROOF_ARGS)
 
 bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
 	$(RUN) -m pytest benchmarks --timeout=0 $(ARGS)
@@ -88,6 +129,10 @@ $(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
 $(VENV)/.pipeline-ready: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[spark,demo]'
 	@touch $(VENV)/.demo-ready $@
+
+$(VENV)/.fuzz-ready: pyproject.toml | $(VENV)/.dev-ready
+	$(PIP_INSTALL) --editable '.[fuzz]'
+	@touch $@
 
 $(VENV)/.dev-ready: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[dev]'

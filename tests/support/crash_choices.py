@@ -26,8 +26,18 @@ class CrashChoice(Protocol):
     def keep_name(self, operation: NameOperation) -> bool:
         """Return whether the change of a directory entry is kept."""
 
+    def garbage(self, inode: int, sector: int) -> bytes:
+        """Return what reads back from a sector of the file that was never written and is lost; nothing: zeros."""
 
-class SameForAll:
+
+class ReadsZeros:
+    """What was never written reads back as zeros."""
+
+    def garbage(self, inode: int, sector: int) -> bytes:
+        return b""
+
+
+class SameForAll(ReadsZeros):
     """One answer to everything: the two corners that a recovery must at least stand."""
 
     def __init__(self, *, keep: bool) -> None:
@@ -43,7 +53,7 @@ class SameForAll:
         return self._keep
 
 
-class ByKind:
+class ByKind(ReadsZeros):
     """One answer per kind of piece, for tests that ask about one of the three alone."""
 
     def __init__(self, *, sectors: bool, sizes: bool, names: bool) -> None:
@@ -61,7 +71,7 @@ class ByKind:
         return self._names
 
 
-class RandomChoice:
+class RandomChoice(ReadsZeros):
     """An independent coin for each piece; ``keep`` is its bias, since a fair coin hardly ever keeps nearly all."""
 
     def __init__(self, rng: random.Random, keep: float = 0.5) -> None:
@@ -80,7 +90,7 @@ class RandomChoice:
         return self._rng.random() < self._keep
 
 
-class Odometer:
+class Odometer(ReadsZeros):
     """Every combination of answers, one crash after the other: the last answer that was "dropped" becomes "kept".
 
     Which pieces are asked about depends on earlier answers (a file that lost its name is not asked about), so the

@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,7 @@ class Disk:
         self._name_changes: list[NameChange] = []
         self._files: dict[int, FileImage] = {}
         self._directories: set[int] = {ROOT}
+        self._found: dict[str, int] = {}  # inodes by path, until a name changes
         self._dispatch: dict[type, Callable[[Any], None]] = {
             Write: lambda o: self._files[o.inode].write(o.data, o.position),
             Truncate: lambda o: self._files[o.inode].resize(o.size),
@@ -129,6 +132,9 @@ class Disk:
 
     def find(self, path: Path) -> int | None:
         """Return the inode at a path, None where the last name is missing."""
+        known = self._found.get(str(path))
+        if known is not None:
+            return known
         parts = path.parts[1:] if path.is_absolute() else path.parts
         inode: int | None = ROOT
         for name in parts:
@@ -137,6 +143,8 @@ class Disk:
             if inode not in self._directories:
                 raise os_error(errno.ENOTDIR, path)
             inode = self.names.entries.get((inode, name))
+        if inode is not None:
+            self._found[str(path)] = inode
         return inode
 
     def find_existing(self, path: Path) -> int:
@@ -169,6 +177,22 @@ class Disk:
             image = self._files.get(inode)
             found[Path("/", *reversed(parts))] = None if image is None else image.read(len(image), 0)
         return dict(sorted(found.items()))
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that tell apart what processes see: names and contents, without what is unsynced of them."""
+        found = []
+        for inode, (directory, name) in self.names.homes.items():
+            image = self._files.get(inode)
+            path = self._path(directory) + name
+            found.append(path.encode() + (b"/" if image is None else b" " + _content_digest(image.content())))
+        return blake2b(b"\n".join(sorted(found)), digest_size=16).digest()
+
+    def _path(self, directory: int) -> str:
+        path = "/"
+        while directory != ROOT:
+            directory, name = self.names.homes[directory]
+            path = f"/{name}{path}"
+        return path
 
     def after_power_loss(self, choice: CrashChoice) -> Disk:
         """Return what the disk could hold; all of it is durable, since nobody has touched it yet."""
@@ -221,6 +245,7 @@ class Disk:
         return self.find_directory(path.parent), path.name
 
     def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
+        self._found.clear()
         change = NameChange(operation, home[0], bindings, Fate.UNSYNCED)
         change.apply(self.names)
         self._name_changes.append(change)
@@ -291,6 +316,12 @@ class Disk:
         for change in self._name_changes:
             if change.directory == directory and change.fate is Fate.UNSYNCED:
                 change.fate = Fate.ABANDONED
+
+
+@lru_cache(maxsize=4096)
+def _content_digest(content: bytes) -> bytes:
+    """Return the digest of a file; images share their contents as long as they are the same."""
+    return blake2b(content, digest_size=16).digest()
 
 
 def os_error(number: int, path: Path) -> OSError:

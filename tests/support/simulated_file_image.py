@@ -60,11 +60,16 @@ class FileChange:
         if mask == ALL_SECTORS:
             put(image, self.position, self.data)
             return
+        assert choice is not None, "all is kept"
         for sector in range(count):
+            start = max(self.position, (first + sector) * SECTOR_SIZE_BYTES)
+            stop = min(end, (first + sector + 1) * SECTOR_SIZE_BYTES)
             if mask >> sector & 1:
-                start = max(self.position, (first + sector) * SECTOR_SIZE_BYTES)
-                stop = min(end, (first + sector + 1) * SECTOR_SIZE_BYTES)
                 put(image, start, self.data[start - self.position : stop - self.position])
+            elif start >= len(image):  # there never was anything
+                garbage = choice.garbage(inode, first + sector)
+                if garbage:
+                    put(image, start, garbage[: stop - start])
 
 
 class FileImage:
@@ -83,6 +88,10 @@ class FileImage:
     def read(self, size: int, position: int) -> bytes:
         """Return what a running process sees."""
         return bytes(memoryview(self._data)[position : position + size])
+
+    def content(self) -> bytes:
+        """Return all that a running process sees; copies share the object until they are written to."""
+        return self._data if isinstance(self._data, bytes) else bytes(self._data)
 
     def write(self, data: bytes, position: int) -> None:
         """Change what a running process sees; the disk has it after a sync."""

@@ -244,6 +244,11 @@ class SimulatedStorage:
         with self._mutex:
             return self._disk.tree()
 
+    def digest(self) -> bytes:
+        """Return 16 bytes that differ where :meth:`tree` does."""
+        with self._mutex:
+            return self._disk.digest()
+
     def crash(self, choice: CrashChoice) -> SimulatedStorage:
         """Return what a power loss now could leave, each unsynced piece kept or dropped as ``choice`` says."""
         with self._mutex:

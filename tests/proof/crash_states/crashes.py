@@ -1,0 +1,112 @@
+"""Which crashes are tried at one instant: a kill, every loss of power where they are few, and a sample where not.
+
+What was never written and is lost reads back as zeros, and in half of the sample as stale garbage: bytes of the queue's
+own files, so that frames and entries stand where they have no business.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from support.crash_choices import CrashChoice, RandomChoice, ReadsZeros, SameForAll
+from support.disk_operations import NameOperation
+from support.simulated_file_image import SECTOR_SIZE_BYTES
+from support.simulated_storage import SimulatedStorage
+
+EXHAUSTIVE_PIECES_MAX = 5
+"""Up to so many unsynced pieces a thorough look takes all combinations; of more each piece alone, and more."""
+
+THOROUGH_SAMPLES = 6
+
+NEARLY_ALL = 0.9
+
+Crash = tuple[str, SimulatedStorage]
+"""How it came about, and what is left."""
+
+
+class AllBut(ReadsZeros):
+    """One answer to every piece but one; counts the pieces."""
+
+    def __init__(self, keep: bool, odd: int) -> None:
+        self.count = 0
+        self._keep = keep
+        self._odd = odd
+
+    def keep_sectors(self, inode: int, first_sector: int, count: int) -> int:
+        return sum(self._next() << sector for sector in range(count))
+
+    def keep_size(self, inode: int, size: int) -> bool:
+        return self._next()
+
+    def keep_name(self, operation: NameOperation) -> bool:
+        return self._next()
+
+    def _next(self) -> bool:
+        self.count += 1
+        return self._keep is not (self.count - 1 == self._odd)
+
+
+class WithGarbage:
+    """The answers of another choice; what was never written reads back as pieces of ``stale``."""
+
+    def __init__(self, choice: CrashChoice, stale: bytes, rng: random.Random) -> None:
+        self.keep_sectors = choice.keep_sectors
+        self.keep_size = choice.keep_size
+        self.keep_name = choice.keep_name
+        self._stale = stale
+        self._rng = rng
+
+    def garbage(self, inode: int, sector: int) -> bytes:
+        at = self._rng.randrange(max(1, len(self._stale) // SECTOR_SIZE_BYTES)) * SECTOR_SIZE_BYTES
+        return self._stale[at : at + SECTOR_SIZE_BYTES]
+
+
+def piece_count(storage: SimulatedStorage) -> int:
+    """Return how many unsynced pieces there are, if all names are kept."""
+    counting = AllBut(True, -1)
+    storage.crash(counting)
+    return counting.count
+
+
+def crashes(storage: SimulatedStorage, rng: random.Random, samples: int | None) -> Iterator[Crash]:
+    """Yield what crashes now would leave, some of them alike; where nothing is unsynced there is but one.
+
+    ``samples``: how many losses of power are drawn beside the one that takes all; 0: one crash of any kind; None: a
+    thorough look.
+    """
+    if samples == 0:
+        yield _one_crash(storage, rng)
+        return
+    count = piece_count(storage)
+    if count:
+        yield "kill", storage.crash_keeping_all()
+    is_thorough = samples is None
+    if count <= (EXHAUSTIVE_PIECES_MAX if is_thorough else 1):
+        yield from (("power loss", state) for state in storage.crash_states())
+        return
+    yield "power loss that takes all", storage.crash(SameForAll(keep=False))
+    if is_thorough:
+        yield "power loss that takes nothing", storage.crash(SameForAll(keep=True))
+        for odd in range(count):
+            yield f"power loss that takes piece {odd}", storage.crash(AllBut(True, odd))
+            yield f"power loss that leaves piece {odd}", storage.crash(AllBut(False, odd))
+    for _ in range(THOROUGH_SAMPLES if samples is None else samples):
+        yield "power loss, drawn", storage.crash(_drawn_choice(storage, rng))
+
+
+def _one_crash(storage: SimulatedStorage, rng: random.Random) -> Crash:
+    kind = rng.randrange(3)
+    if kind == 0:
+        return "kill", storage.crash_keeping_all()
+    if kind == 1:
+        return "power loss that takes all", storage.crash(SameForAll(keep=False))
+    return "power loss, drawn", storage.crash(_drawn_choice(storage, rng))
+
+
+def _drawn_choice(storage: SimulatedStorage, rng: random.Random) -> CrashChoice:
+    """Throw a coin for each piece; half of the coins keep nearly all, and a quarter finds garbage where nothing was."""
+    choice = RandomChoice(rng, NEARLY_ALL if rng.random() < 0.5 else 0.5)
+    if rng.random() < 0.75:
+        return choice
+    return WithGarbage(choice, b"".join(content for content in storage.tree().values() if content), rng)

@@ -1,0 +1,184 @@
+"""Recovers what crashes leave, judges it, crashes the recovery, and works with what was recovered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast import FlushPolicy
+from proof.crash_states.crashes import crashes
+from proof.crash_states.history import History, Moment
+from proof.crash_states.life import Life, Place, Segment
+from proof.crash_states.opening import draw_from
+from proof.crash_states.oracle import Recovered, Seen, judge, work_on
+from support.simulated_storage import SimulatedStorage
+
+RECOVERY_CRASHED_EVERY = 500
+"""One in so many distinct states has its recovery crashed at each of its operations."""
+
+FOLLOWED_EVERY = 4
+"""One in so many of what recoveries leave is worked with; and of those of a killed process, loses its power."""
+
+CACHED_MAX = 20_000
+"""What so many states show is kept: the same disk comes from different histories, and is judged for each."""
+
+
+@dataclass
+class Tally:
+    """What was done.
+
+    Attributes
+    ----------
+    workloads, crashes, recoveries_crashed, works : int
+        Workloads; crashes judged, where several leave the same; crashes of recoveries; recovered queues worked with.
+    digests : set of int
+        The distinct states that were recovered and judged: 63 bits of what was on each disk.
+    """
+
+    workloads: int = 0
+    crashes: int = 0
+    recoveries_crashed: int = 0
+    works: int = 0
+    digests: set[int] = field(default_factory=set)
+
+
+class Explorer:
+    """Judges crashes of one flush policy.
+
+    Parameters
+    ----------
+    policy : FlushPolicy
+        Of the queues.
+    tally : Tally
+        Where it counts.
+    """
+
+    def __init__(self, policy: FlushPolicy, tally: Tally) -> None:
+        self.policy = policy
+        self.tally = tally
+        self._cache: dict[bytes, dict[str, Seen]] = {}
+        self._worked: set[bytes] = set()
+
+    def explore(
+        self, life: Life, since: Place, rng: random.Random, *, samples: int | None, instants: int | None
+    ) -> None:
+        """Crash a life at its instants behind a place of it; at some of them, the last one too, where there are more.
+
+        ``samples`` as for :func:`crashes`.
+        """
+        points = [
+            (number, count)
+            for number, segment in enumerate(life.segments)
+            for count in range(segment.moments[-1].operation_count + 1)
+            if (number, count) > since
+        ]
+        if instants is not None and len(points) > instants:
+            points = [*rng.sample(points[:-1], instants - 1), points[-1]]
+        for number, segment in enumerate(life.segments):
+            counts = {count for life_number, count in points if life_number == number}
+            for count, storage in enumerate(segment.storage.replay() if counts else ()):
+                if count in counts:
+                    self._crash(life, segment, storage, count, rng, samples)
+                if count == max(counts):
+                    break
+
+    def _crash(
+        self,
+        life: Life,
+        segment: Segment,
+        storage: SimulatedStorage,
+        count: int,
+        rng: random.Random,
+        samples: int | None,
+    ) -> None:
+        before, under_way = segment.around(count)
+        names = [name for name in life.history.payloads if any(side[0] == name for side in before.latest)]
+        for kind, crashed in crashes(storage, rng, samples):
+            try:
+                self.check(life.history, crashed, names, before, under_way, rng, killed=kind == "kill")
+            except BaseException as error:
+                operation = segment.storage.log[count - 1] if count else None
+                error.add_note(f"{kind} after {before.call}, operation {count} of its disk ({operation!r:.150})")
+                raise
+
+    def check(
+        self,
+        history: History,
+        crashed: SimulatedStorage,
+        names: Sequence[str],
+        before: Moment,
+        under_way: Moment,
+        rng: random.Random,
+        *,
+        killed: bool,
+    ) -> None:
+        """Recover one disk and apply the oracle; crash its recovery, now and then, and work with what it left."""
+        self.tally.crashes += 1
+        key = crashed.digest() + (b"killed" if killed else b"")
+        seen = self._cache.get(key)
+        if seen is not None:
+            judge(history, seen, before, under_way, self.policy, killed=killed)
+            return
+        is_new = self._count(key)
+        draw_from("recovery")
+        recovered = Recovered(crashed, self.policy, names)
+        try:
+            judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
+            self._remember(key, recovered.seen)
+            if is_new and len(self.tally.digests) % RECOVERY_CRASHED_EVERY == 0:
+                self._crash_recovery(history, recovered, before, under_way, rng)
+            left = crashed.digest()
+            if killed and left[1] % FOLLOWED_EVERY == 0:
+                self._lose_power(history, recovered, before, under_way)
+            if left[0] % FOLLOWED_EVERY == 0 and left not in self._worked:
+                self._worked.add(left)
+                self.tally.works += 1
+                work_on(recovered)
+        finally:
+            recovered.close()
+
+    def _count(self, key: bytes) -> bool:
+        """Count a state; return whether it is one that this process has not seen yet."""
+        digest, before = int.from_bytes(key[:8], "little") >> 1, len(self.tally.digests)
+        self.tally.digests.add(digest)
+        return len(self.tally.digests) > before
+
+    def _remember(self, key: bytes, seen: dict[str, Seen]) -> None:
+        if len(self._cache) >= CACHED_MAX:
+            self._cache.clear()
+            self._worked.clear()
+        self._cache[key] = seen
+
+    def _lose_power(self, history: History, recovered: Recovered, before: Moment, under_way: Moment) -> None:
+        """What a recovery has shown is durable, even where the killed process had not synced it."""
+        self._again(history, recovered, recovered.storage.crash_dropping_unsynced(), before, under_way)
+
+    def _crash_recovery(
+        self, history: History, recovered: Recovered, before: Moment, under_way: Moment, rng: random.Random
+    ) -> None:
+        """Crash a recovery at each of its operations: the next one shows the same."""
+        for storage in list(recovered.storage.replay()):
+            for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng), storage.crash_keeping_all()):
+                self._again(history, recovered, again, before, under_way)
+
+    def _again(
+        self,
+        history: History,
+        recovered: Recovered,
+        crashed: SimulatedStorage,
+        before: Moment,
+        under_way: Moment,
+    ) -> None:
+        self.tally.recoveries_crashed += 1
+        self._count(crashed.digest())
+        draw_from("recovery of a recovery")
+        second = Recovered(crashed, self.policy, list(recovered.seen))
+        try:
+            judge(history, second.seen, before, under_way, self.policy, reported=True)
+            for name, seen in second.seen.items():
+                assert seen.without_report() == recovered.seen[name].without_report(), (
+                    "the second recovery shows other things"
+                )
+        finally:
+            second.close()

@@ -1,0 +1,115 @@
+"""What was done to some queues, and what a crash from each instant on may leave of it.
+
+A queue has three *sides*, each with a sequence of states: where its log ends, how far its group has come, and what is
+in doubt. A call makes a new state on one side, or on several at once. A crash leaves each side at some state of its
+sequence: no earlier than what was durable, no later than what was attempted; and of what was made on several sides at
+once it leaves all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from support.model import GroupState
+
+
+class Part(Enum):
+    """What a side is a side of."""
+
+    LOG = "log"
+    PROGRESS = "progress"
+    PREPARED = "prepared"
+
+
+Side = tuple[str, Part]
+"""The name of a queue, and which of its sides."""
+
+InDoubt = frozenset[tuple[str, int, frozenset[int]]]
+"""The id of each prepared transaction, how many messages it puts, and the offsets it acknowledges."""
+
+State = int | GroupState | InDoubt | None
+"""The offset behind the log, the progress of a group that has begun, or what is in doubt."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened at once on several sides.
+
+    Attributes
+    ----------
+    numbers : dict of Side to int
+        The number of the state that each of them has from then on.
+    finished : dict of str to frozenset of int
+        By queue: the messages it has finished where it happened, even where the progress does not say so yet.
+    """
+
+    numbers: Mapping[Side, int]
+    finished: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was true when a call returned: the number of each side's latest state, and of its last durable one."""
+
+    operation_count: int
+    call: str
+    latest: Mapping[Side, int]
+    durable: Mapping[Side, int]
+
+
+@dataclass
+class History:
+    """The states of each side in order, the steps that tie them together, and the payloads of each log by offset."""
+
+    states: dict[Side, list[State]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    payloads: dict[str, list[bytes]] = field(default_factory=dict)
+    durable: dict[Side, int] = field(default_factory=dict)
+
+    def add_queue(self, name: str) -> None:
+        """Begin with a queue of which there is nothing yet."""
+        self.payloads[name] = []
+        for part, state in ((Part.LOG, 0), (Part.PROGRESS, None), (Part.PREPARED, frozenset())):
+            self.states[name, part] = [state]
+            self.durable[name, part] = 0
+
+    def copy(self) -> History:
+        """Return a twin that goes its own way."""
+        return History(
+            {side: list(states) for side, states in self.states.items()},
+            list(self.steps),
+            {name: list(payloads) for name, payloads in self.payloads.items()},
+            dict(self.durable),
+        )
+
+    def happened(
+        self,
+        states: Mapping[Side, State],
+        finished: Mapping[str, frozenset[int]] | None = None,
+        *,
+        durable: bool = False,
+    ) -> None:
+        """Note what is true of these sides from now on, all of it or nothing; ``durable``: for good, all before too."""
+        numbers = {}
+        for side, state in states.items():
+            self.states[side].append(state)
+            numbers[side] = len(self.states[side]) - 1
+        if len(numbers) > 1:
+            self.steps.append(Step(numbers, finished or {}))
+        if durable:
+            self.is_durable(*states)
+
+    def number(self, side: Side) -> int:
+        """Return the number of the latest state of a side."""
+        return len(self.states[side]) - 1
+
+    def is_durable(self, *sides: Side, number: int | None = None) -> None:
+        """Note that sides do not fall back behind their latest states, or behind that number."""
+        for side in sides:
+            self.durable[side] = max(self.durable[side], self.number(side) if number is None else number)
+
+    def moment(self, operation_count: int, call: str) -> Moment:
+        """Return what is true now."""
+        return Moment(operation_count, call, {side: self.number(side) for side in self.states}, dict(self.durable))

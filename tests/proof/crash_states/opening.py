@@ -1,0 +1,69 @@
+"""How the explorer opens queues: small, on one clock that stands still, and with the same identifiers every time."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+from holdfast import FlushPolicy, PersistentQueue
+from support.simulated_storage import SimulatedStorage
+from support.transaction_worlds import PatientClock
+
+DATA_FILE_BYTES = 16 * 2**10  # the smallest: a transaction of more than a quarter of it is adopted
+
+POLICIES = {
+    "every_commit": FlushPolicy.every_commit(),
+    "every_2_commits": FlushPolicy.every(commits=2),
+    "never": FlushPolicy.never(),
+}
+
+CLOCK = PatientClock()
+
+
+def open_queue(
+    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: str = "both", group: str = "default"
+) -> PersistentQueue:
+    """Open a queue by its name."""
+    return PersistentQueue(
+        Path("/") / name,
+        mode=mode,
+        group=group,
+        flush=policy,
+        data_file_bytes=DATA_FILE_BYTES,
+        max_deliveries=None,
+        storage=storage,
+        clock=CLOCK,
+    )
+
+
+@contextmanager
+def same_identifiers() -> Iterator[None]:
+    """Draw all identifiers and nonces from :func:`draw_from`, so that a history makes the same bytes each time."""
+    with (
+        patch.object(secrets, "token_bytes", lambda count=16: _drawn.randbytes(count)),
+        patch.object(secrets, "token_hex", lambda count=16: _drawn.randbytes(count).hex()),
+        patch.object(secrets, "randbits", _drawn.getrandbits),
+    ):
+        yield
+
+
+_drawn = random.Random(0)
+
+
+def draw_from(seed: str) -> None:
+    """Begin the identifiers of a life, or of a recovery: two that come together need seeds that differ."""
+    _drawn.seed(seed)
+
+
+@contextmanager
+def no_watcher() -> Iterator[None]:
+    """Leave open queues alone: time stands still, so there is nothing to look for."""
+    with ExitStack() as stack:
+        for module in ("resting", "request_server"):
+            for verb in ("watch", "unwatch"):
+                stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))
+        yield
