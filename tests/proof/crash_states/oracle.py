@@ -61,6 +61,11 @@ class Seen:
     damage: tuple[Damage, ...]
 
     @property
+    def missing(self) -> frozenset[int]:
+        """Offsets of messages whose data files are not there any more: all groups have finished them."""
+        return frozenset(range(self.log_end)) - {offset for offset, _ in self.log}
+
+    @property
     def gap(self) -> range:
         """Offsets that were given to messages and are lost."""
         return range(self.log_end, self.next_offset)
@@ -166,8 +171,7 @@ def _judge_log(history: History, name: str, seen: Seen, *, reported: bool) -> No
     assert seen.next_offset <= len(payloads), (
         f"next offset of {name} is {seen.next_offset}, only {len(payloads)} were put"
     )
-    first = seen.log_end - len(seen.log)
-    assert list(seen.log) == list(enumerate(payloads[first : seen.log_end], first)), f"not what was put into {name}"
+    assert list(seen.log) == [(offset, payloads[offset]) for offset, _ in seen.log], f"not what was put into {name}"
     lost = {offset for damage in seen.damage for offset in damage.offsets}
     if not reported or not lost <= set(seen.gap):
         assert lost == set(seen.gap), f"reported {sorted(lost)} of {name} as lost, but {seen.gap} is"
@@ -217,13 +221,17 @@ def _agrees(history: History, name: str, seen: Seen, numbers: Numbers) -> bool:
     held = {offset for _, _, acks in in_doubt for offset in acks}
     if state is None:
         log = tuple((offset, payload, 0) for offset, payload in seen.log)
-        return not seen.exists and not seen.dead and seen.shown in {(), log}
+        return not seen.exists and not seen.missing and not seen.dead and seen.shown in {(), log}
     if not seen.exists:
         return False
     assert isinstance(state, GroupState)
+    finished = set(state.finished)
     for step in history.steps:
         if _has_happened(step.numbers, numbers):
-            held |= step.finished.get(name, frozenset())
+            finished |= step.finished.get(name, frozenset())
+    if not seen.missing <= finished | set(range(state.start)):
+        return False
+    held |= finished
     payloads = history.payloads[name]
     unfinished = state.unfinished(seen.log_end, CLOCK.time_ns())
     expected = tuple((offset, payloads[offset], count) for offset, count in unfinished.items() if offset not in held)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,13 +35,15 @@ class Care:
 
 
 CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 6))
-"""By the number of actions; what comes before the last of them is another workload."""
+"""By the number of actions, the last for longer ones too; what comes before the last action is another workload."""
+
+BRIEF = (Care(0),)
+"""One crash at each instant."""
 
 PAST_CARE = Care(2)
 DRAWN_CARE = Care(1)
 
 DRAWN_LENGTHS = (5, 12)
-DRAWN_BY_TASK = 20
 
 FIRST_ACTIONS = 2
 """So many actions of a workload are given by its task."""
@@ -61,6 +63,8 @@ class Task:
         How many actions they have at the most; 0: that one alone.
     seed : int or None
         Of drawn workloads, which have no first actions.
+    count : int
+        How many of them are drawn.
     """
 
     beginning: str
@@ -68,10 +72,12 @@ class Task:
     first: Workload = ()
     depth: int = 0
     seed: int | None = None
+    count: int = 20
 
     def __str__(self) -> str:
-        what = f"seed {self.seed}" if self.seed is not None else " ".join(self.first) or "nothing"
-        return f"{self.beginning}, {self.policy}: {what}{' ...' if self.depth > len(self.first) else ''}"
+        if self.seed is not None:
+            return f"{self.beginning}, {self.policy}: {self.count} of seed {self.seed}"
+        return f"{self.beginning}, {self.policy}: {' '.join(self.first)}, up to {self.depth} actions"
 
 
 class FoundError(AssertionError):
@@ -98,9 +104,9 @@ def drawn_tasks(seed: int) -> Iterator[Task]:
         seed += 1
 
 
-def run(task: Task) -> Tally:
+def run(task: Task, care: Sequence[Care] = CARE_BY_LENGTH) -> Tally:
     """Do a piece of the search; raise FoundError where a state is answered wrongly."""
-    search = Search(task)
+    search = Search(task, care)
     with _quiet():
         search.begin()
         if task.seed is None:
@@ -124,10 +130,11 @@ def _quiet() -> Iterator[None]:
 
 
 class Search:
-    """One task."""
+    """One task, and the care for workloads by their length."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, care: Sequence[Care] = CARE_BY_LENGTH) -> None:
         self.task = task
+        self._care = care
         self.tally = Tally()
         self._explorer = Explorer(POLICIES[task.policy], self.tally)
         self._past = Life(POLICIES[task.policy])
@@ -149,7 +156,7 @@ class Search:
                     return
                 place = life.place()
                 EXHAUSTIVE[name].do(life)
-            self._explore(life, workload, place, CARE_BY_LENGTH[min(len(workload), len(CARE_BY_LENGTH) - 1)])
+            self._explore(life, workload, place, self._care[min(len(workload), len(self._care) - 1)])
             following = [name for name, action in EXHAUSTIVE.items() if action.may(life)]
         finally:
             life.end()
@@ -173,7 +180,7 @@ class Search:
     def drawn(self, seed: int) -> None:
         """Explore drawn workloads, each from its beginning."""
         rng = random.Random(f"{seed} {self.task.policy} {self.task.beginning}")
-        for _ in range(DRAWN_BY_TASK):
+        for _ in range(self.task.count):
             life = self._begin()
             place: Place = life.place()
             workload: list[str] = []
