@@ -238,6 +238,19 @@ class Backlog:
                     self.aside.admit(record, options, in_order=False)
             self._ahead_end = max(self._ahead.next_offset, start)
 
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Have messages that were handed out wait aside for their time, and then be taken again.
+
+        Those that reading has yet to come by, because it went back meanwhile, it will find: here they would come twice.
+        """
+        self.aside.give_back([each for each in records if self._is_passed(each) or self._progress.is_finished(each[0])])
+
+    def _is_passed(self, record: Record) -> bool:
+        """Whether reading will not come by a message any more."""
+        if record[0] < self._cursor.next_offset:
+            return True
+        return record[0] < self._ahead_end and has_options(record[2]) and decode_options(record[2]).priority > 0
+
     def revive(self, offset: int) -> None:
         """Have a dead letter taken again, which is none any more."""
         record = self._cursor.find(offset) if offset < max(self._cursor.next_offset, self._ahead_end) else None

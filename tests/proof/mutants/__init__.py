@@ -1,0 +1,1 @@
+"""Planted bugs: mutations of the real code, each of which the suites have to catch. docs/reliability.md."""

@@ -1,0 +1,221 @@
+"""The bugs that are planted, one at a time: each is one that queues have had, or that a tired hand would make."""
+
+from __future__ import annotations
+
+from proof.mutants.mutation import Mutation
+
+MUTATIONS = (
+    # -- Durability --------------------------------------------------------------------------------------------------
+    Mutation(
+        "no-sync",
+        "A commit is called durable, and nothing has put it on the disk.",
+        "persistence/active_file_writer.py",
+        "                self._file.sync()\n                self._synced_position = end[1]",
+        "                self._synced_position = end[1]",
+        "crash states",
+    ),
+    Mutation(
+        "ack-before-sync",
+        "An acknowledgement returns when the one before it is on the disk.",
+        "queue/books.py",
+        "            self._commits.wait(ticket)\n        if self._flusher is not None",
+        "            self._commits.wait(ticket - 1)\n        if self._flusher is not None",
+        "crash states",
+    ),
+    Mutation(
+        "no-directory-sync",
+        "A new data file is used before its name is on the disk.",
+        "persistence/next_data_file.py",
+        "    storage.sync_directory(directory.data)\n    return name",
+        "    return name",
+        "corruption",
+    ),
+    Mutation(
+        "roll-without-sync",
+        "A data file is sealed and left for the next one, and what was appended last is not on the disk.",
+        "persistence/data_file_writer.py",
+        "                    old.truncate(self._position)\n                    self._sync_locked()\n",
+        "                    old.truncate(self._position)\n                    self.synced = self.end\n",
+        "every prefix",
+    ),
+    Mutation(
+        "policy-counts-one-short",
+        "A policy that syncs every n commits syncs every n + 1.",
+        "queue/write_side.py",
+        "due = self._unsynced_commits >= commits_max",
+        "due = self._unsynced_commits > commits_max",
+        "every prefix",
+    ),
+    Mutation(
+        "failed-sync-goes-on",
+        "A sync that failed is tried again, and succeeds over lost data.",
+        "persistence/active_file_writer.py",
+        "            except BaseException as error:\n"
+        "                self.poison(error)\n"
+        "                if isinstance(error, OSError):\n"
+        '                    raise commit_unknown("a sync"',
+        "            except BaseException as error:\n                if isinstance(error, OSError):\n"
+        '                    raise commit_unknown("a sync"',
+        "storage faults",
+    ),
+    # -- Recovery ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "no-crc",
+        "Frames are believed whatever their checksum says.",
+        "persistence/framing.py",
+        "    if crc32c(salt ^ size, body) != crc:\n",
+        "    if not body:\n",
+        "corruption",
+    ),
+    Mutation(
+        "batch-split",
+        "A batch whose end was torn off counts as far as it came.",
+        "persistence/tail_scan.py",
+        "        if below_witness or not self._in_batch:\n",
+        "        if True:\n",
+        "crash states",
+    ),
+    Mutation(
+        "tail-not-cut",
+        "Recovery leaves the torn tail in the file, and goes on writing in front of it.",
+        "persistence/recovery.py",
+        "        if not scan.clean:\n"
+        "            _make_durable(file, scan)\n"
+        "        decisions = find_decisions(file, header, scan)\n"
+        "        appendable = file if scan.clean and not scan.is_sealed else None\n",
+        "        decisions = find_decisions(file, header, scan)\n"
+        "        appendable = file if not scan.is_sealed else None\n",
+        "every prefix",
+    ),
+    Mutation(
+        "hole-passed-over",
+        "Recovery goes on behind a hole that was never written, with whatever stands there.",
+        "persistence/tail_scan.py",
+        "                if position >= self._found.witness:\n                    return\n",
+        "                if position >= self._found.witness:\n"
+        "                    behind = self._scanner.skip_damage(self._expected)\n"
+        "                    if behind is None or not self._accept(behind):\n"
+        "                        return\n"
+        "                    continue\n",
+        "every prefix",
+    ),
+    Mutation(
+        "tail-not-written-again",
+        "Recovery syncs what a process has left and does not write it again, though a failed sync may have dropped it.",
+        "persistence/recovery.py",
+        "    while at < scan.end:\n        data = file.read_at",
+        "    while at < scan.witness:\n        data = file.read_at",
+        "storage faults",
+    ),
+    Mutation(
+        "offsets-given-twice",
+        "Offsets that a group has seen, and whose messages are lost, are given to other messages.",
+        "persistence/recovery.py",
+        "    missing = range(tail.next_offset, next_offset)\n",
+        "    missing = range(0)\n",
+        "every prefix",
+    ),
+    Mutation(
+        "stale-frames-verify",
+        "A data file that is used again has the salt of its former life, so the frames that were in it verify.",
+        "persistence/file_header.py",
+        "    return secrets.randbits(32)",
+        "    return 0",
+        "every prefix",
+    ),
+    Mutation(
+        "seal-not-checked",
+        "What looks like a seal is taken for one, its checksum unread.",
+        "persistence/sealed_file.py",
+        "        frame = FrameScanner(file, header.salt, size - frame_size, size).next()\n"
+        "        return Seal.decode(frame.payload) if frame.kind == KIND_SEAL else None\n",
+        "        data = file.read_at(frame_size, size - frame_size)\n"
+        "        return Seal.decode(data[FRAME_HEADER_BYTES:])\n",
+        "corruption",
+    ),
+    Mutation(
+        "ids-of-the-tail-forgotten",
+        "Opening after a crash remembers the deduplication ids of the ring, and none of the last data file.",
+        "persistence/dedup_scan.py",
+        "    return kept + found\n",
+        "    return kept\n",
+        "options",
+    ),
+    # -- Progress ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "reclaim-before-progress",
+        "A finished data file goes before it is on the disk that its messages are finished.",
+        "persistence/reclaim.py",
+        "        if sync_own is not None:\n            sync_own()\n",
+        "",
+        "every prefix",
+    ),
+    Mutation(
+        "delivery-not-written",
+        "A delivery counts in memory, and not for whoever comes after a crash.",
+        "queue/books.py",
+        "            self._positions.append(runs_of(ENTRY_DELIVERED, records, count))\n",
+        "            self.progress.deliver(records[0][0], 1, count)\n",
+        "every prefix",
+    ),
+    Mutation(
+        "checkpoint-not-synced",
+        "The next position file replaces the one before while its checkpoint is not on the disk.",
+        "persistence/position_file_writer.py",
+        "            is_written = True\n            file.sync()\n",
+        "            is_written = True\n",
+        "every prefix",
+    ),
+    Mutation(
+        "stale-receipt-counts",
+        "Whoever held a message before its lease ran out can acknowledge the delivery of somebody else.",
+        "queue/leases.py",
+        "            if find(delivery.offset) is not delivery:\n",
+        "            if find(delivery.offset) is None:\n",
+        "against the model",
+    ),
+    # -- Transactions ------------------------------------------------------------------------------------------------
+    Mutation(
+        "prepared-file-gone-early",
+        "The file of a prepared batch is removed before the batch is in the log.",
+        "queue/waiting_batches.py",
+        "        try:\n            offsets = self._write_side.decide(",
+        "        try:\n            self._storage.remove(summary.path)\n            offsets = self._write_side.decide(",
+        "transactions",
+    ),
+    Mutation(
+        "decision-not-looked-up",
+        "Recovery does not look for decisions, so what was acknowledged by one comes again.",
+        "persistence/decision_scan.py",
+        "            found.add(placed, frame.position, is_durable=True)\n",
+        "            placed.count  # noqa: B018\n",
+        "transactions",
+    ),
+    Mutation(
+        "decision-not-carried",
+        "Decisions whose consequences are not on the disk are not carried into the next data file.",
+        "persistence/data_file_writer.py",
+        "        frames, positions, at = [], {}, FRAMES_START\n        for decision in self.open_decisions:\n",
+        "        frames, positions, at = [], {}, FRAMES_START\n"
+        "        for decision in list(self.open_decisions)[:0]:\n",
+        "in doubt",
+    ),
+    Mutation(
+        "other-batch-removed",
+        "Recovery removes whatever waits under the id of a decision, though its id was used again since.",
+        "persistence/redo.py",
+        "        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:\n"
+        "            storage.remove(path)\n",
+        "        storage.remove(path)\n",
+        "in doubt",
+    ),
+    Mutation(
+        "vote-not-synced",
+        "A transaction is called prepared, and what it will acknowledge is not held on the disk.",
+        "queue/settling.py",
+        "        self._require_books().sync(ticket)\n\n    def resolve",
+        "\n    def resolve",
+        "in doubt",
+    ),
+)
+"""In the order in which they are tried."""
