@@ -85,6 +85,7 @@ class ActiveFileWriter(ABC):
         self._priorities = priorities
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
+        self._is_abandoned = False
         self._sync_lock = threading.Lock()
         self._poison = Poison("the write side", directory.root)
         self._timestamp_ns = tail.timestamp_ns
@@ -203,9 +204,10 @@ class ActiveFileWriter(ABC):
         except BaseException as error:
             try:
                 self._undo(position, index, error)
-            finally:  # where it could not be taken back, nobody knows what was decided
+            except BaseException:  # where it could not be taken back, nobody knows what was decided
                 if decision is not None and self.end[1] <= position and self._poison.cause is None:
                     self.open_decisions.remove(decision.nonce)
+                raise
         return range(first, first + count)
 
     def append_mark(self) -> None:
@@ -328,11 +330,6 @@ class ActiveFileWriter(ABC):
     def has_room(self, size: int) -> bool:
         """Whether ``size`` bytes of frames fit into the active file."""
         return self._position + size <= self._limit
-
-    @property
-    def timestamp_ns(self) -> int:
-        """Latest timestamp given to a message."""
-        return self._timestamp_ns
 
     def publish(self) -> None:
         """Tell other processes, through ``write.mark``, how far they may read."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -268,11 +267,11 @@ def _summary(
 def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
     """Yield every message and then the decision; raises BadBatchError where something else stands."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
-    for index in count():
+    index, kind = 0, KIND_MESSAGE
+    while kind != KIND_DECISION:
         frame = _next(scanner, index)
         yield frame
-        if frame.kind == KIND_DECISION:
-            return
+        index, kind = index + 1, frame.kind
 
 
 def _verified_end(file: File, header: DataFileHeader) -> int:

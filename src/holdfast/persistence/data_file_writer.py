@@ -60,8 +60,6 @@ class QueueFileWriter(ActiveFileWriter):
     def _make_room(self, size: int) -> None:
         """See to it that ``size`` bytes of frames fit into the active file; the slow path of every append."""
         self._poison.check()
-        if self._position + size <= self._limit:
-            return
         if capacity_for(FRAMES_START + size) > DATA_FILE_BYTES_LIMIT:
             raise RecordTooLargeError(
                 f"{size} bytes cannot commit together: a data file holds less than 4 GiB; put them in several batches",
@@ -231,7 +229,13 @@ class QueueFileWriter(ActiveFileWriter):
     # -- Closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and let go of the files."""
+        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and let go of the files.
+
+        Again lets go of what is left, where that was interrupted.
+        """
+        if self._is_abandoned:
+            self.abandon()
+            return
         try:
             if self._poison.cause is None:
                 self.open_decisions.end()
@@ -260,6 +264,7 @@ class QueueFileWriter(ActiveFileWriter):
 
     def abandon(self) -> None:
         """Close the handles and write nothing: after a fork, in the child."""
+        self._is_abandoned = True
         if self._file is not None:
             self._file.close()
         self._mark.close()

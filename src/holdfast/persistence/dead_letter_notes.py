@@ -13,6 +13,7 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.persistence.json_object import parse_object
 from holdfast.persistence.layout import is_missing
 from holdfast.persistence.storage import Storage, write_whole
 
@@ -56,12 +57,12 @@ class DeadLetterNotes:
         try:
             file = self._storage.open(self._path(offset), writable=False)
             try:
-                fields = json.loads(file.read_at(file.size(), 0))
+                fields = parse_object(file.read_at(file.size(), 0))
             finally:
                 file.close()
         except (OSError, ValueError):
             return {}
-        return {str(name): str(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
+        return {name: str(value) for name, value in fields.items()}
 
     def remove(self, offset: int) -> None:
         """Remove a note, if there is one."""

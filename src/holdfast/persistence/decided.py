@@ -22,13 +22,16 @@ from holdfast.persistence.format import (
     DECIDED_MAX,
     DECIDED_SLOT,
     HEADER_CRC,
+    NUMBER_MAX,
 )
 from holdfast.persistence.layout import is_missing, undone
-from holdfast.persistence.poison import Poison
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.storage import File, Storage, storage_errors, write_whole
 
 COMMITTED = DECIDED_COMMITTED
 ABORTED = DECIDED_ABORTED
+
+_UNUSED = bytes(DECIDED_SLOT.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,8 @@ class Decided:
         crc, verdict, id_size, _, number, timestamp, nonce, first, count, name = DECIDED_SLOT.unpack(slot)
         if crc != crc32c(0, slot[HEADER_CRC.size :]):
             raise ValueError("the checksum does not match")
-        if verdict not in (COMMITTED, ABORTED):
-            raise ValueError(f"verdict {verdict}")
+        if verdict not in (COMMITTED, ABORTED) or max(number, first + count) > NUMBER_MAX:
+            raise ValueError(f"verdict {verdict}, number {number}, {count} messages from {first}")
         return cls(number, name[:id_size].decode(), nonce, verdict, range(first, first + count), timestamp)
 
 
@@ -164,17 +167,18 @@ class DecidedFile:
                     del self._ids[oldest.id]
 
     def sync(self) -> None:
-        """Put on the disk what was noted; raises StorageError, and then nothing more can be noted here."""
+        """Put on the disk what was noted; raises CommitUnknownError, and then nothing more can be noted here."""
         with self._lock:
             self._poison.check()
             if self._file is None or self._is_synced:
                 return
             self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
             try:
-                with storage_errors("syncing decided transactions", self._path):
-                    self._file.sync()
+                self._file.sync()
             except BaseException as error:
                 self._poison.set(error)
+                if isinstance(error, OSError):
+                    raise commit_unknown("syncing decided transactions", self._path, error) from error
                 raise
 
     def close(self) -> None:
@@ -204,10 +208,13 @@ class DecidedFile:
             file.close()
         found = []
         for slot in range(len(data) // DECIDED_SLOT.size):
+            raw = data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size]
+            if raw == _UNUSED:  # most of them, mostly
+                continue
             try:
-                decided = Decided.decode(data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size])
+                decided = Decided.decode(raw)
             except ValueError:
-                continue  # never used, torn while it was written over, or damaged: forgotten
+                continue  # torn while it was written over, or damaged: forgotten
             if decided.number % DECIDED_MAX == slot:
                 found.append(decided)
         self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}

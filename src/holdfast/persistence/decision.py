@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.persistence.format import DECISION_TRAILER, FRAME_HEADER_BYTES
+from holdfast.persistence.json_object import as_id, as_number, parse_object
 
 Run = tuple[int, int, int, int]
 """First offset, count, sequence of the data file, position behind the last record: what one position entry says."""
@@ -131,16 +132,17 @@ class Decision:
     def decode(cls, payload: bytes) -> Decision:
         """Return what a decision frame says; raises ValueError where the payload is not one."""
         try:
-            fields = json.loads(payload[: -DECISION_TRAILER.size])
+            fields = parse_object(payload[: -DECISION_TRAILER.size])
             coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
+            first_offset = fields.get("first_offset")
             return cls(
                 id=str(fields["id"]),
-                nonce=bytes.fromhex(fields["nonce"]),
-                count=int(fields["count"]),
-                timestamp_ns=int(fields["at"]),
-                first_offset=fields.get("first_offset"),
+                nonce=as_id(fields["nonce"]),
+                count=as_number(fields["count"]),
+                timestamp_ns=as_number(fields["at"]),
+                first_offset=None if first_offset is None else as_number(first_offset),
                 acknowledged=tuple(
-                    Acknowledged(group, bytes.fromhex(group_id), tuple((f, c, s, e) for f, c, s, e in runs))
+                    Acknowledged(str(group), as_id(group_id), tuple(_run(run) for run in runs))
                     for group, group_id, runs in fields.get("acknowledged", ())
                 ),
                 participants=tuple(_participant(each) for each in fields.get("participants", ())),
@@ -148,7 +150,7 @@ class Decision:
                 waiting_file=str(fields.get("waiting_file", "")),
                 part_of=None if part_of is None else _part_of(part_of),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a decision: {error}") from None
 
 
@@ -158,9 +160,14 @@ def _participant_fields(participant: Participant) -> list[str]:
 
 def _part_of(fields: list[Any]) -> PartOf:
     application, version = fields
-    return PartOf(str(application), int(version))
+    return PartOf(str(application), as_number(version))
 
 
 def _participant(fields: list[str]) -> Participant:
     path, queue_id, group = fields
-    return Participant(str(path), bytes.fromhex(queue_id), str(group))
+    return Participant(str(path), as_id(queue_id), str(group))
+
+
+def _run(fields: list[Any]) -> Run:
+    first_offset, count, sequence, end_position = map(as_number, fields)
+    return first_offset, count, sequence, end_position

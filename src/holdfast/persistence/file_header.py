@@ -80,6 +80,8 @@ class DataFileHeader:
         """Return the header that the first good copy holds; raises the error of the first copy where none is good."""
         features, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
         sequence, first, base, previous, previous_end, _, _ = layout.DATA_HEADER_REST.unpack_from(rest)
+        if max(sequence, first, base) > layout.NUMBER_MAX:
+            raise CorruptionError(f"the header of {path} has numbers that no queue reaches", path=path, position=0)
         return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt, features)
 
 

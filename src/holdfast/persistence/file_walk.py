@@ -9,12 +9,9 @@ from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import FRAMES_START, KIND_MESSAGE, KIND_SEAL
 from holdfast.persistence.frame_scanner import FrameScanner
 from holdfast.persistence.framing import Frame, FrameError
-from holdfast.persistence.report import DAMAGED, Damage
+from holdfast.persistence.report import DAMAGED, Damage, count_of
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File
-
-_UNKNOWN = 0
-"""Position of a message that is lost."""
 
 
 class FileWalk:
@@ -46,7 +43,9 @@ class FileWalk:
         self._end = end
         self._expected_count = message_count
         self._scanner = FrameScanner(file, header.salt, FRAMES_START, end)
-        self._positions = array("Q")
+        self._positions = array("Q")  # of the messages that are there
+        self._gaps: list[range] = []  # of the indexes that are not
+        self._count = 0
         self._timestamps: tuple[int, int] | None = None
         self.frame_count = 0
         self.message_count = 0
@@ -55,7 +54,7 @@ class FileWalk:
     @property
     def end_offset(self) -> int:
         """Offset behind the last message, lost ones included."""
-        return self._header.first_offset + len(self._positions)
+        return self._header.first_offset + self._count
 
     @property
     def end_position(self) -> int:
@@ -71,15 +70,15 @@ class FileWalk:
                 self._take(frame)
             elif frame.kind == KIND_SEAL:
                 self._check_seal(frame)
-        if count is not None and len(self._positions) < count:
+        if count is not None and self._count < count:
             self._lose(scanner.position, 0, count, "the file ends too early")
-        elif count is not None and len(self._positions) > count:
-            reason = f"the file holds {len(self._positions)} messages where {count} should be"
+        elif count is not None and self._count > count:
+            reason = f"the file holds {self._count} messages where {count} should be"
             self._report(scanner.position, 0, range(0), reason)
 
     def _next(self) -> Frame | None:
         """Return the next frame that is where it should be, past what is damaged; None where there is none."""
-        scanner, expected = self._scanner, len(self._positions)
+        scanner, expected = self._scanner, self._count
         position = scanner.position
         found: Frame | None
         try:
@@ -100,6 +99,7 @@ class FileWalk:
     def _take(self, frame: Frame) -> None:
         self.message_count += 1
         self._positions.append(frame.position)
+        self._count += 1
         timestamp = frame.timestamp_ns  # as the seal has it; the file's base timestamp may be later
         earliest, latest = self._timestamps or (timestamp, timestamp)
         self._timestamps = (min(earliest, timestamp), max(latest, timestamp))
@@ -112,8 +112,8 @@ class FileWalk:
             self._report(frame.position, frame.end - frame.position, range(0), f"the seal cannot be read: {error}")
             return
         wrong = []
-        if seal.message_count != len(self._positions):
-            wrong.append(f"{seal.message_count} messages instead of {len(self._positions)}")
+        if seal.message_count != self._count:
+            wrong.append(f"{seal.message_count} messages instead of {self._count}")
         if any(not self._is_at(index, position) for index, position in seal.entries):
             wrong.append("positions where other frames stand")
         earliest, latest = self._timestamps or (seal.timestamp_min_ns, seal.timestamp_max_ns)
@@ -124,14 +124,18 @@ class FileWalk:
             self._report(frame.position, frame.end - frame.position, range(0), reason)
 
     def _is_at(self, index: int, position: int) -> bool:
-        return index < len(self._positions) and self._positions[index] in (position, _UNKNOWN)
+        if index >= self._count or any(index in gap for gap in self._gaps):
+            return index < self._count
+        missing = sum(count_of(gap) for gap in self._gaps if gap.stop <= index)
+        return self._positions[index - missing] == position
 
     def _lose(self, position: int, size: int, count: int, reason: str) -> None:
         """Report bad bytes, and the messages between those read so far and ``count``."""
-        expected = len(self._positions)
-        first = self._header.first_offset
-        self._report(position, size, range(first + expected, first + max(expected, count)), reason)
-        self._positions.extend([_UNKNOWN] * max(0, count - expected))
+        first, gap = self._header.first_offset, range(self._count, max(self._count, count))
+        self._report(position, size, range(first + gap.start, first + gap.stop), reason)
+        if gap:
+            self._gaps.append(gap)
+            self._count = gap.stop
 
     def _report(self, position: int, size: int, offsets: range, reason: str) -> None:
         self.damage.append(Damage(self._path, position, size, offsets, DAMAGED, reason))

@@ -10,6 +10,9 @@ import struct
 
 FORMAT_VERSION = 1
 
+NUMBER_MAX = 2**63 - 1
+"""Offsets, sequences, counts and times stay below; what is larger was made by nobody, and sums of it would not fit."""
+
 # -- Header blocks ---------------------------------------------------------------------------------------------------
 # Data files and position files start with the same block, written twice. One bad bit, sector or 4 KiB page loses one
 # copy at the most: the second stands in the next page (drives with 4 KiB sectors fail by the page).

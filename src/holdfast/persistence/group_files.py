@@ -14,6 +14,7 @@ from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence import locks
 from holdfast.persistence.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.json_object import as_id, as_number
 from holdfast.persistence.layout import (
     QueueDirectory,
     is_missing,
@@ -75,9 +76,9 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
     """Return what is known of a group, or None where it does not exist."""
     try:
         document = read_document(storage, directory.group(name) / "group.json")
-        retired = tuple(range(first, end) for first, end in document["retired"])
-        return GroupInfo(name, bytes.fromhex(document["group_id"]), int(document["start_offset"]), retired)
-    except CorruptionError as error:
+        retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
+        return GroupInfo(name, as_id(document["group_id"]), as_number(document["start_offset"]), retired)
+    except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
     except OSError as error:
         if is_missing(error):
@@ -159,11 +160,17 @@ def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> Non
     write_document(storage, directory.group(group.name) / "group.json", fields)
 
 
-def remove_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
+def remove_group(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:
     """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own."""
-    path = directory.group(name)
+    path = directory.group(group.name)
     storage.remove(path / "group.json")
-    storage.sync_directory(path)
+    try:
+        storage.sync_directory(path)
+    except OSError:  # a second sync could succeed over a removal that was lost: the next attempt makes a new one
+        if not group.damage:
+            with suppress(OSError):
+                _write(storage, directory, group)
+        raise
     for entry in storage.list(path):
         if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
             storage.remove(path / entry)

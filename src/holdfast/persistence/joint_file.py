@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.errors import CorruptionError, HoldfastError
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.format import FORMAT_VERSION, JOINT_APPLICATIONS_MAX
+from holdfast.persistence.json_object import as_id, as_number
 from holdfast.persistence.layout import is_missing, read_document, write_document
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.storage import Storage, storage_errors
@@ -185,5 +186,5 @@ def _fields(commits: dict[str, JointCommit]) -> dict[str, Any]:
 
 
 def _commit(application: str, fields: dict[str, Any]) -> JointCommit:
-    parts = tuple((str(part), bytes.fromhex(nonce)) for part, nonce in fields["parts"])
-    return JointCommit(application, int(fields["version"]), int(fields["at"]), parts)
+    parts = tuple((str(part), as_id(nonce)) for part, nonce in fields["parts"])
+    return JointCommit(application, as_number(fields["version"]), as_number(fields["at"]), parts)

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from holdfast.persistence import locks
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.json_object import as_number, parse_object, read_id
 from holdfast.persistence.storage import Storage, storage_error, write_whole
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -60,78 +62,78 @@ class DataFileName:
         return f"{self.sequence:010d}-{self.first_offset:020d}.data"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueDirectory:
     """The paths of one queue."""
 
     root: Path
 
-    @property
+    @cached_property
     def identity(self) -> Path:
         """``queue.json``."""
         return self.root / "queue.json"
 
-    @property
+    @cached_property
     def write_lock(self) -> Path:
         """Held by the process that writes."""
         return self.root / "write.lock"
 
-    @property
+    @cached_property
     def write_mark(self) -> Path:
         """Where the log ends now."""
         return self.root / "write.mark"
 
-    @property
+    @cached_property
     def priorities(self) -> Path:
         """There once a message may have a priority; empty."""
         return self.root / "priorities"
 
-    @property
+    @cached_property
     def dedup_ids(self) -> Path:
         """Deduplication ids of the latest messages that have one."""
         return self.root / "dedup.ids"
 
-    @property
+    @cached_property
     def data(self) -> Path:
         """The data files."""
         return self.root / "data"
 
-    @property
+    @cached_property
     def spare(self) -> Path:
         """Data files in waiting; whatever stands here at opening is deleted."""
         return self.root / "spare"
 
-    @property
+    @cached_property
     def groups(self) -> Path:
         """One directory for each consumer group."""
         return self.root / "groups"
 
-    @property
+    @cached_property
     def groups_lock(self) -> Path:
         """Held while a group is made or deleted and while a data file is retired."""
         return self.groups / ".lock"
 
-    @property
+    @cached_property
     def reserve(self) -> Path:
         """Room for a group that begins on a full disk."""
         return self.groups / ".reserve"
 
-    @property
+    @cached_property
     def prepared(self) -> Path:
         """Transactions that are not decided, and the memory of those that were; missing where there never was one."""
         return self.root / "prepared"
 
-    @property
+    @cached_property
     def decided(self) -> Path:
         """The memory of decided transactions."""
         return self.prepared / "decided"
 
-    @property
+    @cached_property
     def joint(self) -> Path:
         """The memory of joint commits; missing where there never was one."""
         return self.prepared / "joint.json"
 
-    @property
+    @cached_property
     def requests(self) -> Path:
         """What other processes ask of the owner; missing where none ever did."""
         return self.root / "requests"
@@ -312,8 +314,7 @@ def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes
 
 def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
     try:
-        document = read_document(storage, directory.identity)
-        return bytes.fromhex(document["queue_id"])
+        return read_id(read_document(storage, directory.identity), "queue_id", directory.identity)
     except CorruptionError:
         for name in reversed(list_data_files(storage, directory)):
             try:
@@ -362,10 +363,10 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
     finally:
         file.close()
     try:
-        fields = json.loads(text)
+        fields = parse_object(text)
         checksum = fields.pop("crc32c")
-        version = int(fields["format"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+        version = as_number(fields["format"])
+    except (ValueError, KeyError):
         raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
     if checksum != _document_checksum(fields):
         raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
@@ -375,7 +376,7 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
             path=str(path),
             version=version,
         )
-    return dict(fields)
+    return fields
 
 
 def _document_checksum(fields: dict[str, Any]) -> str:

@@ -74,8 +74,7 @@ def _forget_all() -> None:
     _gate.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_forget_all)
+os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_forget_all)
 
 
 def acquire(

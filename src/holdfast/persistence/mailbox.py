@@ -24,6 +24,7 @@ from holdfast.persistence.format import (
     ANSWER_SLOTS,
     ANSWERS_START,
     HEADER_CRC,
+    NUMBER_MAX,
 )
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.storage import File, Storage, storage_errors
@@ -72,6 +73,8 @@ class Answer:
             return None
         crc, verdict, _, size, number, first, count, text = ANSWER_SLOT.unpack(slot)
         if not number or verdict not in _VERDICTS or crc != crc32c(0, slot[HEADER_CRC.size :]):
+            return None
+        if first + count > NUMBER_MAX:
             return None
         return cls(number, verdict, range(first, first + count), text[:size].decode(errors="replace"))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.format import FORMAT_VERSION, NUMBER_MAX
 from holdfast.persistence.layout import is_missing, read_document, write_document
 from holdfast.persistence.storage import Storage
 
@@ -35,7 +35,8 @@ class Pause:
 
 def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     """Pause a group, durably. Raises ``OSError``."""
-    fields = {"format": FORMAT_VERSION, "until_ns": pause.until_ns, "reason": pause.reason}
+    until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
+    fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason}
     write_document(storage, directory / NAME, fields)
     storage.sync_directory(directory.parent)  # a group that has not begun has a directory that nobody has synced yet
 
@@ -61,5 +62,5 @@ def read_pause(storage: Storage, directory: Path) -> Pause | None:
         if is_missing(error):
             return None
         raise
-    except (CorruptionError, KeyError, ValueError, TypeError):
+    except (CorruptionError, KeyError, ValueError, TypeError, OverflowError):
         return Pause(None, "the file that says why is damaged")

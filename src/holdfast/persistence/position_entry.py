@@ -19,10 +19,16 @@ from holdfast.persistence.format import (
     ENTRY_FLOOR,
     ENTRY_KINDS,
     ENTRY_LOST,
+    ENTRY_OUTCOME,
     ENTRY_RETURNED,
+    ENTRY_TEXT,
+    ENTRY_VOTE,
+    NUMBER_MAX,
 )
 from holdfast.persistence.progress import GroupProgress, Hint
 
+_KINDS_OF_RUNS = ENTRY_KINDS - {ENTRY_VOTE, ENTRY_TEXT, ENTRY_OUTCOME}
+"""Those whose fields are offsets; the second one of a dead letter is a time."""
 _DELIVERY_COUNT_MAX = 2**16 - 1
 _FIRST_FAILURE_S_MAX = 2**32 - 1
 """In 2106, or where a clock is set to that: a wrong time is better than a message that cannot be given back."""
@@ -129,6 +135,8 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
         return None
     crc, kind, flags, deliveries, found, sequence, first, count, _, synced_mark, end_position, _ = ENTRY.unpack(raw)
     if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
+        return None
+    if kind in _KINDS_OF_RUNS and first + (0 if kind == ENTRY_DEAD else count) > NUMBER_MAX:
         return None
     return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
 

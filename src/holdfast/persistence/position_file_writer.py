@@ -186,11 +186,11 @@ class PositionFileWriter:
         with self._sync_lock:
             self._poison.check()
             old = self._file
+            assert old is not None
             self._slots = self._slot  # where this fails, the next one may be what is read: nothing more goes in here
             self._begin_generation(changes, needed)
             self._synced_end = self.end
-            if old is not None:
-                old.close()
+            old.close()
 
     def _begin_generation(self, changes: list[Change], needed: int = 0) -> None:
         """Write the checkpoint into the next file, sync it, and give it its name."""
@@ -211,8 +211,8 @@ class PositionFileWriter:
             for number, change in enumerate(changes)
         ]
         target = position_file(self._directory, generation)
-        older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
         try:
+            older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
             if older:
                 self._storage.rename(position_file(self._directory, older.pop()), self._directory / _NEXT)
             file = self._storage.open(self._directory / _NEXT, create=True)
@@ -222,6 +222,7 @@ class PositionFileWriter:
         try:
             file.allocate(size)
             write_whole(file, (block_buffers(header.encode()), b"".join(entries)), 0)
+            slots = (file.size() - FRAMES_START) // ENTRY.size
             is_written = True
             file.sync()
             self._storage.rename(self._directory / _NEXT, target)
@@ -236,9 +237,10 @@ class PositionFileWriter:
             raise
         self._file, self._generation, self._salt = file, generation, header.salt
         self._slot = self._synced_slot = len(entries)
-        self._slots = (file.size() - FRAMES_START) // ENTRY.size
-        for number in older:
-            self._storage.remove(position_file(self._directory, number))
+        self._slots = slots
+        with suppress(OSError):  # where one stays, the generation after the next one takes its space
+            for number in older:
+                self._storage.remove(position_file(self._directory, number))
 
     def _reserve_next(self) -> None:
         """Keep the space of one more generation: the one before this, or a file in waiting."""
@@ -261,7 +263,7 @@ class PositionFileWriter:
     def close(self) -> None:
         """Sync and let go of the file."""
         try:
-            if self._poison.cause is None:
+            if self._poison.cause is None and self._file is not None:
                 self.sync()
                 self._leave_witness()
         finally:

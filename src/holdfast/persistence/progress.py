@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # votes are kept here and made of entries, which are applied to progress
@@ -19,6 +19,13 @@ _LARGE_RUN_COUNT = 64
 """Held messages that are kept as a run: reading a group's progress must not cost as much as what it has drained."""
 
 _NO_END = 2**64
+
+
+def _among(known: Collection[int], first: int, end: int) -> Iterable[int]:
+    """Return those of ``first`` to ``end`` that may be known: a run can be far longer than all that is known."""
+    if end - first <= len(known):
+        return range(first, end)
+    return [offset for offset in known if first <= offset < end]
 
 
 class GroupProgress:
@@ -197,16 +204,17 @@ class GroupProgress:
     def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
         """Note that messages are done; return how many of them were not before."""
         end = first + count
+        is_short = count < _LARGE_RUN_COUNT
         if self.deliveries:
-            for offset in range(first, end):
+            for offset in range(first, end) if is_short else _among(self.deliveries, first, end):
                 self.deliveries.pop(offset, None)
         if self.returned or self.dead:
-            for offset in range(first, end):
+            for offset in range(first, end) if is_short else _among({**self.returned, **self.dead}, first, end):
                 self.returned.pop(offset, None)
                 self.again.discard(offset)
                 self.dead.pop(offset, None)
         if self._held:  # its vote stays: it still waits for its outcome
-            for offset in range(first, end):
+            for offset in range(first, end) if is_short else _among(self._held, first, end):
                 self._held.pop(offset, None)
         if first <= self.floor and not self._starts:
             newly = end - self.floor if end > self.floor else 0  # max() takes longer, for every acknowledgement

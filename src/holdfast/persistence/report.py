@@ -79,7 +79,7 @@ class RecoveryReport:
     @property
     def lost_count(self) -> int:
         """Messages lost to damage."""
-        return sum(len(damage.offsets) for damage in self.damage)
+        return sum(count_of(damage.offsets) for damage in self.damage)
 
     def __str__(self) -> str:
         if self.clean and not self.damage and not self.progress_damage:
@@ -89,6 +89,11 @@ class RecoveryReport:
             f"dropped a torn tail of {self.torn_bytes} bytes, lost {self.lost_count} messages to damage"
         ]
         return "\n".join(lines + [str(damage) for damage in self.damage + self.progress_damage])
+
+
+def count_of(run: range) -> int:
+    """Return how many numbers there are; ``len`` ends at 2**63, and what a damaged file says does not."""
+    return max(0, run.stop - run.start)
 
 
 def merged(ranges: Iterable[range]) -> tuple[range, ...]:
@@ -136,7 +141,7 @@ class VerifyReport:
     @property
     def lost_count(self) -> int:
         """Messages that are lost."""
-        return sum(map(len, self.lost))
+        return sum(map(count_of, self.lost))
 
     def __str__(self) -> str:
         lost = ", ".join(f"{run.start}..{run.stop - 1}" for run in self.lost) or "none"

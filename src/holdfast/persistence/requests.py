@@ -30,6 +30,7 @@ from holdfast.persistence.batch_file_reader import BatchSummary, messages, read_
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.format import ANSWER_DONE
+from holdfast.persistence.json_object import parse_object
 from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
 from holdfast.persistence.message_options import dedup_id_of
@@ -172,8 +173,8 @@ def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
     finally:
         file.close()
     try:
-        fields = json.loads(text)
-        if int(checksum, 16) == crc32c(0, text.rstrip(b"\n")) and isinstance(fields, dict):
+        fields = parse_object(text)
+        if int(checksum, 16) == crc32c(0, text.rstrip(b"\n")):
             return fields
     except ValueError:
         pass

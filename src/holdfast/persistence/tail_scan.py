@@ -200,7 +200,7 @@ class _Scan:
     def _pass_damage(self, position: int, reason: str) -> Frame | None:
         """Report bad bytes below the witness; return the good frame behind them, or None where the log ends there."""
         found = self._found
-        frame = self._scanner.skip_damage(self._expected)
+        frame = self._next_good(position)
         resume, verdict = found.witness, DAMAGED
         if frame is not None and frame.position <= found.witness:  # no byte above the witness is bad
             resume, next_index = frame.position, frame.index
@@ -220,6 +220,17 @@ class _Scan:
         found.end = min(found.witness, self._size)
         found.message_count = next_index
         return None
+
+    def _next_good(self, position: int) -> Frame | None:
+        """Return the next frame that verifies and comes behind those before: the one at ``position`` or a later one."""
+        try:
+            frame = self._scanner.next()
+            if frame.index > self._expected:
+                return frame
+        except FrameError:
+            pass
+        self._scanner.position = position
+        return self._scanner.skip_damage(self._expected)
 
     def _highest_mark_behind(self, position: int) -> int:
         """Return the highest durable mark of the good frames behind a bad one."""

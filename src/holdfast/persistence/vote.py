@@ -25,6 +25,7 @@ from holdfast.persistence.format import (
     VOTE_TEXT_BYTES,
     VOTE_WORDS,
 )
+from holdfast.persistence.json_object import as_number, parse_object
 from holdfast.persistence.position_entry import Change
 
 
@@ -117,11 +118,11 @@ def read_vote(changes: Sequence[Change]) -> Vote | None:
     if any(change.kind != ENTRY_HELD for change in held):
         return None
     try:
-        fields = json.loads(b"".join(map(_bytes_of, texts))[: first.count])
+        fields = parse_object(b"".join(map(_bytes_of, texts))[: first.count])
         return Vote(
             id=str(fields["id"]),
             nonce=nonce_of(first),
-            timestamp_ns=int(fields["at"]),
+            timestamp_ns=as_number(fields["at"]),
             coordinator=_participant(fields.get("coordinator")),
             runs=tuple((change.first_offset, change.count, *change.hint) for change in held),
         )

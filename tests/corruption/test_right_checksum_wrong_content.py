@@ -1,0 +1,194 @@
+"""What no crash and no rot makes: bytes that verify and say what cannot be. An error of ours, and no memory taken."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import CorruptionError, PersistentQueue, verify
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.decided import ABORTED, Decided
+from holdfast.persistence.decision import Decision
+from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.file_walk import FileWalk
+from holdfast.persistence.format import (
+    ANSWER_DONE,
+    ENTRY_DONE,
+    HEADER_CRC,
+    NUMBER_MAX,
+)
+from holdfast.persistence.mailbox import Answer
+from holdfast.persistence.position_entry import Change, decode_entry, encode_entry
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.report import DAMAGED, Damage, RecoveryReport, VerifyReport
+from support.log_parts import LogParts, frame, put
+from support.simulated_storage import SimulatedStorage
+
+ROOT = Path("/queue")
+DEEP = b"[" * 100_000
+NONCE = "00" * 16
+
+
+def sealed(fields: dict[str, Any]) -> bytes:
+    """Return a document with the right checksum."""
+    checksum = f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
+    return json.dumps({**fields, "crc32c": checksum}).encode()
+
+
+def closed_queue() -> SimulatedStorage:
+    """Return a queue of three messages, one of them taken."""
+    storage = SimulatedStorage()
+    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+        queue.put_many([b"one", b"two", b"three"])
+        queue.get(timeout=0)
+    return storage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [DEEP, sealed({"format": 1}), sealed({"format": 1, "queue_id": "xy"}), sealed({"format": 1, "queue_id": "00"})],
+    ids=["nests too deep", "no id", "no hexadecimal digits", "too short"],
+)
+def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> None:
+    """From a data file; where there is none it is a clear error."""
+    storage = closed_queue()
+    put(storage, ROOT / "queue.json", text)
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        assert queue.get_many(10, timeout=0) == [b"two", b"three"]
+    empty = SimulatedStorage()
+    PersistentQueue(ROOT, storage=empty).close()
+    put(empty, ROOT / "queue.json", text)
+    with pytest.raises(CorruptionError, match="restore"):
+        PersistentQueue(ROOT, storage=empty)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP,
+        sealed({"format": 1}),
+        sealed({"format": 1, "group_id": NONCE, "start_offset": "x", "retired": []}),
+        sealed({"format": 1, "group_id": NONCE, "start_offset": 0, "retired": [7]}),
+        sealed({"format": 1, "group_id": NONCE, "start_offset": 2**64, "retired": []}),
+    ],
+)
+def test_a_group_json_that_says_nothing_is_rebuilt_and_reported(text: bytes) -> None:
+    """What its position files say counts."""
+    storage = closed_queue()
+    put(storage, ROOT / "groups" / "default" / "group.json", text)
+    assert not verify(ROOT, storage=storage).ok
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        assert queue.recovery.progress_damage
+        assert queue.get_many(10, timeout=0) == [b"two", b"three"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"first_offset": "7"},
+        {"first_offset": -1},
+        {"count": 1.5},
+        {"count": 2**63},
+        {"nonce": "00"},
+        {"at": None},
+        {"acknowledged": [["g", NONCE, [[1, 2, 3, "4"]]]]},
+        {"part_of": ["a", "b"]},
+        {"participants": [[".", "0", ""]]},
+    ],
+)
+def test_a_decision_that_cannot_be_acted_upon_is_none(changed: dict[str, Any]) -> None:
+    """One whose numbers are no numbers would stop recovery halfway."""
+    fields = {"id": "t", "nonce": NONCE, "count": 1, "at": 5}
+    assert Decision.decode(json.dumps(fields).encode() + bytes(4)).count == 1
+    with pytest.raises(ValueError, match="not a decision"):
+        Decision.decode(json.dumps({**fields, **changed}).encode() + bytes(4))
+    with pytest.raises(ValueError, match="not a decision"):
+        Decision.decode(DEEP + bytes(4))
+
+
+def test_a_message_with_an_index_of_four_billion_takes_no_memory() -> None:
+    """Verify names all that would be missing before it, and keeps nothing for each of them."""
+    parts = LogParts()
+    last = 2**32 - 2
+    path, header = parts.data_file([frame(parts.header(), b"a", 0), frame(parts.header(), b"b", last)])
+    file = parts.storage.open(path, writable=False)
+    tracemalloc.start()
+    try:
+        walk = FileWalk(file, header, path, file.size())
+        walk.run()
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [damage.offsets for damage in walk.damage] == [range(1, last)]
+    assert (walk.message_count, walk.end_offset) == (2, last + 1)
+    assert peak_bytes < 16 * 2**20
+
+
+@pytest.mark.parametrize("until_ns", [float("inf"), "later", [1]])
+def test_a_pause_that_ends_at_no_time_goes_on_until_resume(until_ns: object) -> None:
+    """Nothing is handed out that somebody has held back."""
+    storage = closed_queue()
+    put(storage, ROOT / "groups" / "default" / "pause.json", sealed({"format": 1, "until_ns": until_ns, "reason": "x"}))
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        assert "damaged" in (queue.stats().paused or "")
+        queue.resume()
+        assert queue.get_many(10, timeout=0) == [b"two", b"three"]
+
+
+def test_finishing_a_run_costs_what_is_known_of_it_not_its_length() -> None:
+    """A run may be far longer than all that was ever handed out."""
+    progress = GroupProgress()
+    progress.deliver(5, 3, 1)
+    progress.give_back(9, 2, 1, 7, 7)
+    assert progress.finish(0, 2**60) == 2**60
+    assert (progress.floor, progress.deliveries, progress.returned) == (2**60, {}, {})
+
+
+def test_runs_and_headers_beyond_all_numbers_do_not_count() -> None:
+    """Sums of them would not fit where they are written."""
+    entry = encode_entry(9, Change(ENTRY_DONE, NUMBER_MAX, 1, (0, 0)), 0, 0, 1, 0, 1)
+    assert decode_entry(entry, 0, 9, 0) is None
+    block = DataFileHeader(bytes(16), 1, 2**63, 0).encode()
+    with pytest.raises(CorruptionError, match="no queue reaches"):
+        DataFileHeader.decode([block, block], "x")
+
+
+def resealed(slot: bytes, at: int) -> bytes:
+    """Return a slot with all bits set in an integer, and the right checksum."""
+    body = slot[HEADER_CRC.size : at] + b"\xff" * 8 + slot[at + 8 :]
+    return HEADER_CRC.pack(crc32c(0, body)) + body
+
+
+def test_slots_that_speak_of_more_messages_than_there_can_be_say_nothing() -> None:
+    """Their number could not even be counted."""
+    answer, decided = Answer(64, ANSWER_DONE, range(5)), Decided(1, "t", bytes(16), ABORTED, range(5), 1)
+    assert Answer.decode(resealed(answer.encode(), 24)) is None
+    with pytest.raises(ValueError, match="messages from"):
+        Decided.decode(resealed(decided.encode(), 48))
+
+
+def test_reports_count_more_messages_than_len_can() -> None:
+    """A range may be longer than any list."""
+    lost = range(5, 2**64 + 5)
+    damage = Damage(ROOT, 0, 0, lost, DAMAGED, "?")
+    assert RecoveryReport(damage=(damage,)).lost_count == VerifyReport(lost=(lost,)).lost_count == 2**64
+
+
+def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
+    """A damaged ``write.mark`` shows an empty queue otherwise, as if nothing had ever been put; opening repairs it."""
+    storage = closed_queue()
+    mark = ROOT / "write.mark"
+    file = storage.open(mark)
+    file.write_at((b"?",), 60)
+    file.close()
+    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+        assert queue.peek(10) == []
+        assert [damage.path for damage in queue.recovery.damage] == [mark]
+    PersistentQueue(ROOT, storage=storage).close()
+    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+        assert [message.payload for message in queue.peek(10)] == [b"two", b"three"]
+        assert not queue.recovery.damage

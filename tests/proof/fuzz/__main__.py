@@ -1,0 +1,112 @@
+"""``python -m proof.fuzz TARGET``: fuzzes one target, or all of them one after the other."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from proof.fuzz.targets import DECODERS, TARGETS, Target
+
+ALL = "all"
+RUNS_ALL = 10_000_000
+RUNS_DIRECTORY = 100_000
+RUNS_ONE = 100_000
+TAIL_LINES = 25
+TAIL_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one target's process said of itself."""
+
+    target: Target
+    run_count: int
+    seconds: float
+    cpu_seconds: float
+    peak_mib: int
+    found: str
+
+    def __str__(self) -> str:
+        rate = self.run_count / self.cpu_seconds if self.cpu_seconds else 0.0
+        verdict = "FAILED" if self.found else "ok"
+        columns = f"{self.run_count:>12,}{self.seconds:>8.0f} s{self.cpu_seconds:>8.0f} s{rate:>9,.0f}/s"
+        columns += f"{self.peak_mib:>8} MiB"
+        return f"{self.target.name:14}{columns}  {verdict}"
+
+
+def fuzz(target: Target, runs: int, findings: Path) -> Result:
+    """Run a target so many times in a process of its own."""
+    findings.mkdir(parents=True, exist_ok=True)
+    target.corpus.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        command = [sys.executable, "-m", "proof.fuzz.engine", target.name, str(runs), work, str(findings)]
+        started, cpu_before = time.perf_counter(), _cpu_seconds()
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        seconds, cpu_seconds = time.perf_counter() - started, _cpu_seconds() - cpu_before
+    said = done.stdout + done.stderr
+    stats = {name: int(value) for name, value in re.findall(r"stat::(\w+):\s+(\d+)", said)}
+    trace = done.stdout.splitlines()[-TAIL_LINES:] + re.findall(
+        r"^.*(?:File \".*|Test unit written.*)$", done.stderr, re.M
+    )
+    found = "\n".join(trace) or done.stderr[-TAIL_CHARACTERS:] if done.returncode else ""
+    count, peak_mib = stats.get("number_of_executed_units", 0), stats.get("peak_rss_mb", 0)
+    return Result(target, count, seconds, cpu_seconds, peak_mib, found)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@click.command()
+@click.argument("name", metavar="TARGET", type=click.Choice([ALL, *TARGETS]))
+@click.option("--runs", type=int, help=f"Executions; of {ALL}: of the decoders together [{RUNS_ONE:,}; {RUNS_ALL:,}].")
+@click.option("--directory-runs", type=int, default=RUNS_DIRECTORY, show_default=True, help=f"Those of {ALL}.")
+@click.option(
+    "--input", "path", type=click.Path(exists=True, path_type=Path), help="Run this one input, and no fuzzer."
+)
+@click.option("--findings", type=click.Path(path_type=Path), default=Path("build/fuzz"), show_default=True)
+def main(name: str, runs: int | None, directory_runs: int, path: Path | None, findings: Path) -> None:
+    """Fuzz, print what was covered, and exit with 1 where something was found."""
+    if path is not None:
+        TARGETS[name].run(path.read_bytes())
+        return
+    if importlib.util.find_spec("atheris") is None:
+        raise click.ClickException("atheris is missing: pip install 'holdfast[fuzz]' (Linux, Python 3.11 to 3.13)")
+    if name == ALL:
+        total = RUNS_ALL if runs is None else runs
+        shares = sum(target.share for target in DECODERS)
+        plan = [(target, -(-total * target.share // shares)) for target in DECODERS]
+        plan.append((TARGETS["directory"], directory_runs))
+    else:
+        plan = [(TARGETS[name], RUNS_ONE if runs is None else runs)]
+    print(
+        f"{'target':14}{'executions':>12}{'time':>10}{'processor':>10}{'rate':>11}{'memory':>12}  verdict", flush=True
+    )
+    results = []
+    for target, count in plan:
+        results.append(fuzz(target, count, findings))
+        print(results[-1], flush=True)
+    failed = [result for result in results if result.found]
+    for result in failed:
+        print(f"\n{result.target.name}: what broke it is in {findings}; run it again with --input\n{result.found}")
+    decoded = sum(result.run_count for result in results if result.target.share)
+    opened = sum(result.run_count for result in results if not result.target.share)
+    verdict = "FAILED" if failed else "ok"
+    print(
+        f"{verdict}: {decoded:,} executions of decoders, {opened:,} of whole directories, {len(failed)} targets failed"
+    )
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""Makes the first files of the corpus: ``python -m proof.fuzz.seeds``. What was found since is kept beside them."""
+
+from __future__ import annotations
+
+import json
+
+from holdfast.persistence.dead_letter import DeadMark
+from holdfast.persistence.decided import COMMITTED, Decided
+from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf
+from holdfast.persistence.format import (
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLOOR,
+    ENTRY_LOST,
+    FLAG_CLEAN_CLOSE,
+    FLAGS_SINGLE,
+    FRAMES_START,
+    KIND_DECISION,
+    KIND_MARK,
+    KIND_SEAL,
+)
+from holdfast.persistence.framing import encode_batch, encode_frame
+from holdfast.persistence.mailbox import Answer
+from holdfast.persistence.message_headers import encode_headers
+from holdfast.persistence.message_options import MessageOptions
+from holdfast.persistence.position_entry import Change, dead_change, encode_entry, returned_change, run_flags
+from holdfast.persistence.seal import Seal
+from holdfast.persistence.vote import Vote, outcome_changes, vote_changes
+from holdfast.serializers.compression import compress
+from proof.fuzz.target_directory import IS_SEALED as PATCH_SEALED
+from proof.fuzz.target_files import (
+    FILE_ID,
+    GROUP_ID,
+    HAS_MARK,
+    HAS_OWN_HEADER,
+    IS_BORN_SEALED,
+    IS_SEALED,
+    QUEUE_ID,
+    SALT,
+    data_header,
+)
+from proof.fuzz.targets import CORPUS
+
+NOW_NS = 1_700_000_000 * 10**9
+NONCE = bytes(range(64, 80))
+
+ACKNOWLEDGED = (Acknowledged("g", GROUP_ID, ((100, 2, 7, 4700), (105, 1, 7, 4900))),)
+DECISIONS = {
+    "small": Decision("t", NONCE, 2, NOW_NS),
+    "full": Decision(
+        "t",
+        NONCE,
+        2,
+        NOW_NS,
+        first_offset=100,
+        acknowledged=ACKNOWLEDGED,
+        participants=(Participant("../other", QUEUE_ID, "g"), Participant(".", QUEUE_ID)),
+        coordinator=Participant("../first", QUEUE_ID),
+        waiting_file="prepared/t.batch",
+    ),
+    "part": Decision("t", NONCE, 0, NOW_NS, part_of=PartOf("app", 3)),
+}
+OPTIONS = MessageOptions(NOW_NS, 9, NOW_NS + 1, "id", "key").encode()
+HEADERS = encode_headers({"k": "v", "größe": ""})
+
+
+def frame(
+    payload: bytes, index: int, mark: int, kind: int = 1, flags: int = FLAGS_SINGLE, headers: bytes = b""
+) -> bytes:
+    """Return one frame."""
+    return b"".join(
+        encode_frame(
+            SALT, payload, index=index, durable_mark=mark, timestamp_ns=NOW_NS, kind=kind, flags=flags, headers=headers
+        )
+    )
+
+
+def batch(decision: bytes | None = None, mark: int = 0, index: int = 0) -> bytes:
+    """Return a batch of two messages, with a decision or without."""
+    headers = {1: HEADERS}
+    payloads = [b"\x02one", b""]
+    parts = encode_batch(
+        SALT, payloads, index=index, durable_mark=mark, timestamp_ns=NOW_NS, headers=headers, decision=decision
+    )
+    return b"".join(parts)
+
+
+def frame_seeds() -> dict[str, bytes]:
+    """Frames from position 0."""
+    seal = Seal(2, NOW_NS, NOW_NS, ((0, 0),)).encode()
+    decided = DECISIONS["full"].encode()
+    everything = frame(b"x", 0, 0) + batch(index=1) + frame(decided, 3, 0, KIND_DECISION) + frame(seal, 3, 0, KIND_SEAL)
+    return {
+        "one": b"\1" + frame(b"payload", 0, 0),
+        "options": b"\1" + frame(b"", 0, 0, headers=OPTIONS + HEADERS, flags=7),
+        "everything": b"\0" + everything,
+        "everything-sealed": b"\1" + everything,
+        "damaged-middle": b"\0" + frame(b"a", 0, 0) + b"\x02\x20garbage" + frame(b"b", 1, 0) + frame(b"c", 2, 0),
+        "copied-frame": b"\0" + frame(b"a", 0, 0) + b"?" + frame(frame(b"a", 0, 0), 1, 0),
+        "size-of-4-gib": b"\0\x02\xff\xff\xff\xff" + bytes(40),
+    }
+
+
+def header_seeds() -> dict[str, bytes]:
+    """Headers and decisions without a frame."""
+    seeds = {f"decision-{name}": b"\1" + decision.encode() for name, decision in DECISIONS.items()}
+    return {
+        **seeds,
+        "options": b"\0" + OPTIONS,
+        "options-and-headers": b"\0" + OPTIONS + HEADERS,
+        "headers": b"\0" + HEADERS,
+        "unknown": b"\0" + bytes((7, 0x80, 1, 0, 0)) + bytes((9, 0, 0, 0)),
+    }
+
+
+def data_file_seeds() -> dict[str, bytes]:
+    """Frames of a last data file, with marks and headers before them."""
+    decided = DECISIONS["full"].encode()
+    start = FRAMES_START
+    body = frame(b"x", 0, start) + batch(decided, start, 1)
+    closed = frame(b"", 3, start + len(body), KIND_MARK, FLAGS_SINGLE | FLAG_CLEAN_CLOSE)
+    end = start + len(body)
+    mark = bytes.fromhex("8948464d41524b0a01000100") + QUEUE_ID + FILE_ID
+    mark += (7).to_bytes(8, "little") + (100).to_bytes(8, "little")
+    mark += b"".join(number.to_bytes(4, "little") for number in (end, 3, end, 3, start)) + NOW_NS.to_bytes(8, "little")
+    seal = frame(Seal(3, NOW_NS, NOW_NS, ((0, start),)).encode(), 3, 0, KIND_SEAL)
+    holes = bytearray(body)
+    holes[40:60] = bytes(20)
+    own = data_header().encode()
+    return {
+        "closed": bytes((IS_SEALED,)) + body + closed,
+        "killed": bytes((IS_SEALED,)) + body,
+        "marked": bytes((IS_SEALED | HAS_MARK,)) + mark + body,
+        "marked-and-torn": bytes((HAS_MARK,)) + mark + body[:-9] + bytes(50),
+        "holes": b"\0" + bytes(holes) + closed,
+        "born-sealed": bytes((IS_SEALED | IS_BORN_SEALED,)) + batch(decided) + seal,
+        "own-header": bytes((IS_SEALED | HAS_OWN_HEADER,)) + own + body + closed,
+    }
+
+
+def batch_file_seeds() -> dict[str, bytes]:
+    """Prepared batches."""
+    decided = DECISIONS["small"].encode()
+    seal = frame(Seal(2, NOW_NS, NOW_NS, ((0, FRAMES_START),)).encode(), 2, 0, KIND_SEAL)
+    carried = frame(DECISIONS["full"].encode(), 2, 0, KIND_DECISION)
+    alone = frame(DECISIONS["part"].encode(), 0, 0, KIND_DECISION)
+    return {
+        "whole": bytes((IS_SEALED,)) + batch(decided) + seal,
+        "not-sealed": bytes((IS_SEALED,)) + batch(decided),
+        "carried": bytes((IS_SEALED,)) + batch(decided) + carried + seal,
+        "no-messages": bytes((IS_SEALED,)) + alone + frame(Seal(0, 0, 0, ()).encode(), 0, 0, KIND_SEAL),
+        "damaged": b"\0" + batch(decided)[:-3] + b"???" + seal,
+    }
+
+
+def entries(changes: list[Change], number: int = 0, *, is_checkpoint: bool = False) -> bytes:
+    """Return one run of position entries."""
+    count = len(changes)
+    return b"".join(
+        encode_entry(SALT, change, number + at, run_flags(at, count, is_checkpoint=is_checkpoint), NOW_NS, number, 3)
+        for at, change in enumerate(changes)
+    )
+
+
+def position_seeds() -> dict[str, bytes]:
+    """Progress: what each kind of entry says."""
+    floor = Change(ENTRY_FLOOR, 100, 1, (7, 4608))
+    vote = Vote("t", NONCE, NOW_NS, None, ((103, 2, 7, 4800), (110, 70, 7, 5000)))
+    runs = [Change(ENTRY_DONE, 102, 3, (7, 4700)), Change(ENTRY_DELIVERED, 105, 4, (0, 0), 2)]
+    start = entries([floor, *runs, floor], is_checkpoint=True)
+    dead = dead_change(107, DeadMark("rejected", 2, NOW_NS, NOW_NS + 1))
+    later = [Change(ENTRY_LOST, 109, 1, (7, 4900)), returned_change(106, 2, NOW_NS, 5, 2), dead]
+    voted = entries(vote_changes(vote), 4)
+    settled = 4 + len(voted) // 64
+    damaged = bytearray(start + entries([runs[0]], 4) + entries([later[0]], 5))
+    damaged[70] ^= 1
+    return {
+        "checkpoint": bytes((IS_SEALED,)) + start,
+        "later": bytes((IS_SEALED,)) + start + b"".join(entries([each], 4 + at) for at, each in enumerate(later)),
+        "vote": bytes((IS_SEALED,)) + start + voted,
+        "settled": bytes((IS_SEALED,)) + start + voted + entries(outcome_changes(vote, committed=True), settled),
+        "damaged": b"\0" + bytes(damaged) + bytes(64),
+        "half-a-run": bytes((IS_SEALED,)) + start + entries([*later, runs[0]], 4)[:-64],
+    }
+
+
+def document_seeds() -> dict[str, bytes]:
+    """One of each reader, by its place in ``READERS``; the checksum is put right."""
+    decided = Decided(1, "t", NONCE, COMMITTED, range(100, 102), NOW_NS).encode()
+    texts: dict[str, bytes] = {
+        "queue": json.dumps({"format": 1, "queue_id": QUEUE_ID.hex(), "created": "now"}).encode(),
+        "group": json.dumps(
+            {"format": 1, "group_id": GROUP_ID.hex(), "start_offset": 5, "retired": [[10, 20]]}
+        ).encode(),
+        "pause": json.dumps({"format": 1, "until_ns": None, "reason": "why"}).encode(),
+        "joint": json.dumps(
+            {"format": 1, "applications": {"a": {"version": 3, "at": NOW_NS, "parts": [["t", NONCE.hex()]]}}}
+        ).encode(),
+        "note": json.dumps({"detail": "no use", "exception": "", "traceback": ""}).encode(),
+        "verb": json.dumps({"verb": "pause", "until_ns": None}).encode(),
+        "request-name": b"0123456789abcdef-0000000064.ask.default",
+        "answer": Answer(64, 2, range(5), "{}").encode(),
+        "decided": bytes(160) + decided,
+        "dedup": bytes(4 + 4) + NONCE + bytes(24),
+        "mark": bytes.fromhex("8948464d41524b0a01000100") + QUEUE_ID + FILE_ID + bytes(44),
+    }
+    return {name: bytes((number * 2 + 1,)) + text for number, (name, text) in enumerate(texts.items())}
+
+
+def body_seeds() -> dict[str, bytes]:
+    """A payload of each kind, and compressed ones."""
+    texts = (
+        b'{"id":1,"customer":"Z"}',
+        b'[1,2.5,null,"x",{"a":[]}]',
+        b'{"name":"Z","born":"2020-01-01T00:00:00Z","home":[1,2]}',
+        b'{"a":{"to":"x","stamps":2}}',
+        bytes.fromhex("82a2696401a8637573746f6d6572a15a"),
+        bytes.fromhex("93 01 c4 02 ff 00 d6 ff 5f 00 00 00"),
+        bytes.fromhex("81a46e616d65a15a"),
+        bytes.fromhex("91 81 a2 69 64 01"),
+        bytes.fromhex("0801 1201 5a"),
+        b"raw \xff",
+    )
+    seeds = {f"kind-{number}": bytes((number * 4,)) + text for number, text in enumerate(texts)}
+    seeds["compressed"] = bytes((1,)) + compress(texts[0])
+    seeds["compressed-here"] = bytes((3,)) + texts[0]
+    seeds["bomb-of-300-mb"] = bytes((9 * 4 + 1,)) + compress(bytes(300 * 2**20))
+    seeds["bomb-within-bounds"] = bytes((1,)) + compress(b" " * (4 * 2**20))
+    return seeds
+
+
+def named_body_seeds() -> dict[str, bytes]:
+    """Payloads with headers of the sender's choice."""
+    return {
+        "plain": b"application/json\n\n1\n\0" + b'{"id":1}',
+        "schema": b"application/vnd.msgpack\nOrder\n2\nzstd\0" + bytes.fromhex("81a2696401"),
+        "pickle": b"application/x-python-pickle\n\n\n\0" + b"cos\nsystem\n",
+        "stranger": b"text/html; charset=x\nOther\n-1\ngzip\0<",
+    }
+
+
+def directory_seeds() -> dict[str, bytes]:
+    """One patch each, some with the checksums put right: first a file's number, then how, position, size, zero."""
+    seeds = {}
+    for number in range(30):
+        for how, name in ((0, "flip"), (PATCH_SEALED, "sealed"), (2, "cut")):
+            seeds[f"file-{number:02}-{name}"] = bytes((number, how, 40 + number, 0, 2, 0)) + b"\x03\x01"
+    return {name: seed for number, (name, seed) in enumerate(seeds.items()) if number % 4 == 0}
+
+
+SEEDS = {
+    "frames": frame_seeds,
+    "headers": header_seeds,
+    "data-file": data_file_seeds,
+    "batch-file": batch_file_seeds,
+    "positions": position_seeds,
+    "documents": document_seeds,
+    "bodies": body_seeds,
+    "named-bodies": named_body_seeds,
+    "directory": directory_seeds,
+}
+
+
+def main() -> None:
+    """Write all of them."""
+    for target, make in SEEDS.items():
+        (CORPUS / target).mkdir(parents=True, exist_ok=True)
+        for name, content in make().items():
+            (CORPUS / target / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

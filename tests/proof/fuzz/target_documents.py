@@ -1,0 +1,147 @@
+"""Small files: JSON with a checksum, rings of slots, ``write.mark``, requests and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast import CorruptionError, UnsupportedVersionError
+from holdfast.persistence.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.decided import Decided, DecidedFile
+from holdfast.persistence.decision import PartOf
+from holdfast.persistence.dedup_ring import DedupRing
+from holdfast.persistence.format import ANSWER_SLOT, DECIDED_SLOT, DEDUP_SLOT
+from holdfast.persistence.group_files import find_group
+from holdfast.persistence.joint_file import JointFile
+from holdfast.persistence.layout import QueueDirectory, open_directory
+from holdfast.persistence.mailbox import TEXT_BYTES_MAX, Answer
+from holdfast.persistence.pause_file import read_pause
+from holdfast.persistence.requests import RequestName, read_verb
+from holdfast.persistence.write_mark import decode_write_mark
+from proof.fuzz.memory_files import BytesStorage
+from proof.fuzz.reseal import crc, reseal_slots, resealed_document, resealed_end, resealed_verb
+
+ROOT = QueueDirectory(Path("/queue"))
+QUEUE_ID = bytes(range(16))
+
+
+def document(data: bytes) -> None:
+    """Read one: the first byte says which, and whether its checksum is put right."""
+    if data:
+        reader = READERS[data[0] // 2 % len(READERS)]
+        reader(data[1:], bool(data[0] & 1))
+
+
+def _storage(path: Path, text: bytes, is_sealed: bool) -> BytesStorage:
+    return BytesStorage({path: resealed_document(text) if is_sealed else text, ROOT.write_mark: b""})
+
+
+def _queue(text: bytes, is_sealed: bool) -> None:
+    storage = _storage(ROOT.identity, text, is_sealed)
+    with suppress(CorruptionError, UnsupportedVersionError):
+        _, queue_id, _ = open_directory(storage, ROOT.root, create=False, writable=False)
+        assert len(queue_id) == 16
+
+
+def _group(text: bytes, is_sealed: bool) -> None:
+    storage = _storage(ROOT.group("g") / "group.json", text, is_sealed)
+    with suppress(UnsupportedVersionError):
+        group = find_group(storage, ROOT, "g")
+        assert group is not None
+        assert group.damage or len(group.group_id) == 16
+        group.initial_progress()
+
+
+def _pause(text: bytes, is_sealed: bool) -> None:
+    storage = _storage(ROOT.group("g") / "pause.json", text, is_sealed)
+    with suppress(UnsupportedVersionError):
+        pause = read_pause(storage, ROOT.group("g"))
+        assert pause is not None
+        pause.is_over(0)
+
+
+def _joint(text: bytes, is_sealed: bool) -> None:
+    file = JointFile(_storage(ROOT.joint, text, is_sealed), ROOT.joint, is_owner=True)
+    with suppress(CorruptionError, UnsupportedVersionError):
+        for commit in file.pending():
+            assert commit.covers(PartOf(commit.application, commit.version))
+            assert all(isinstance(nonce, bytes) for _, nonce in commit.parts)
+
+
+def _note(text: bytes, _: bool) -> None:
+    directory = ROOT.group("g")
+    storage = BytesStorage({directory / f"dead-{7:020d}.json": text})
+    fields = DeadLetterNotes(storage, directory).read(7)
+    assert all(isinstance(value, str) for value in fields.values())
+
+
+def _verb(text: bytes, is_sealed: bool) -> None:
+    path = ROOT.requests / "x.verb"
+    with suppress(CorruptionError):
+        storage = BytesStorage({path: resealed_verb(text) if is_sealed else text})
+        read_verb(storage, path)
+
+
+def _request_name(text: bytes, _: bool) -> None:
+    with suppress(UnicodeDecodeError):
+        name = RequestName.parse(text.decode())
+        assert name is None or RequestName.parse(str(name)) == name
+
+
+def _answer(text: bytes, is_sealed: bool) -> None:
+    slot = bytearray(text[: ANSWER_SLOT.size].ljust(ANSWER_SLOT.size, b"\0"))
+    if is_sealed:
+        reseal_slots(slot, ANSWER_SLOT.size)
+    answer = Answer.decode(bytes(slot))
+    if answer is not None:
+        assert crc(0, bytes(slot[4:])) == int.from_bytes(slot[:4], "little")
+        if len(answer.text.encode()) <= TEXT_BYTES_MAX:
+            assert Answer.decode(answer.encode()) == answer
+
+
+def _decided(text: bytes, is_sealed: bool) -> None:
+    ring = bytearray(text)
+    if is_sealed:
+        reseal_slots(ring, DECIDED_SLOT.size)
+    known = DecidedFile(BytesStorage({ROOT.decided: bytes(ring)}), ROOT.decided)
+    assert len(known) <= len(ring) // DECIDED_SLOT.size
+    with suppress(ValueError):
+        decided = Decided.decode(bytes(ring[: DECIDED_SLOT.size]))
+        assert crc(0, bytes(ring[4 : DECIDED_SLOT.size])) == int.from_bytes(ring[:4], "little")
+        assert known.find_nonce(decided.nonce) is None or decided.is_committed in (True, False)
+        if decided.id:
+            assert Decided.decode(decided.encode()) == decided
+
+
+def _dedup(text: bytes, is_sealed: bool) -> None:
+    slots = bytearray(text)
+    if is_sealed:
+        reseal_slots(slots, DEDUP_SLOT.size, crc(0, QUEUE_ID))
+    storage = BytesStorage({ROOT.dedup_ids: bytes(slots)})
+    ring = DedupRing(storage, ROOT.dedup_ids, QUEUE_ID, 8)
+    assert len(ring.read()) <= len(slots) // DEDUP_SLOT.size
+
+
+def _mark(text: bytes, is_sealed: bool) -> None:
+    raw = resealed_end(text[:88]) if is_sealed else text
+    mark = decode_write_mark(raw, QUEUE_ID)
+    if mark is not None:
+        assert crc(0, raw[:88]) == int.from_bytes(raw[88:92], "little")
+        assert decode_write_mark(mark.encode(), QUEUE_ID) == mark
+
+
+READERS: tuple[Callable[[bytes, bool], None], ...] = (
+    _queue,
+    _group,
+    _pause,
+    _joint,
+    _note,
+    _verb,
+    _request_name,
+    _answer,
+    _decided,
+    _dedup,
+    _mark,
+)
+"""By the first byte, divided by two."""

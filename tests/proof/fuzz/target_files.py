@@ -1,0 +1,141 @@
+"""Whole files of a queue, each by itself: data files, batch files, position files."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast import CorruptionError, UnsupportedVersionError
+from holdfast.persistence.batch_file_reader import (
+    decisions_from_behind,
+    messages,
+    read_summary,
+    verify_batch,
+)
+from holdfast.persistence.decision_scan import find_decisions
+from holdfast.persistence.file_header import DataFileHeader, PositionFileHeader, block_buffers, block_copies
+from holdfast.persistence.file_walk import FileWalk
+from holdfast.persistence.format import FRAMES_START, HEADER_BLOCK_BYTES
+from holdfast.persistence.layout import position_file
+from holdfast.persistence.position_file_reader import PositionFileReader
+from holdfast.persistence.position_run import apply_run, checkpoint
+from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.sealed_file import read_seal, sealed_places
+from holdfast.persistence.tail_scan import scan_tail
+from holdfast.persistence.write_mark import WriteMark, decode_write_mark
+from proof.fuzz.memory_files import BytesFile, BytesStorage
+from proof.fuzz.reseal import reseal_blocks, reseal_entries, reseal_frames, resealed_end
+
+QUEUE_ID = bytes(range(16))
+FILE_ID = bytes(range(16, 32))
+GROUP_ID = bytes(range(32, 48))
+SALT = 0x5A17
+PATH = Path("/queue/data/0000000007-00000000000000000100.data")
+BATCH = Path("/queue/prepared/t.batch")
+GROUP = Path("/queue/groups/default")
+MARK_BYTES = 88
+
+IS_SEALED, HAS_OWN_HEADER, HAS_MARK, IS_BORN_SEALED = 1, 2, 4, 8
+"""Bits of the first byte: checksums are put right, the input has a header, it has a ``write.mark``; born sealed."""
+
+
+def data_header(features: int = 0) -> DataFileHeader:
+    """Return the header that a data file has where the input brings none."""
+    return DataFileHeader(QUEUE_ID, 7, 100, 1_700_000_000 * 10**9, 6, 9000, FILE_ID, SALT, features)
+
+
+def data_file(data: bytes) -> None:
+    """Read a data file as recovery, ``verify`` and those do who look for decisions."""
+    mark, stored = _data_file(data)
+    file = BytesFile(stored)
+    try:
+        header = DataFileHeader.decode(block_copies(stored), str(PATH))
+    except (CorruptionError, UnsupportedVersionError):
+        return
+    scan = scan_tail(file, header, PATH, mark)
+    assert FRAMES_START <= scan.end <= max(len(stored), FRAMES_START), f"the log ends at {scan.end} of {len(stored)}"
+    walk = FileWalk(file, header, PATH, scan.end, scan.message_count)
+    walk.run()
+    assert walk.message_count <= len(stored) // 32
+    for damage in (*scan.damage, *walk.damage):
+        assert damage.position <= max(len(stored), FRAMES_START)
+        assert str(damage)
+    list(find_decisions(file, header, scan))
+    decisions_from_behind(file, header)
+    read_seal(file, header)
+    sealed_places(BytesStorage({PATH: stored}), PATH)
+
+
+def _data_file(data: bytes) -> tuple[WriteMark | None, bytes]:
+    how, rest = (data[0], data[1:]) if data else (0, b"")
+    mark = None
+    if how & HAS_MARK:
+        raw, rest = rest[:MARK_BYTES], rest[MARK_BYTES:]
+        mark = decode_write_mark(resealed_end(raw), QUEUE_ID)
+    return mark, _with_header(how, rest, data_header(1 if how & IS_BORN_SEALED else 0).encode())
+
+
+def _with_header(how: int, rest: bytes, block: bytes) -> bytes:
+    """Return a file: the header that the input brings or a good one, then the rest."""
+    if how & HAS_OWN_HEADER:
+        block, rest = rest[:HEADER_BLOCK_BYTES].ljust(HEADER_BLOCK_BYTES, b"\0"), rest[HEADER_BLOCK_BYTES:]
+    stored = bytearray(block_buffers(block) + rest)
+    if how & IS_SEALED:
+        if how & HAS_OWN_HEADER:
+            reseal_blocks(stored)
+        reseal_frames(stored, SALT, FRAMES_START)
+    return bytes(stored)
+
+
+def batch_file(data: bytes) -> None:
+    """Read a prepared batch: it is good as a whole, or it is said why it is not."""
+    how, rest = (data[0], data[1:]) if data else (0, b"")
+    stored = _with_header(how, rest, DataFileHeader(QUEUE_ID, 0, 0, 0, 0, 0, FILE_ID, SALT).encode())
+    storage = BytesStorage({BATCH: stored})
+    try:
+        damage = verify_batch(storage, BATCH, QUEUE_ID)
+    except UnsupportedVersionError:
+        return
+    found: list[tuple[bytes, bytes]] = []
+    is_whole = True
+    try:
+        found.extend(messages(storage, BATCH, QUEUE_ID))
+    except CorruptionError:
+        is_whole = False
+    assert is_whole or damage, "it cannot be read, and verify says nothing"
+    with suppress(CorruptionError):
+        summary = read_summary(storage, BATCH, QUEUE_ID)
+        assert FRAMES_START <= summary.decision_position < summary.decision_end <= len(stored)
+        assert not is_whole or len(found) == summary.message_count == summary.decision.count
+        return
+    assert damage, "it is refused, and verify says nothing"
+
+
+def position_entries(data: bytes) -> None:
+    """Read a group's progress: damage is reported, and all of it can be said again."""
+    how, rest = (data[0], data[1:]) if data else (0, b"")
+    block = PositionFileHeader(QUEUE_ID, GROUP_ID, 3, FILE_ID, SALT).encode()
+    if how & HAS_OWN_HEADER:
+        block, rest = rest[:HEADER_BLOCK_BYTES].ljust(HEADER_BLOCK_BYTES, b"\0"), rest[HEADER_BLOCK_BYTES:]
+    stored = bytearray(block_buffers(block) + rest)
+    if how & IS_SEALED:
+        if how & HAS_OWN_HEADER:
+            reseal_blocks(stored)
+        reseal_entries(stored, SALT)
+    storage = BytesStorage({position_file(GROUP, 3): bytes(stored)})
+    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, GroupProgress)
+    try:
+        progress = reader.refresh()
+    except UnsupportedVersionError:
+        return
+    assert all(str(each) for each in reader.damage)
+    again = GroupProgress()
+    for change in checkpoint(progress):
+        if not 4 < change.kind < 9:  # each by itself, but for those of votes
+            apply_run((change,), again)
+    assert again.floor == progress.floor
+    assert list(again.runs()) == list(progress.runs())
+    assert again.dead.keys() == progress.dead.keys()
+    assert again.returned == progress.returned
+    assert progress.seen_end <= progress.touched_end
+    progress.live_count(1000)
