@@ -17,7 +17,7 @@ import holdfast
 from proof.crash_states.explorer import Tally
 from proof.crash_states.ledger import Ledger, checksum_of
 from proof.crash_states.opening import POLICIES
-from proof.crash_states.search import FoundError, Search, Task, drawn_tasks, exhaustive_tasks, run
+from proof.crash_states.search import Care, FoundError, Search, Task, drawn_tasks, exhaustive_tasks, run
 from proof.crash_states.workloads import BEGINNINGS
 
 REPORT_SECONDS = 10.0
@@ -70,7 +70,10 @@ def tell(ledger: Ledger, begun: float, before: int) -> None:
 @click.option(
     "--ledger", "path", type=click.Path(path_type=Path), help="Keep what was covered here, and go on with it."
 )
-@click.option("--workload", help="Explore this one alone, thoroughly: actions with spaces between them.")
+@click.option("--workload", help="Explore this one alone: actions with spaces between them.")
+@click.option("--since", default=0, show_default=True, help="Of a workload alone: crash it behind so many actions.")
+@click.option("--samples", type=int, help="Of a workload alone: crashes drawn at each instant, not all kinds.")
+@click.option("--instants", type=int, help="Of a workload alone: at how many instants it is crashed.")
 @click.option("--beginning", default="fresh", type=click.Choice(list(BEGINNINGS)), show_default=True)
 @click.option("--policy", default="every_commit", type=click.Choice(list(POLICIES)), show_default=True)
 def main(
@@ -82,10 +85,13 @@ def main(
     workload: str | None,
     beginning: str,
     policy: str,
+    since: int,
+    samples: int | None,
+    instants: int | None,
 ) -> None:
     """Crash queues at every instant of every short workload and of drawn longer ones; recover and judge each state."""
     if workload is not None:
-        alone(Task(beginning, policy), tuple(workload.split()))
+        alone(Task(beginning, policy), tuple(workload.split()), since, Care(samples, instants))
         return
     ledger = Ledger(path)
     tests, package = Path(__file__).parents[2], Path(holdfast.__file__).parent
@@ -112,11 +118,11 @@ def main(
     ledger.close()
 
 
-def alone(task: Task, workload: tuple[str, ...]) -> None:
-    """Explore one workload, thoroughly."""
+def alone(task: Task, workload: tuple[str, ...], since: int, care: Care) -> None:
+    """Explore one workload."""
     search = Search(task)
     try:
-        search.alone(workload)
+        search.alone(workload, since, care)
     except FoundError as error:
         click.echo(f"violation: {error}")
         sys.exit(1)

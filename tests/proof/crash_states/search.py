@@ -33,6 +33,11 @@ class Care:
     samples: int | None = None
     instants: int | None = None
 
+    def options(self) -> str:
+        """Return how the command is told."""
+        given = {"samples": self.samples, "instants": self.instants}
+        return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+
 
 CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 6))
 """By the number of actions, the last for longer ones too; what comes before the last action is another workload."""
@@ -147,70 +152,66 @@ class Search:
     def all_behind(self, workload: Workload) -> None:
         """Explore the last action of a workload, and then all that may follow it; without any, how it begins."""
         if not workload:
-            self._explore(self._past, ("the past",), (0, -1), PAST_CARE)
-        life = self._begin()
-        try:
+            self._explore(self._past, ("the past",), (0, -1), PAST_CARE, 0)
+        with self._living() as life:
             place = life.place() if workload else (0, -1)
             for name in workload:
                 if not EXHAUSTIVE[name].may(life):
                     return
                 place = life.place()
                 EXHAUSTIVE[name].do(life)
-            self._explore(life, workload, place, self._care[min(len(workload), len(self._care) - 1)])
             following = [name for name, action in EXHAUSTIVE.items() if action.may(life)]
-        finally:
-            life.end()
+        care = self._care[min(len(workload), len(self._care) - 1)]
+        self._explore(life, workload, place, care, max(0, len(workload) - 1))
         if len(workload) < self.task.depth:
             for name in following:
                 self.all_behind((*workload, name))
 
-    def alone(self, workload: Workload) -> None:
-        """Explore one workload from its beginning, thoroughly."""
+    def alone(self, workload: Workload, since: int, care: Care) -> None:
+        """Explore one workload behind so many of its actions."""
         with _quiet():
             self.begin()
-            life = self._begin()
-            place = life.place()
-            try:
-                for name in workload:
+            with self._living() as life:
+                place = life.place() if workload else (0, -1)
+                for number, name in enumerate(workload):
+                    if number == since:
+                        place = life.place()
                     RANDOM[name].do(life)
-                self._explore(life, workload, place, Care())
-            finally:
-                life.end()
+            self._explore(life, workload, place, care, since)
 
     def drawn(self, seed: int) -> None:
         """Explore drawn workloads, each from its beginning."""
         rng = random.Random(f"{seed} {self.task.policy} {self.task.beginning}")
         for _ in range(self.task.count):
-            life = self._begin()
-            place: Place = life.place()
             workload: list[str] = []
-            try:
+            with self._living() as life:
+                place = life.place()
                 for _ in range(rng.randint(*DRAWN_LENGTHS)):
                     name = rng.choice([name for name, action in RANDOM.items() if action.may(life)])
                     workload.append(name)
                     RANDOM[name].do(life)
-                self._explore(life, tuple(workload), place, DRAWN_CARE)
-            except FoundError:
-                raise
-            except BaseException as error:
-                error.add_note(f"doing {' '.join(workload)}; {self.task}")
-                raise
-            finally:
-                life.end()
+            self._explore(life, tuple(workload), place, DRAWN_CARE, 0)
 
-    def _begin(self) -> Life:
-        """Return a life that has just begun."""
+    @contextmanager
+    def _living(self) -> Iterator[Life]:
+        """Begin a life, and end it: while its queues are open, they answer what others ask in this process."""
         draw_from("life")
         life = self._past.twin()
-        life.open()
-        return life
+        try:
+            life.open()
+            yield life
+        finally:
+            life.end()
 
-    def _explore(self, life: Life, workload: Workload, place: Place, care: Care) -> None:
+    def _explore(self, life: Life, workload: Workload, place: Place, care: Care, since: int) -> None:
         self.tally.workloads += 1
         rng = random.Random(f"{self.task.policy} {self.task.beginning} {workload}")
         try:
             self._explorer.explore(life, place, rng, samples=care.samples, instants=care.instants)
         except Exception as error:
             where = "; ".join(getattr(error, "__notes__", ()))
-            again = f"--beginning {self.task.beginning} --policy {self.task.policy} --workload '{' '.join(workload)}'"
+            again = (
+                f"--beginning {self.task.beginning} --policy {self.task.policy} --workload '{' '.join(workload)}' "
+                f"--since {since}{care.options()}"
+            )
             raise FoundError(f"{type(error).__name__}: {error}\n{where}\nagain: {again}") from error
