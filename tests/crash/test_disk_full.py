@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, Empty, FlushPolicy, PersistentQueue
+from support.loop_disk import LoopDiskError, loop_disk
 from support.processes import Child
 from support.small_disk import small_disk, take_all_room
 
@@ -189,3 +190,45 @@ def test_a_consumer_process_drains_while_the_producer_is_refused(disk: Path) -> 
 
         assert Child(work).wait() == 0
         assert producer.put(message(number)) == number
+
+
+@pytest.mark.parametrize("policy", POLICIES[::2], ids=str)
+def test_progress_is_kept_on_a_full_disk_through_many_position_files(disk: Path, policy: FlushPolicy) -> None:
+    """Settling one by one and in every way begins one position file after the other, and a reopening remembers it."""
+    with PersistentQueue(disk / "orders", flush=policy, data_file_bytes=FILE_BYTES, max_deliveries=None) as queue:
+        queue.put(message(0))
+        assert queue.get(timeout=0) == message(0)
+        number = fill(queue, 1)
+        take_all_room(disk)
+        started = max((disk / "orders" / "groups" / "default").glob("0*.position"))
+        for each in range(1, number - 100):
+            if each % 3 == 0:
+                queue.receive(timeout=0).release()
+            if each % 3 == 1:
+                queue.receive(timeout=0).nack(delay=0)
+            with queue.receive(timeout=0) as delivery:
+                assert delivery.payload == message(each)
+        assert max((disk / "orders" / "groups" / "default").glob("0*.position")) > started, "one file was enough"
+    with open_queue(disk, policy) as queue:
+        assert queue.recovery.clean
+        assert drain(queue) == list(range(number - 100, number))
+
+
+def test_a_full_ext4_loses_nothing_over_an_unmount_and_gives_its_space_back(tmp_path: Path) -> None:
+    """It finds room for what was written only when that goes to the disk: what was accepted has some by then."""
+    try:
+        with loop_disk(tmp_path, size_bytes=8 * 2**20) as disk:
+            with open_queue(disk.root, FlushPolicy.never()) as queue:
+                first = fill(queue)
+                other = take_all_room(disk.root)
+            disk.unmount()
+            disk.mount()
+            with open_queue(disk.root, FlushPolicy.never()) as queue:
+                assert queue.recovery.clean
+                assert drain(queue) == list(range(first))
+                other.unlink()
+                second = fill(queue, first)
+                assert second - first >= first * 0.9, "the space has not come back"
+                assert drain(queue) == list(range(first, second))
+    except LoopDiskError as error:
+        pytest.skip(f"no ext4 can be mounted here: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import DiskFullError, PersistentQueue, TransactionStateError
+from holdfast import DiskFullError, PersistentQueue, Transaction, TransactionStateError
 from support.small_disk import small_disk, take_all_room
 from support.transactions import prepared_ids, waiting
 
@@ -123,3 +123,44 @@ def test_no_room_is_a_clear_error_and_costs_the_room_nothing(disk: Path, verb: s
         other.unlink()
         prepare(queue, "large")
         assert queue.commit_prepared("t") == range(2, 202)
+
+
+def put_and_commit(tx: Transaction, payloads: list[bytes]) -> None:
+    """Put, and commit: where there is no room either says so."""
+    tx.put_many(payloads)
+    tx.commit()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_commit_that_finds_no_room_has_not_happened_and_one_that_only_acknowledges_needs_none(
+    disk: Path, restarts: bool
+) -> None:
+    """What it took comes again, what it put is nowhere, and draining by transactions makes the room that it needs."""
+    queue = open_queue(disk)
+    put = []
+    with suppress(DiskFullError):
+        while True:
+            queue.put(b"%06d" % len(put) + bytes(994))
+            put.append(b"%06d" % len(put) + bytes(994))
+    assert len(put) > 1000
+    for payloads in ([bytes(1000)], LARGE):
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=0))
+        with pytest.raises(DiskFullError):
+            put_and_commit(tx, payloads)
+        tx.abort()
+    if restarts:
+        queue.close()
+        queue = open_queue(disk)
+    taken = []
+    while queue.qsize():
+        with queue.transaction() as tx:
+            for _ in range(min(50, queue.qsize())):
+                delivery = tx.receive(timeout=0)
+                tx.ack(delivery)
+                taken.append(delivery.payload)
+    assert taken == put
+    with queue.transaction() as tx:
+        tx.put_many(LARGE)
+    assert waiting(queue) == LARGE
+    queue.close()

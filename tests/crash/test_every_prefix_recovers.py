@@ -11,6 +11,7 @@ from itertools import islice
 import pytest
 
 from holdfast import FlushPolicy
+from proof.second_model.witness import watching
 from support.crash_oracle import Seen, fingerprint, judge, look, recover_and_look, work_on
 from support.recorded_run import Moment, RecordedRun, open_queue
 from support.simulated_storage import SimulatedStorage
@@ -189,7 +190,8 @@ WORKLOADS = (
 def record(workload: Workload, policy: FlushPolicy) -> RecordedRun:
     """Run a workload without a crash; what it did and what it promised is in the result."""
     run = RecordedRun(policy)
-    workload(run)
+    with watching():  # the second model judges every answer
+        workload(run)
     if run.queue is not None:
         run.kill()
         run.segments.pop()

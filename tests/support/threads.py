@@ -7,6 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from holdfast.queue.doorbell import Doorbell
+
+_WAITS = (threading.Condition.wait.__code__, Doorbell.poll.__code__)
+
 
 class Threads:
     """Runs functions in threads and raises what they raised."""
@@ -58,7 +62,7 @@ def caught_in(threads: Threads, call: Callable[[], object]) -> list[type[BaseExc
 def is_waiting(thread: threading.Thread) -> bool:
     """Tell whether a thread stands in a wait for another one."""
     frame = sys._current_frames().get(thread.ident or 0)
-    return frame is not None and frame.f_code is threading.Condition.wait.__code__
+    return frame is not None and frame.f_code in _WAITS
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:

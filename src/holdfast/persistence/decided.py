@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.errors import HoldfastError
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.format import (
     DECIDED_ABORTED,
@@ -145,7 +146,7 @@ class DecidedFile:
         DiskFullError, StorageError
             It could not be written, and is not remembered.
         PoisonedError
-            An earlier sync failed.
+            An earlier sync failed, or a write that was interrupted could not be taken back.
         """
         with self._lock:
             self._poison.check()
@@ -156,7 +157,12 @@ class DecidedFile:
                     self._unsure.discard(known.number)
                 return
             decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
-            self._write(decided)
+            try:
+                self._write(decided)
+            except BaseException as error:
+                if not isinstance(error, HoldfastError):  # interrupted: it may stand there, and is not remembered
+                    self._erase(decided.number)
+                raise
             self._ring[decided.number] = decided
             self._numbers[nonce] = self._ids[transaction_id] = decided.number
             self._next = decided.number + 1
@@ -225,6 +231,13 @@ class DecidedFile:
                 self._file = self._open()
             write_whole(self._file, (decided.encode(),), decided.number % DECIDED_MAX * DECIDED_SLOT.size)
         self._is_synced = False
+
+    def _erase(self, number: int) -> None:
+        try:
+            if self._file is not None:
+                write_whole(self._file, (_UNUSED,), number % DECIDED_MAX * DECIDED_SLOT.size)
+        except BaseException as error:
+            self._poison.set(error)
 
     def _open(self) -> File:
         """Open the ring for writing; where there is none it is made beside, with all its room, and then named."""

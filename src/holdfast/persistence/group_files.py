@@ -6,7 +6,7 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
@@ -25,6 +25,7 @@ from holdfast.persistence.layout import (
     write_document,
 )
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import DAMAGED, Damage
@@ -132,20 +133,29 @@ def require_group(storage: Storage, directory: QueueDirectory, name: str) -> Gro
 
 
 def write_group(
-    storage: Storage, directory: QueueDirectory, name: str, files: LogFiles, start_offset: int
+    storage: Storage,
+    directory: QueueDirectory,
+    name: str,
+    files: LogFiles,
+    start_offset: int,
+    *,
+    poison: Poison | None = None,
 ) -> GroupInfo:
-    """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile."""
+    """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile.
+
+    What fails is taken back, so that the next attempt makes all of it anew. Where that fails too, ``poison`` is set.
+    """
     path = directory.group(name)
     storage.make_directory(path)
     try:
         storage.sync_directory(directory.groups)
     except OSError:  # a second sync could succeed over a lost name: a rename is a new one for the next attempt to sync
-        with suppress(OSError):
+        with undoing(poison):
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
     group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(storage, files)))
-    with undone(storage, path / "group.json"):
+    with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
     return group
 
@@ -160,15 +170,20 @@ def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> Non
     write_document(storage, directory.group(group.name) / "group.json", fields)
 
 
-def remove_group(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:
-    """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own."""
+def remove_group(
+    storage: Storage, directory: QueueDirectory, group: GroupInfo, *, poison: Poison | None = None
+) -> None:
+    """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own.
+
+    ``poison`` is set as by :func:`write_group`.
+    """
     path = directory.group(group.name)
     storage.remove(path / "group.json")
     try:
         storage.sync_directory(path)
     except OSError:  # a second sync could succeed over a removal that was lost: the next attempt makes a new one
         if not group.damage:
-            with suppress(OSError):
+            with undoing(poison):
                 _write(storage, directory, group)
         raise
     for entry in storage.list(path):

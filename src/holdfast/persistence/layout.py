@@ -38,6 +38,7 @@ from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
 from holdfast.persistence.json_object import as_number, parse_object, read_id
+from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.storage import Storage, storage_error, write_whole
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -384,12 +385,12 @@ def _document_checksum(fields: dict[str, Any]) -> str:
 
 
 @contextmanager
-def undone(storage: Storage, path: Path) -> Iterator[None]:
+def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterator[None]:
     """Remove a new document whose making fails: a second sync could succeed over a lost name."""
     try:
         yield
     except BaseException:
-        with suppress(OSError):
+        with undoing(poison), suppress(FileNotFoundError):
             storage.remove(path)
         raise
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.errors import CorruptionError
 from holdfast.persistence.format import FORMAT_VERSION, NUMBER_MAX
 from holdfast.persistence.layout import is_missing, read_document, write_document
+from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.storage import Storage
 
 NAME = "pause.json"
@@ -34,11 +35,14 @@ class Pause:
 
 
 def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
-    """Pause a group, durably. Raises ``OSError``."""
+    """Pause a group, durably. Raises ``OSError``; CommitUnknownError where the name of its directory may be lost."""
     until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
     fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason}
     write_document(storage, directory / NAME, fields)
-    storage.sync_directory(directory.parent)  # a group that has not begun has a directory that nobody has synced yet
+    try:
+        storage.sync_directory(directory.parent)  # a group that has not begun has one that nobody has synced yet
+    except OSError as error:
+        raise commit_unknown("pausing", directory, error) from error
 
 
 def remove_pause(storage: Storage, directory: Path) -> None:

@@ -7,6 +7,8 @@ at what is on the disk, ends it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import CommitUnknownError, PoisonedError
@@ -49,6 +51,16 @@ class Poison:
                 f"({self.cause!r}); nothing was written. Reopen the queue",
                 path=str(self._path),
             ) from self.cause
+
+
+@contextmanager
+def undoing(poison: Poison | None) -> Iterator[None]:
+    """Take back what has failed; where the disk refuses that too, nobody knows what stands there."""
+    try:
+        yield
+    except OSError as error:
+        if poison is not None:
+            poison.set(error)
 
 
 def commit_unknown(what: str, path: Path, error: BaseException) -> CommitUnknownError:

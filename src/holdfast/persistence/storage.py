@@ -223,6 +223,15 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
     return StorageError(f"{what} failed: {path} ({reason}); check the disk and its permissions", path=str(path))
 
 
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is that of a full disk."""
+    while error is not None:
+        if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS):
+            return True
+        error = error.__cause__
+    return False
+
+
 @contextmanager
 def storage_errors(what: str, path: Path) -> Iterator[None]:
     """Turn an ``OSError`` inside into the error a caller sees; not for hot paths."""

@@ -79,16 +79,8 @@ class GroupBooks:
             self._positions.append(runs_of(ENTRY_DELIVERED, records, count))
             return [count]
         counts = [deliveries.get(record[0], 0) + 1 for record in records]
-        if counts.count(counts[0]) == len(counts):  # nearly always
-            self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0]))
-            return counts
-        changes: list[Change] = []
-        start = 0
-        for at in range(1, len(records) + 1):
-            if at == len(records) or counts[at] != counts[start]:
-                changes += runs_of(ENTRY_DELIVERED, records[start:at], counts[start])
-                start = at
-        self._positions.append(changes)
+        assert counts.count(counts[0]) == len(counts), "one that was handed out before comes alone"
+        self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0]))
         return counts
 
     def finish(self, records: Sequence[Record]) -> int:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import HoldfastError, StorageError, UsageError
+from holdfast.errors import Empty, HoldfastError, StorageError, UsageError
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf, Run
@@ -25,6 +25,7 @@ from holdfast.queue.books import runs_of
 from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.failure import Failure
 from holdfast.queue.put_options import Put, as_batch
+from holdfast.queue.read_side import ReadSide
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
 
@@ -163,9 +164,22 @@ class Branch:
 
     def receive(self, timeout: float | None) -> Delivery:
         """Take one message into the transaction."""
-        delivery = self.sides.require_read_side().receive(1, timeout, self._holder)[0]
+        side = self.sides.require_read_side()
+        try:
+            delivery = side.receive(1, timeout, self._holder)[0]
+        except Empty:
+            raise
+        except BaseException:
+            self._receive_held(side)
+            raise
         self._received[delivery.offset] = delivery
         return delivery
+
+    def _receive_held(self, side: ReadSide) -> None:
+        """After an interruption: give back with the rest, at the end, what has come into hand unnoticed."""
+        self._received.update(
+            {each.offset: each for each in side.held_by(self._holder) if each.offset not in self.acked}
+        )
 
     def has_received(self, delivery: Delivery) -> bool:
         """Whether the transaction has taken this message from this queue."""
@@ -177,10 +191,14 @@ class Branch:
         own = [each for each in deliveries if each.holder is self._holder]
         side.check(own, self._holder)
         others = [each for each in deliveries if each.holder is not self._holder]
-        if others:
-            side.hold(others, self._holder)
-            self._taken_over.update(each.offset for each in others)
-        self.acked.update({each.offset: each for each in deliveries})
+        try:
+            if others:
+                side.hold(others, self._holder)
+                self._taken_over.update([each.offset for each in others])
+            self.acked.update({each.offset: each for each in deliveries})
+        except BaseException:
+            self._receive_held(side)
+            raise
 
     def expire_at(self, deadline: float, expire: Callable[[], bool]) -> None:
         """Have messages given back at ``deadline``, though nobody does anything with the transaction."""
@@ -194,7 +212,6 @@ class Branch:
         side = self.sides.read_side
         if side is None:
             return
-        side.deadlines.discard(expire)
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
         side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
         own = [each for each in left if each.holder is self._holder]
@@ -207,6 +224,7 @@ class Branch:
             except StorageError:  # nobody else would ever give them back
                 side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
+        side.deadlines.discard(expire)  # last: what an interruption has left in hand goes back then
 
     def discard(self) -> None:
         """Forget the puts."""

@@ -75,6 +75,7 @@ class Deduplication:
         for each in remembered:  # a wall clock that was set back meanwhile makes nothing come from the future
             latest = max(latest, min(each.timestamp_ns, self._wall_ns))
             self._take_up(Remembered(each.digest, each.offset, latest))
+        self._forget(self._wall_ns, ids_max)  # messages of the last data file bring back what was forgotten early
 
     def find(self, dedup_id: str) -> int | None:
         """Return the offset of the message that was put with an id within the window; None where there is none."""
@@ -112,7 +113,7 @@ class Deduplication:
         """Remember what has been appended, also where that was interrupted behind its last step."""
         begun = self._begun
         if begun is not None and begun.offset < self._next_offset():
-            self._forget(begun.timestamp_ns)
+            self._forget(begun.timestamp_ns, self._ids_max - 1)
             self._take_up(begun)
             self._ring.resize(self._ids_max)
             self._ring.note(self._by_wall_clock(begun))
@@ -122,15 +123,15 @@ class Deduplication:
         self._ids[remembered.digest] = remembered
         self._order.append(remembered)
 
-    def _forget(self, now_ns: int) -> None:
-        """Forget those whose time is over, and the oldest where there is no room for another."""
+    def _forget(self, now_ns: int, count_max: int) -> None:
+        """Forget those whose time is over, and the oldest where there are more than so many."""
         ids, order = self._ids, self._order
         while order:
             oldest = order[0]
             if ids.get(oldest.digest) is oldest:
                 age_ns = now_ns - oldest.timestamp_ns
                 if age_ns < self._window_ns:
-                    if len(ids) < self._ids_max:
+                    if len(ids) <= count_max:
                         return
                     self._forget_early(age_ns)
                 del ids[oldest.digest]

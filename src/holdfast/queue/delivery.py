@@ -251,8 +251,13 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
         return len(self._deliveries)
 
     def __enter__(self) -> Self:
-        for delivery in self._deliveries:
-            delivery.is_open = True
+        try:
+            for delivery in self._deliveries:
+                delivery.is_open = True
+        except BaseException:  # interrupted: nobody will leave this block, and their leases would never run out
+            for delivery in self._deliveries:
+                delivery.is_open = False
+            raise
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
+from holdfast.queue.doorbell import Flag
 
 logger = logging.getLogger("holdfast")
 
@@ -46,8 +47,8 @@ class Flusher:
         self._tick = tick
         self._interval = interval
         self._clock = clock
-        self._kicked = threading.Event()
-        self._stopped = threading.Event()
+        self._kicked = Flag()
+        self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.idle = True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, UsageError
+from holdfast.errors import ConfigError, StorageError, UsageError
 from holdfast.persistence import locks
 from holdfast.persistence.group_files import (
     find_group,
@@ -18,6 +18,8 @@ from holdfast.persistence.group_files import (
 )
 from holdfast.persistence.layout import QueueDirectory, check_name
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.poison import Poison, commit_unknown
+from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import Storage, storage_error, storage_errors
 
 
@@ -35,6 +37,7 @@ class Groups:
         clock: Clock,
         next_offset: Callable[[], int],
         reclaim: Callable[[], object],
+        poison: Poison,
         *,
         check_open: Callable[[], None],
         may_change: bool,
@@ -45,6 +48,7 @@ class Groups:
         self._clock = clock
         self._next_offset = next_offset
         self._reclaim = reclaim
+        self._poison = poison
         self._check_open = check_open
         self._may_change = may_change
 
@@ -65,18 +69,24 @@ class Groups:
             The name or the start cannot be.
         UsageError
             The queue was opened with ``mode="look"``.
+        DiskFullError, StorageError
+            Nothing was made.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
         """
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
+        self._poison.check()
         try:
             with groups_locked(self._storage, self._directory, self._clock):
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
-                    group = write_group(self._storage, self._directory, name, self._files, self._start_offset(start))
+                    first = self._start_offset(start)
+                    group = write_group(self._storage, self._directory, name, self._files, first, poison=self._poison)
                 return group.start_offset
         except OSError as error:
-            raise storage_error(error, "making a group", self._path(name)) from error
+            raise self._error(error, "making a group", name) from error
 
     def list(self) -> list[str]:
         """Return the names of the groups, sorted; the default group is among them once it was used."""
@@ -93,28 +103,39 @@ class Groups:
             There is none of that name.
         QueueLockedError
             Somebody reads for it: close that handle first.
+        DiskFullError, StorageError
+            It may be gone all the same, and ``list`` says so; where it is not, delete it again.
+        CommitUnknownError, PoisonedError
+            As for :meth:`create`.
         """
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
-        require_group(self._storage, self._directory, name)
-        lock = locks.acquire(
-            self._storage,
-            self._path(name) / "read.lock",
-            self._clock,
-            timeout=0,
-            what=f"group {name!r}",
-            guard=lambda: groups_locked(self._storage, self._directory, self._clock),
-        )
+        self._poison.check()
         try:
-            with groups_locked(self._storage, self._directory, self._clock):
-                require_group(self._storage, self._directory, name)
-                remove_group(self._storage, self._directory, name)
-            self._reclaim()
+            require_group(self._storage, self._directory, name)
+            lock = locks.acquire(
+                self._storage,
+                self._path(name) / "read.lock",
+                self._clock,
+                timeout=0,
+                what=f"group {name!r}",
+                guard=lambda: groups_locked(self._storage, self._directory, self._clock),
+            )
+            try:
+                with groups_locked(self._storage, self._directory, self._clock):
+                    group = require_group(self._storage, self._directory, name)
+                    remove_group(self._storage, self._directory, group, poison=self._poison)
+                self._reclaim()
+            finally:
+                lock.release()
         except OSError as error:
-            raise storage_error(error, "deleting a group", self._path(name)) from error
-        finally:
-            lock.release()
+            raise self._error(error, "deleting a group", name) from error
+
+    def _error(self, error: OSError, what: str, name: str) -> StorageError:
+        if self._poison.cause is not None:
+            return commit_unknown(what, self._path(name), error)
+        return storage_error(error, what, self._path(name))
 
     def _path(self, name: str) -> Path:
         return self._directory.group(name)
@@ -134,4 +155,5 @@ class Groups:
             return latest
         if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:
             raise ConfigError(f"a group starts at 'earliest', 'latest' or an offset from 0 to {latest}, not {start!r}")
-        return max(start, earliest)
+        gaps = retired_ranges(self._storage, self._files)
+        return next((gap.stop for gap in gaps if start in gap), max(start, earliest))

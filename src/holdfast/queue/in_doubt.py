@@ -155,7 +155,7 @@ class InDoubt:
         if not is_done:  # somebody has decided it by its id
             self.commit(transaction_id, nonce=nonce)
 
-    def deciding_alone(self, transaction_id: str) -> AbstractContextManager[None]:
+    def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
         """Let one thread at a time decide a transaction; others go on with theirs."""
         return self._turns.alone(transaction_id)
 

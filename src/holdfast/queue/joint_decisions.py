@@ -7,19 +7,24 @@ durable they are committed, and each is put into the log by itself. After a cras
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from holdfast.errors import (
+    CommitUnknownError,
     ConfigError,
     CorruptionError,
     HoldfastError,
+    PoisonedError,
     ShutDown,
+    StorageError,
     TransactionNotFoundError,
     TransactionStateError,
 )
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.joint_file import JointCommit
 from holdfast.persistence.layout import check_name, list_batch_files
+from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.parts import joint_file
@@ -69,7 +74,7 @@ class JointDecisions:
         """Let go of parts that were not committed: see ``JointCommits.abort``."""
         self._sides.require_write_side()
         check_part_of(application, version)
-        with self._in_doubt.deciding_alone(_turn_of(application)):
+        with self._in_doubt.deciding_alone(_turn_of(application)), self._for_good():
             self._publish_latest(application)  # in the order of its parts
             self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
@@ -77,13 +82,26 @@ class JointDecisions:
         """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
         self._sides.require_write_side()
         check_age(older_than_seconds)
+        self._sides.require_batches().removals.check()
         oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
         for found in self._parts():
             is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
             if is_old and found.part_of is not None:
-                with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)):
+                with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)), self._for_good():
                     self._publish_latest(found.part_of.application)
                     self._let_go([found])
+
+    @contextmanager
+    def _for_good(self) -> Iterator[None]:
+        """Refuse where nobody knows whether what was let go of comes back; say so where that begins."""
+        removals = self._sides.require_batches().removals
+        removals.check()
+        try:
+            yield
+        except StorageError as error:
+            if removals.cause is None or isinstance(error, CommitUnknownError | PoisonedError):
+                raise
+            raise commit_unknown("aborting jointly", self._sides.directory.prepared, error) from error
 
     def resume(self) -> None:
         """Go on with the commits that a crash has interrupted. What fails is logged, and waits for the next time."""

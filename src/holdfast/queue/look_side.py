@@ -16,7 +16,7 @@ from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import Storage, storage_errors
-from holdfast.queue.sources import Source
+from holdfast.queue.sources import RemoteSource
 
 _READ_COUNT = 64
 
@@ -39,7 +39,7 @@ class LookSide:
         storage: Storage,
         files: LogFiles,
         queue_id: bytes,
-        source: Source,
+        source: RemoteSource,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
         time_ns: Callable[[], int],
     ) -> None:
@@ -66,6 +66,9 @@ class LookSide:
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
             end = self._source.end
+            unknown = self._source.damage()
+            if unknown is not None:
+                self._losses.append(unknown)
             found: list[Message] = []
             reader = QueueFileReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
             try:

@@ -15,6 +15,7 @@ from holdfast.persistence.group_files import (
 )
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.log_files import LogFiles
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.progress import GroupProgress
@@ -34,6 +35,11 @@ class OwnGroup:
         The group.
     is_new : bool
         Whether the queue was made just now: then the group is made with it.
+
+    Attributes
+    ----------
+    poison : Poison
+        Set where the making, the deleting or the pausing of a group has failed and could not be taken back.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class OwnGroup:
         self.name = name
         self._is_new = is_new
         self._opened: GroupInfo | None = None
+        self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
 
     def find(self) -> GroupInfo | None:
         """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
@@ -72,14 +79,22 @@ class OwnGroup:
 
     def begin_default(self) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
+        self.poison.check()
         try:
             with groups_locked(self._storage, self._directory, self._clock):
                 self._files.refresh()
                 group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
                 return group or write_group(
-                    self._storage, self._directory, DEFAULT_GROUP, self._files, self._files.first_offset
+                    self._storage,
+                    self._directory,
+                    DEFAULT_GROUP,
+                    self._files,
+                    self._files.first_offset,
+                    poison=self.poison,
                 )
         except OSError as error:
+            if self.poison.cause is not None:
+                raise commit_unknown("beginning the default group", self._directory.groups, error) from error
             raise storage_error(error, "beginning the default group", self._directory.groups) from error
 
     def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, GroupProgress, tuple[Damage, ...]]:

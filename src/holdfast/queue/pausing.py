@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.errors import CommitUnknownError
 from holdfast.persistence.pause_file import Pause, read_pause, remove_pause, write_pause
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.storage import Storage, storage_errors
 
 
@@ -18,6 +20,8 @@ class Pausing:
         The group's directory.
     time_ns : callable
         The wall clock.
+    poison : Poison
+        Set where what failed cannot be taken back: then nothing is changed any more.
 
     Raises
     ------
@@ -25,10 +29,11 @@ class Pausing:
         The disk refuses.
     """
 
-    def __init__(self, storage: Storage, directory: Path, time_ns: Callable[[], int]) -> None:
+    def __init__(self, storage: Storage, directory: Path, time_ns: Callable[[], int], poison: Poison) -> None:
         self._storage = storage
         self._directory = directory
         self._time_ns = time_ns
+        self._poison = poison
         self._pause = read_pause(storage, directory)
 
     @property
@@ -51,12 +56,32 @@ class Pausing:
 
     def pause(self, pause: Pause) -> None:
         """Pause, durably."""
+        self._poison.check()
         with storage_errors("pausing", self._directory):
-            write_pause(self._storage, self._directory, pause)
+            try:
+                write_pause(self._storage, self._directory, pause)
+            except CommitUnknownError as error:
+                self._poison.set(error)
+                raise
         self._pause = pause
 
     def resume(self) -> None:
         """End the pause, durably."""
+        self._poison.check()
         with storage_errors("resuming", self._directory):
-            remove_pause(self._storage, self._directory)
+            try:
+                remove_pause(self._storage, self._directory)
+            except OSError as error:
+                self._put_back(error)
+                raise
         self._pause = None
+
+    def _put_back(self, cause: OSError) -> None:
+        """Pause anew: a second sync could succeed over a removal that was lost, so the next attempt makes a new one."""
+        if self._pause is None:
+            return
+        try:
+            write_pause(self._storage, self._directory, self._pause)
+        except (OSError, CommitUnknownError) as error:
+            self._poison.set(error)
+            raise commit_unknown("resuming", self._directory, cause) from error

@@ -147,8 +147,19 @@ class PersistentQueue(Putting, Working, Transactional):
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"
-        sides.bound(maxsize, max_bytes)
-        self._open_transactions()
+        self._has_let_go = False
+        try:
+            sides.bound(maxsize, max_bytes)
+            self._open_transactions()
+            self._open_parts()
+            fork.watch(self)
+        except BaseException:  # interrupted too: nobody else could let go of the locks
+            self._give_up_opening()
+            raise
+
+    def _open_parts(self) -> None:
+        """Make what stands on the sides and on transactions."""
+        sides = self.sides
         self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
         opened_depth, opened_end = sides.depth(), sides.next_offset()
         self._tasks = TaskCount(lambda: opened_depth + sides.next_offset() - opened_end)
@@ -159,12 +170,12 @@ class PersistentQueue(Putting, Working, Transactional):
             self._clock,
             sides.next_offset,
             sides.reclaim,
+            sides.group.poison,
             check_open=self._check_open,
-            may_change=mode != "look",
+            may_change=self.mode != "look",
         )
         self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
         self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._check_open)
-        fork.watch(self)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -313,12 +324,20 @@ class PersistentQueue(Putting, Working, Transactional):
         return self.sides.recovery()
 
     def close(self) -> None:
-        """Give deliveries back uncounted, sync, leave the files clean, let the next owner in; again does nothing."""
-        if self._state != "open":
+        """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.
+
+        Again does nothing, or goes on where it was interrupted.
+        """
+        if self._state == "forked" or self._has_let_go:
             return
         self._state = "closed"
-        self._tasks.release()
-        self._close_sides()
+        try:
+            self._tasks.release()
+            self._close_sides()
+        except Exception:  # each part is closed, whatever the others raise
+            self._has_let_go = True
+            raise
+        self._has_let_go = True
 
     def __enter__(self) -> PersistentQueue:
         return self

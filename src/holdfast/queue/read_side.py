@@ -253,8 +253,7 @@ class ReadSide(Reserving):
             if self._refusal is not None:
                 raise self._refusal()
             deliveries = self._progress.deliveries
-            with self._in_step():
-                records = self._backlog.peek(count_max)
+            records = self._in_step(lambda: self._backlog.peek(count_max))
             return [
                 Message(payload, offset, timestamp, decode_headers(headers), deliveries.get(offset, 0))
                 for offset, timestamp, headers, payload, _, _ in records
@@ -268,7 +267,8 @@ class ReadSide(Reserving):
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
-        return max(0, self.depth - self.in_flight_count - self.waiting_count)
+        in_flight_count = self.in_flight_count  # first: a lease that is over may leave a dead letter, out of the depth
+        return max(0, self.depth - in_flight_count - self.waiting_count)
 
     @property
     def in_flight_count(self) -> int:
@@ -326,8 +326,8 @@ class ReadSide(Reserving):
             candidates = [delivery.timestamp_ns for delivery in list(self._leases.by_offset.values())[:1]]
             if self._progress.floor in self._leases.by_offset:
                 return self._leases.by_offset[self._progress.floor].timestamp_ns
-            with self._in_step():
-                return min([*candidates, *self._backlog.oldest_timestamps()], default=None)
+            oldest = self._in_step(self._backlog.oldest_timestamps)
+            return min([*candidates, *oldest], default=None)
 
     def rest(self) -> None:
         """Let go of data files that nothing was read from since the last call; does nothing beside a take."""

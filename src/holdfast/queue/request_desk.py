@@ -85,6 +85,7 @@ class RequestDesk:
         self._takes_over = True
         self._has_cleared = False
         self._told: set[RequestName] = set()
+        self._seen: set[RequestName] = set()
 
     def clear(self) -> None:
         """Remove what dead processes have left, and let go of their mailboxes."""
@@ -99,7 +100,7 @@ class RequestDesk:
         return [name for name in found if name.kind in kinds]
 
     def serve(self, names: Sequence[str] | None = None) -> bool:
-        """Serve what waits now; return whether there was anything.
+        """Serve what waits now; return whether there was anything new: what failed is tried again at leisure.
 
         ``names`` are those in ``requests/``, where somebody has just cleared and listed them.
 
@@ -117,6 +118,7 @@ class RequestDesk:
             round_max = len(found) if self._takes_over else ROUND_MAX
             self._takes_over = False  # of those taken before us; from here on what is taken is ours, and under way
             if not found:
+                self._seen.clear()
                 return False
             appended: list[tuple[RequestName, Decision | None, range]] = []
             for name in found[:round_max]:
@@ -127,7 +129,8 @@ class RequestDesk:
             self._settle(appended)
             self._answers.keep({each.removesuffix(ANSWERS) for each in names if each.endswith(ANSWERS)})
             self._told.intersection_update(found)
-        return len(found) > len(self._told)
+            known, self._seen = self._seen, set(found[:round_max])
+        return not self._seen <= known
 
     def _handle(self, name: RequestName, appended: list[tuple[RequestName, Decision | None, range]]) -> None:
         if name.kind in (VERB, PREPARE):

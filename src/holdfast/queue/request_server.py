@@ -14,6 +14,7 @@ import threading
 from holdfast.errors import HoldfastError
 from holdfast.persistence.mailbox import ANSWERS
 from holdfast.persistence.requests import list_requests
+from holdfast.queue.doorbell import Flag
 from holdfast.queue.group_desk import GroupDesk
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.request_desk import RequestDesk
@@ -61,7 +62,7 @@ class RequestServer:
         self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
         self._group_desk = GroupDesk(sides, in_doubt.own_votes) if sides.read_side is not None else None
         self._cleared_at: float | None = None
-        self._stopped = threading.Event()
+        self._stopped = Flag()
         self._thread: threading.Thread | None = None
         watch(self, self._clock)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, CommitUnknownError, Full, HoldfastError, RetryableError
+from holdfast.errors import ClosedError, CommitUnknownError, Full, HoldfastError, RetryableError, StorageError
 from holdfast.persistence import locks
 from holdfast.persistence.format import ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
 from holdfast.persistence.layout import QueueDirectory, is_missing
@@ -32,6 +32,7 @@ from holdfast.persistence.requests import (
     write_verb,
 )
 from holdfast.persistence.storage import Storage, storage_errors
+from holdfast.queue.doorbell import Flag
 from holdfast.queue.error_text import from_text
 from holdfast.queue.fork import forked_error
 
@@ -115,7 +116,7 @@ class Requester:
         self._slots = threading.Semaphore(ANSWER_SLOTS)
         self._free = deque(range(ANSWER_SLOTS))
         self._rounds = [0] * ANSWER_SLOTS
-        self._nothing = threading.Event()  # never set: polls end by their time
+        self._nothing = Flag()  # never set: polls end by their time
         self._refusal: Callable[[], Exception] | None = None
         self._was_alone = True
 
@@ -159,12 +160,17 @@ class Requester:
         with storage_errors("asking", path):
             self._storage.rename(staged, path)
         try:
-            return self._await(name, path, staged, timeout)
+            answer = self._await(name, path, staged, timeout)
         except NoAnswerError:
             raise
+        except StorageError as error:
+            raise self._unless_done(error, name, path, staged) from error
         except BaseException:  # interrupted: nobody does it from here on, unless it is under way
             remove_quietly(self._storage, path)
             raise
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return self._result(answer)
 
     def ask_verb(self, kind: str, fields: dict[str, Any], timeout: float | None, group: str = "") -> Answer:
         """Have a verb done that may be done twice; return the answer. Raises as :meth:`ask`."""
@@ -182,8 +188,27 @@ class Requester:
 
     # -- Waiting -----------------------------------------------------------------------------------------------------
 
-    def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> Answer:
-        """Poll for the answer; see to it that somebody serves; take the request back once ``timeout`` is over."""
+    def _unless_done(self, error: StorageError, name: RequestName, path: Path, staged: Path) -> StorageError:
+        """Return what waiting raises that failed: the same where the request can be taken back, else that nobody knows.
+
+        Whoever owns the side may have served it, and only the answer could not be read.
+        """
+        try:
+            if self._withdraw(path, staged):
+                return error
+        except StorageError:
+            remove_quietly(self._storage, path)
+        if isinstance(error, CommitUnknownError):
+            return error
+        return CommitUnknownError(
+            f"nobody knows what became of request {name} ({error}): look whether it is done", path=str(path)
+        )
+
+    def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> Answer | HoldfastError:
+        """Poll for the answer; see to it that somebody serves; take the request back once ``timeout`` is over.
+
+        Returned is the answer, or why nobody can serve, once the request is taken back.
+        """
         started = now = self._clock.monotonic()
         look_at = started if self._was_alone else started + OWNER_SECONDS
         pause, look_pause = _POLL_SECONDS_MIN, _LOOK_SECONDS_MIN
@@ -194,7 +219,7 @@ class Requester:
         while True:
             answer = self._read_answer(name)
             if answer is not None and answer.verdict != ANSWER_NO_ROOM:
-                return self._result(answer)
+                return answer
             now = self._clock.monotonic()
             patience = timeout if timeout is None or answer is not None else max(timeout, ANSWER_SECONDS_MIN)
             if self._refusal is not None or (patience is not None and now >= started + patience):
@@ -208,10 +233,14 @@ class Requester:
                     )
             if now >= look_at:
                 look_at, look_pause = now + look_pause, min(2 * look_pause, _LOOK_SECONDS_MAX)
-                self._see_to_it(path, staged)
+                failure = self._see_to_it(path, staged)
+                if failure is not None:
+                    return failure
                 gone_since = None if self._is_there(name) else now if gone_since is None else gone_since
                 if gone_since is not None and now - gone_since > _GONE_SECONDS[name.kind]:
-                    raise NoAnswerError(f"request {name} is gone, and nobody has answered it", path=str(path))
+                    raise NoAnswerError(
+                        f"request {name} is gone, and nobody has answered it: look whether it is done", path=str(path)
+                    )
             self._clock.wait(self._nothing, pause)
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
@@ -247,12 +276,13 @@ class Requester:
         with storage_errors("taking a request back", path):
             return move(self._storage, path, staged)
 
-    def _see_to_it(self, path: Path, staged: Path) -> None:
-        """Have the request served if nobody owns the side; raises why that cannot be, where nothing was done."""
+    def _see_to_it(self, path: Path, staged: Path) -> HoldfastError | None:
+        """Have the request served if nobody owns the side; return why that cannot be, once it is taken back."""
         failure, self._helper.failure = self._helper.failure, None
         if failure is not None and self._withdraw(path, staged):
-            raise failure
+            return failure
         self._helper.call()
+        return None
 
     def _is_there(self, name: RequestName) -> bool:
         """Whether a request waits, or was taken and is under way."""

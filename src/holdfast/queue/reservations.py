@@ -60,16 +60,6 @@ class Reservation:
         """How many messages it holds."""
         return sum(run[1] for run in self.runs)
 
-    @property
-    def first_offset(self) -> int:
-        """Of the first message."""
-        return self.runs[0][0]
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the last message."""
-        return self.runs[-1][0] + self.runs[-1][1]
-
 
 class Reservations:
     """Takes, finds, reads and decides the reservations of the group that this handle owns.

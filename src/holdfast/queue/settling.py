@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from holdfast.errors import ShutDown
 from holdfast.persistence.data_file_reader import Record
@@ -24,6 +24,8 @@ from holdfast.queue.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.leases import Leases
 from holdfast.queue.redelivery import Redelivery
 from holdfast.queue.sources import Source
+
+Changed = TypeVar("Changed")
 
 
 class Settling(ABC):
@@ -95,10 +97,7 @@ class Settling(ABC):
         holder: Holder | None = None,
     ) -> None:
         """Note that deliveries have failed; they wait ``delay`` seconds, or as the policy says, or were the last."""
-        if not deliveries:
-            return
-        with self._settling(deliveries, holder) as live:
-            self._fail(live, delay, failure)
+        self._settle_by(lambda live: self._fail(live, delay, failure), deliveries, holder)
 
     def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """Make messages dead letters now."""
@@ -113,23 +112,20 @@ class Settling(ABC):
     def _reject(
         self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None, *, is_counted: bool
     ) -> None:
-        if not deliveries:
-            return
-        with self._settling(deliveries, holder) as live:
+        def reject(live: list[Delivery]) -> None:
             self._redelivery.reject(self._require_books(), live, failure, is_counted=is_counted)
-            with self._in_step():
-                self._leases.end(live)
-                self._backlog.aside.leave([each.record for each in live])
+            self._in_step(lambda: self._end_and_leave(live))
+
+        self._settle_by(reject, deliveries, holder)
 
     def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Give messages back as if they never had been handed out."""
-        if not deliveries:
-            return
-        with self._settling(deliveries, holder) as live:
+
+        def release(live: list[Delivery]) -> None:
             self._redelivery.release(self._require_books(), live)
-            with self._in_step():
-                self._leases.end(live)
-                self._backlog.aside.give_back([each.record for each in live])
+            self._in_step(lambda: self._end_and_give_back(live))
+
+        self._settle_by(release, deliveries, holder)
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
         """Lease messages for so long from now; None: each for as long as before."""
@@ -147,36 +143,52 @@ class Settling(ABC):
         if self._leases.next_due < before:
             self._source.wake()
 
-    @contextmanager
-    def _settling(self, deliveries: Sequence[Delivery], holder: Holder | None) -> Iterator[list[Delivery]]:
-        """Hold the lock around settling deliveries, all of which are live; then make it durable, and wake takers."""
+    def _settle_by(
+        self, change: Callable[[list[Delivery]], object], deliveries: Sequence[Delivery], holder: Holder | None
+    ) -> None:
+        """Settle deliveries, all of which are live, by ``change``; then make it durable, and wake takers.
+
+        No context manager holds the lock: one that is written in Python keeps it where it is interrupted at its door.
+        """
+        if not deliveries:
+            return
         if holder is None:
             self.give_back_due()
         with self._take_lock:
             self._check_alive()
             live = list(dict.fromkeys(deliveries))
             self._leases.check(live, holder)
-            yield live
+            change(live)
             ticket = self._require_books().end
         self._source.wake()
         if not self._progress.dead.keys().isdisjoint([each.offset for each in live]):
             self._settle(ticket)
 
-    @contextmanager
-    def _in_step(self) -> Iterator[None]:
+    def _in_step(self, change: Callable[[], Changed]) -> Changed:
         """Do in memory what has been written; where that is cut short, the log is read again."""
         try:
-            yield
+            return change()
         except BaseException:
             self._backlog.must_read_anew = True
             raise
 
     def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
         last = set(self._redelivery.fail(self._require_books(), deliveries, delay, failure))
-        with self._in_step():
+
+        def follow() -> None:
             self._leases.end([each for each in deliveries if not each.is_settled])
-            self._backlog.aside.give_back([each.record for each in deliveries if each not in last])
+            self._backlog.give_back([each.record for each in deliveries if each not in last])
             self._backlog.aside.leave([each.record for each in deliveries if each in last])
+
+        self._in_step(follow)
+
+    def _end_and_give_back(self, live: Sequence[Delivery]) -> None:
+        self._leases.end(live)
+        self._backlog.give_back([each.record for each in live])
+
+    def _end_and_leave(self, live: Sequence[Delivery]) -> None:
+        self._leases.end(live)
+        self._backlog.aside.leave([each.record for each in live])
 
     def _leave(self, records: Sequence[Record]) -> bool:
         """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
@@ -193,11 +205,13 @@ class Settling(ABC):
             with self._take_lock:
                 if self._books is None or self._refusal is not None:
                     return
-                with self._in_step():
-                    due = self._leases.run_out()
-                    if due:
-                        self._fail(due, 0, RAN_OUT)
+                self._in_step(self._give_back_run_out)
             self._source.wake()
+
+    def _give_back_run_out(self) -> None:
+        due = [each for each in self._leases.run_out() if each.offset not in self._progress.dead]
+        if due:  # a dead letter may have a lease still, where its reject was interrupted behind its entry
+            self._fail(due, 0, RAN_OUT)
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
@@ -222,10 +236,13 @@ class Settling(ABC):
         """Give back what a transaction has and the disk refuses to note: it counts as handed out once more."""
         with self._take_lock:
             live = [each for each in deliveries if each.holder is holder and not each.is_settled]
-            with self._in_step():
-                self._leases.end(live)
-                self._backlog.aside.give_back([each.record for each in live])
+            self._in_step(lambda: self._end_and_give_back(live))
         self._source.wake()
+
+    def held_by(self, holder: Holder) -> list[Delivery]:
+        """Return what a transaction has in hand."""
+        with self._take_lock:
+            return [each for each in self._leases.by_offset.values() if each.holder is holder]
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
         """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
@@ -253,13 +270,17 @@ class Settling(ABC):
             vote = self._progress.votes.get(nonce)
             if vote is None:
                 return False
-            ticket = self._require_books().resolve(vote, is_committed=is_committed)
-            self._backlog.must_read_anew |= not is_committed or self._backlog.aside.has_order_keys
+            ticket = self._in_step(lambda: self._resolve(vote, is_committed=is_committed))
         if is_durable:
             self._require_books().sync(ticket)
         self._source.wake()
         self.room.ring()
         return True
+
+    def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
+        ticket = self._require_books().resolve(vote, is_committed=is_committed)
+        self._backlog.must_read_anew |= not is_committed or self._backlog.aside.has_order_keys
+        return ticket
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 
@@ -277,8 +298,7 @@ class Settling(ABC):
             self._check_alive()
             self._start()
             books = self._require_books()
-            with self._in_step():
-                count = change(books)
+            count = self._in_step(lambda: change(books))
             ticket = books.end
         self._settle(ticket)
         self._source.wake()

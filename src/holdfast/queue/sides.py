@@ -224,7 +224,7 @@ class Sides:
                 self.clock,
                 options.retry,
                 Redelivery(options.retry, self.clock.time_ns, notes),
-                Pausing(self._storage, path, self.clock.time_ns),
+                Pausing(self._storage, path, self.clock.time_ns, self.group.poison),
             )
         except BaseException:
             if source is not None:
@@ -282,6 +282,9 @@ class Sides:
     def _source(self) -> Source:
         if self.write_side is not None:
             return LocalSource(self.write_side)
+        return self._remote_source()
+
+    def _remote_source(self) -> RemoteSource:
         return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.priorities)
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
@@ -390,6 +393,7 @@ class Sides:
 
     def _open_look_side(self) -> None:
         self.group.positions()  # raises where there is no such group
+        source = self._remote_source()
         self.look_side = LookSide(
-            self._storage, self.files, self.queue_id, self._source(), self.group.positions, self.clock.time_ns
+            self._storage, self.files, self.queue_id, source, self.group.positions, self.clock.time_ns
         )

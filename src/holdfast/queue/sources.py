@@ -14,6 +14,7 @@ from typing import Protocol
 from holdfast.persistence.format import WRITE_MARK_BYTES
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.priorities import Priorities
+from holdfast.persistence.report import UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.storage import File, Storage, storage_error
 from holdfast.persistence.write_mark import decode_write_mark
 from holdfast.queue.doorbell import Doorbell
@@ -21,6 +22,13 @@ from holdfast.queue.doorbell import Doorbell
 _POLL_SECONDS_MIN = 0.001
 _POLL_SECONDS_MAX = 0.03
 """A consumer that has waited for long hears of a message 15 ms late, in the middle, for a third of 1 % of a core."""
+
+
+_UNKNOWN: LogEnd = (0, 0, 0)
+_LOOKS = 3
+"""How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
+
+_NOT_SHOWN = "write.mark does not verify: nothing is shown before the queue is opened to write or to consume"
 
 
 class Source(Protocol):
@@ -101,7 +109,7 @@ class RemoteSource:
         self._seen = b""
         self._queue_id = queue_id
         self._bell = Doorbell()
-        self._last: LogEnd = (0, 0, 0)
+        self._last: LogEnd = _UNKNOWN
         self._delay = _POLL_SECONDS_MIN
 
     @property
@@ -127,6 +135,16 @@ class RemoteSource:
     @property
     def prioritized_end(self) -> int:
         return self._last[2] if self._has_priorities else 0
+
+    def damage(self) -> Damage | None:
+        """Return why nothing is known of the end, where what should say so is damaged."""
+        if self._last != _UNKNOWN:
+            return None
+        for _ in range(_LOOKS):
+            data = self._read_mark()
+            if not data.strip(b"\0") or decode_write_mark(data, self._queue_id) is not None:
+                return None
+        return Damage(self._path, 0, len(data), range(0), UNSYNCED_OR_DAMAGED, _NOT_SHOWN)
 
     def _read_mark(self) -> bytes:
         if self._mark is None:

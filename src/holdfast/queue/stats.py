@@ -69,11 +69,12 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
         files.glance()
     next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
     reader = read_side or sides.look_side
+    in_flight = read_side.in_flight_count if read_side is not None else 0  # before the depth: ends leases that are over
     oldest = reader.oldest_timestamp_ns() if reader is not None else None
     recovery = sides.recovery()
     return QueueStats(
         depth=sides.depth(),
-        in_flight=read_side.in_flight_count if read_side is not None else 0,
+        in_flight=in_flight,
         oldest_age_seconds=None if oldest is None else max(0.0, (clock.time_ns() - oldest) / 1e9),
         bytes_on_disk=files.total_bytes,
         file_count=len(files),

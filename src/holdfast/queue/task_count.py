@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from holdfast.queue.doorbell import Doorbell
+
 
 class TaskCount:
     """Counts what was put against what was reported done.
@@ -19,23 +21,26 @@ class TaskCount:
         self._put_count = put_count
         self._done_count = 0
         self._released = False
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._bell = Doorbell()
 
     def task_done(self) -> None:
         """Report one message as done; raises ValueError when called more often than there were messages."""
-        with self._condition:
+        with self._lock:
             if self._done_count >= self._put_count():
                 raise ValueError("task_done() called too many times")
             self._done_count += 1
-            self._condition.notify_all()
+        self._bell.ring()
 
     def join(self) -> None:
         """Wait until every message was reported done, or :meth:`release` was called."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._released or self._done_count >= self._put_count())
+        while not self._is_over():
+            self._bell.wait(self._is_over, None)
 
     def release(self) -> None:
         """Let everybody who joins go."""
-        with self._condition:
-            self._released = True
-            self._condition.notify_all()
+        self._released = True
+        self._bell.ring()
+
+    def _is_over(self) -> bool:
+        return self._released or self._done_count >= self._put_count()

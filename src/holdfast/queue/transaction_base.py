@@ -85,31 +85,45 @@ class TransactionBase(ABC):
 
     def expire(self) -> bool:
         """Abort if the time is over; False where a verb is under way just now, which will see to it."""
-        if not self._lock.acquire(blocking=False):
+        return self._run_alone(self._time_out, wait=False)
+
+    def _run_alone(self, act: Callable[[], object], *, wait: bool) -> bool:
+        """Run under the lock; False where another thread has it, and it is not waited for."""
+        lock = self._lock
+        if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+            act()
+            return True
+        try:
+            is_locked = lock.acquire(blocking=wait)
+        except BaseException:  # interrupted, maybe with the lock in hand
+            if lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
+            raise
+        if not is_locked:
             return False
         try:
-            self._time_out()
-            return True
+            act()
         finally:
-            self._lock.release()
+            lock.release()
+        return True
 
     def _time_out(self) -> None:
         if self.state is State.OPEN and self._monotonic() >= self._deadline:
             self._end("timeout", f"its {self._timeout:g} s are over")
+        elif self.state in (State.ABORTED, State.COMMITTED):  # its end was interrupted
+            self._give_up()
 
     def end_with_queue(self, *, wait: bool) -> None:
         """Abort if it is open: a queue of it is being closed. What is prepared stays so.
 
         One that a thread is busy with is waited for, or passed over.
         """
-        if not self._lock.acquire(blocking=wait):
-            return
-        try:
-            if self.state is State.OPEN:
-                self._failure = None
-                self._end("close", "its queue was closed")
-        finally:
-            self._lock.release()
+        self._run_alone(self._end_if_open, wait=wait)
+
+    def _end_if_open(self) -> None:
+        if self.state is State.OPEN:
+            self._failure = None
+            self._end("close", "its queue was closed")
 
     def forget(self) -> None:
         """In a forked child: the transaction is its parent's; every later call raises ForkedError."""

@@ -28,36 +28,39 @@ class Transactional(ABC):
     sides: Sides
     mode: str
     _record_bytes_max: int
+    _resting: Resting | None = None
+    _server: RequestServer | None = None
 
     def _open_transactions(self) -> None:
-        """Take up what was prepared before; the sides are open."""
+        """Take up what was prepared before; the sides are open. Where it raises, ``_give_up_opening`` does the rest."""
         sides = self.sides
         self._transactions = OpenTransactions()
-        self._server: RequestServer | None = None
-        self._resting: Resting | None = None
         self._group_asker = GroupAsker(sides)
         self._group_askers = GroupAskers(sides)
         ask = asking(sides.storage, sides.clock, sides.path)
+        if sides.options.mode == "submit":
+            sides.submit_side = side = open_submit_side(sides)
+            self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
+        elif sides.options.mode == "consume":
+            self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
+        else:
+            self._in_doubt = InDoubt(sides, ask, self._group_askers.do)
+        self._joint_decisions = JointDecisions(sides, self._in_doubt)
+        if sides.look_side is None:
+            self._joint_decisions.resume()
+            self._in_doubt.resolve()
+        if sides.write_side is not None or sides.read_side is not None:
+            self._resting = Resting(sides)
+            self._server = RequestServer(sides, self._in_doubt)
+
+    def _give_up_opening(self) -> None:
+        """Let go of what was opened so far."""
         try:
-            if sides.options.mode == "submit":
-                sides.submit_side = side = open_submit_side(sides)
-                self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
-            elif sides.options.mode == "consume":
-                self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
-            else:
-                self._in_doubt = InDoubt(sides, ask, self._group_askers.do)
-            self._joint_decisions = JointDecisions(sides, self._in_doubt)
-            if sides.look_side is None:
-                self._joint_decisions.resume()
-                self._in_doubt.resolve()
-            if sides.write_side is not None or sides.read_side is not None:
-                self._resting = Resting(sides)
-                self._server = RequestServer(sides, self._in_doubt)
-        except BaseException:
-            if self._resting is not None:
-                self._resting.stop()
-            sides.close()
-            raise
+            for part in (self._resting, self._server):
+                if part is not None:
+                    part.stop()
+        finally:
+            self.sides.close()
 
     def _close_sides(self) -> None:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
@@ -116,7 +119,7 @@ class Transactional(ABC):
         return Branch(self.sides, transaction, nonce, self._record_bytes_max)
 
     def prepared(self) -> list[PreparedTransaction]:
-        """Return the transactions that are durable and undecided, oldest first.
+        """Return the transactions that are durable and undecided, oldest first; of one moment by id.
 
         Damaged ones are among them, and say so. What another queue has decided meanwhile is settled first. The first
         look at a batch from before a restart reads all of it.

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from weakref import ref
 
 
 class Turns:
     """Who is deciding what just now, in one handle."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, object] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._locks: dict[str, ref[threading.Lock]] = {}  # alive are those of threads that decide or wait
 
-    @contextmanager
-    def alone(self, transaction_id: str) -> Iterator[None]:
-        """Hold the turn of a transaction, once nobody else has it."""
-        turn = object()
-        try:
-            with self._changed:
-                self._changed.wait_for(lambda: transaction_id not in self._holders)
-                self._holders[transaction_id] = turn
-            yield
-        finally:
-            interruption: BaseException | None = None
-            while True:  # left there, it would stop all others for ever
-                try:
-                    with self._changed:
-                        if self._holders.get(transaction_id) is turn:
-                            del self._holders[transaction_id]
-                        self._changed.notify_all()
-                    break
-                except KeyboardInterrupt as error:
-                    interruption = error
-            if interruption is not None:
-                raise interruption
+    def alone(self, transaction_id: str) -> AbstractContextManager[object]:
+        """Return what to hold while one decides a transaction.
+
+        It is a plain lock: one written in Python would be held on to where it is interrupted at its door.
+        """
+        with self._lock:
+            self._locks = {name: found for name, found in self._locks.items() if found() is not None}
+            known = self._locks.get(transaction_id)
+            lock = (known and known()) or threading.Lock()
+            self._locks[transaction_id] = ref(lock)
+            return lock

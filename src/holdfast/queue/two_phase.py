@@ -10,10 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError, ShutDown, StorageError, UsageError
+from holdfast.errors import (
+    CommitUnknownError,
+    DiskFullError,
+    HoldfastError,
+    PoisonedError,
+    ShutDown,
+    StorageError,
+    UsageError,
+)
 from holdfast.persistence.decision import Decision, Participant
 from holdfast.persistence.open_decisions import Witness
 from holdfast.persistence.redo import relative_path
+from holdfast.persistence.storage import is_disk_full
 from holdfast.queue.branch import Branch
 
 logger = logging.getLogger("holdfast")
@@ -90,7 +99,8 @@ def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> 
         try:
             branch.prepare(transaction_id, _as_seen_from(branch, deciding))
         except (CommitUnknownError, PoisonedError) as error:
-            raise StorageError(
+            kind = DiskFullError if is_disk_full(error) else StorageError
+            raise kind(
                 f"{branch.sides.path} could not prepare, so the transaction is aborted everywhere: {error}",
                 path=str(branch.sides.path),
             ) from error

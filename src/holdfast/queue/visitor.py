@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence import locks
 from holdfast.persistence.flush_policy import FlushPolicy
 from holdfast.persistence.layout import QueueDirectory
+from holdfast.queue.doorbell import Flag
 from holdfast.queue.group_askers import GroupAskers
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions
@@ -70,7 +71,7 @@ class Visitor:
         self._directory = QueueDirectory(sides.path)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._more = threading.Event()
+        self._more = Flag()
         self._is_stopped = False
         self._sides: Sides | None = None
         self.failure: HoldfastError | None = None

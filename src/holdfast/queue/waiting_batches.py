@@ -19,7 +19,7 @@ from holdfast.persistence.decided import ABORTED, DecidedFile
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.joint_file import JointFile
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
-from holdfast.persistence.poison import commit_unknown
+from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import Storage, storage_errors
 from holdfast.queue.write_side import WriteSide
@@ -52,6 +52,8 @@ class WaitingBatches:
         The memory of joint commits.
     copy_bytes_max : int
         A batch whose frames take more is adopted.
+    removals : Poison
+        Set where nobody knows whether a batch that was removed stays so over a loss of power.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class WaitingBatches:
         self._has_leftovers = False
         self.decided = DecidedFile(storage, directory.decided)
         self.joint = JointFile(storage, directory.joint, is_owner=True)
+        self.removals = Poison("the removal of prepared batches", directory.prepared)
         self._remove_staging()
 
     def _remove_staging(self) -> None:
@@ -144,6 +147,7 @@ class WaitingBatches:
             try:
                 self._storage.sync_directory(self._directory.prepared)
             except OSError as error:
+                self.removals.set(error)
                 with suppress(OSError):
                     self._storage.remove(path)
                 raise commit_unknown("preparing a transaction", path, error) from error
@@ -249,8 +253,9 @@ class WaitingBatches:
                 try:
                     with storage_errors("syncing", self._directory.prepared):
                         self._storage.sync_directory(self._directory.prepared)
-                except BaseException:
+                except BaseException as error:
                     self._has_leftovers = True  # never sync again what a sync has failed on
+                    self.removals.set(error)
                     raise
             return not self._has_leftovers
 

@@ -15,6 +15,7 @@ import threading
 from typing import Protocol
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.queue.doorbell import Flag
 
 logger = logging.getLogger("holdfast")
 
@@ -62,7 +63,7 @@ class _Watcher:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._entries: dict[Watched, _Entry] = {}
-        self._bell = threading.Event()
+        self._bell = Flag()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="holdfast-watcher", daemon=True)
 
@@ -162,5 +163,4 @@ def _forget_all() -> None:
     _watchers.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_all)

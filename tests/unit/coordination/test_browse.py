@@ -6,9 +6,11 @@ import pytest
 
 from holdfast import PersistentQueue, Put, UsageError
 from support.clocks import START_NS, FakeClock
+from support.jobs import ROOT, Jobs
 from support.processes import Signal, child
 from support.real_trees import tree
 from support.simulated_storage import SimulatedStorage
+from support.small_queues import SmallQueue
 from support.takes import states, taken
 from support.transactions import kill, open_queue
 
@@ -155,3 +157,18 @@ def test_a_second_process_sees_the_states_of_the_owner(tmp_path: Path) -> None:
             found = states(look)
     assert (found[b"leased"], found[b"dead"], found[b"nacked"]) == ("leased", "dead", "delayed")
     owned.close()
+
+
+def test_what_cannot_be_read_is_not_shown_and_the_rest_is() -> None:
+    """In the middle, where the next message is met instead, and at the end of the log, where nothing is."""
+    jobs = Jobs()
+    with jobs.open(max_deliveries=1) as queue:
+        queue.put_many([b"a", b"payload b", b"c", b"payload d"])
+        for _ in range(4):
+            queue.receive(timeout=0).reject("not wanted")
+    small = SmallQueue(ROOT, jobs.storage, 4)
+    path = small.data_files()[0]
+    for payload in (b"payload b", b"payload d"):
+        small.flip(path, small.read(path).index(payload))
+    with jobs.open(mode="look") as looking:
+        assert [each.payload for each in looking.browse("dead")] == [b"a", b"c"]

@@ -20,6 +20,7 @@ from holdfast import (
     PersistentQueue,
     PoisonedError,
     ShutDown,
+    StorageError,
     UsageError,
 )
 from holdfast.persistence.format import DEDUP_SLOT
@@ -27,6 +28,7 @@ from holdfast.queue.deduplication import WARNING_SECONDS
 from support.clocks import FakeClock
 from support.faults import FaultPlan
 from support.interruptions import interrupt
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads
 
@@ -525,3 +527,39 @@ def test_a_visitor_with_room_for_fewer_ids_forgets_none_of_its_hosts(tmp_path: P
         assert guest.put(b"x", dedup_id="7") == first[7]
     with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
         assert {number: owner.put(b"x", dedup_id=str(number)) for number in range(30)} == first
+
+
+def test_an_id_whose_put_was_interrupted_before_it_was_remembered_is_remembered_by_the_next(
+    storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message is in the log: what is kept when its data file is left says so."""
+    with opened(storage, clock) as queue:
+        queue.put(b"x", dedup_id="first")
+        ids = queue.sides.require_write_side().deduplication
+        really = ids._settle
+
+        def interrupted() -> None:
+            if ids._begun is not None:
+                raise KeyboardInterrupt
+            really()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ids, "_settle", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.put(b"y", dedup_id="second")
+        queue.put_many([LARGE] * 3)
+        left = storage.crash_keeping_all()
+    with opened(left, clock) as queue:
+        assert [queue.put(b"again", dedup_id=each) for each in ("first", "second")] == [0, 1]
+
+
+def test_ids_that_cannot_be_read_refuse_the_opening_and_leave_nothing_locked(
+    storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """What was put before would be put again."""
+    with opened(storage, clock) as queue:
+        queue.put(b"x", dedup_id="first")
+    with refusing(storage, "open", RING.name), pytest.raises(StorageError, match="reading deduplication ids"):
+        opened(storage, clock)
+    with opened(storage, clock) as queue:
+        assert queue.put(b"again", dedup_id="first") == 0

@@ -13,7 +13,9 @@ OPENING = """
 import os, signal, sys, threading, time, warnings
 from pathlib import Path
 from holdfast import *
+from holdfast.queue import write_side
 
+write_side._IDLE_SECONDS = 0.05  # settled() waits for that
 signal.alarm(40)
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # forking beside threads is what this is about
 path = Path(sys.argv[1]) / "orders"
@@ -39,6 +41,12 @@ def ended(pid):
 
 def tree():
     return {str(each): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+def settled():
+    # until the parent has no more to write for its own sake, as the mark of an idle queue
+    while any(thread.name == "holdfast-flusher" for thread in threading.enumerate()):
+        time.sleep(0.01)  # the alarm ends what does not end
+    return tree()
 
 def is_locked(mode="both", **options):
     try:
@@ -75,6 +83,19 @@ def every_verb(queue, delivery, batch):
     yield lambda: queue.groups.create("other")
     yield lambda: queue.groups.list()
     yield lambda: queue.groups.delete("default")
+    yield lambda: queue.begin()
+    yield lambda: queue.transaction()
+    yield lambda: transaction(queue)
+    yield lambda: queue.prepared()
+    yield lambda: queue.commit_prepared("t")
+    yield lambda: queue.abort_prepared("t")
+    yield lambda: queue.pause()
+    yield lambda: queue.resume()
+    yield lambda: queue.browse()
+    yield lambda: queue.dead
+    yield lambda: queue.joint_commits.latest("nightly")
+    yield lambda: queue.joint_commits.commit("nightly", 1, [])
+    yield lambda: queue.reservations.held()
     yield delivery.ack
     yield delivery.nack
     yield batch.ack
@@ -100,7 +121,7 @@ queue = PersistentQueue(path, flush=FlushPolicy.{policy}, maxsize=1000)
 queue.put_many([b"%d" % number for number in range(10)])
 delivery, batch = queue.receive(), queue.receive_many(2)
 queue.flush()
-before = tree()
+before = settled()
 
 def work():
     all_are_refused(queue, delivery, batch)
@@ -307,8 +328,7 @@ queue = PersistentQueue(path, flush=FlushPolicy.every(commits=10))
 queue.put_many([b"a", b"b"])
 held = queue.receive()
 queue.flush()
-time.sleep(0.2)
-before = tree()
+before = settled()
 pid = os.fork()
 if pid == 0:
     del queue, held
@@ -320,3 +340,54 @@ assert is_locked()
 queue.close()
 """
     run_script(OPENING + script, tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["every_commit()", "never()"])
+def test_processes_that_multiprocessing_forks_are_refused_and_their_end_costs_the_parent_nothing(
+    tmp_path: Path, policy: str
+) -> None:
+    """They end as Python programs do, with finalizers: one that has used its copies, one that has not, and a pool."""
+    script = f"""
+import multiprocessing
+
+queue = PersistentQueue(path, flush=FlushPolicy.{policy})
+queue.put_many([b"%d" % number for number in range(6)])
+delivery, batch = queue.receive(), queue.receive_many(2)
+tx = queue.begin()
+tx.put(b"in the transaction")
+queue.flush()
+before = settled()
+
+def use_copies():
+    all_are_refused(queue, delivery, batch)
+    for verb in (lambda: tx.put(b"x"), tx.commit, tx.prepare):
+        try:
+            verb()
+        except (ForkedError, TransactionStateError):
+            continue
+        raise AssertionError("the child's copy of a transaction works")
+
+def answer(number):
+    try:
+        return queue.put(b"from the pool")
+    except ForkedError:
+        return "refused"
+
+fork = multiprocessing.get_context("fork")
+for target in (use_copies, os.getpid):
+    process = fork.Process(target=target)
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0, process.exitcode
+with fork.Pool(2) as pool:
+    assert pool.map(answer, range(4)) == ["refused"] * 4
+assert tree() == before, "a child wrote"
+assert is_locked("produce") and is_locked("consume"), "a child unlocked"
+tx.commit()
+delivery.ack()
+batch.ack()
+assert [queue.get(timeout=0) for _ in range(4)] == [b"3", b"4", b"5", b"in the transaction"]
+queue.close()
+assert not is_locked()
+"""
+    run_script(OPENING + EVERY_VERB + script, tmp_path)

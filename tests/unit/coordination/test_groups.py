@@ -275,3 +275,15 @@ def test_looking_makes_and_deletes_no_groups(tmp_path: Path) -> None:
                 look.groups.create("more")
             with pytest.raises(UsageError):
                 look.groups.delete("billing")
+
+
+def test_a_group_that_starts_among_retired_messages_starts_behind_them(tmp_path: Path) -> None:
+    """An offset that is not there any more means the oldest one behind it, also between files that are there."""
+    with open_queue(tmp_path / "orders") as queue:
+        put_numbers(queue, 0, 60)
+        queue.receive()  # keeps the first file
+        take(queue, 50)
+        start = queue.groups.create("late", start=20)
+        assert start > 20
+    with open_queue(tmp_path / "orders", group="late") as late:
+        assert numbers_left(late) == list(range(start, 60))

@@ -321,3 +321,32 @@ def test_a_clean_close_gives_back_uncounted_what_is_in_hand(jobs: Jobs) -> None:
         queue.receive(lease_seconds=100)
     with jobs.open() as queue:
         assert [queue.receive().delivery_count for _ in range(3)] == [2, 1, 1]
+
+
+def test_nothing_runs_out_before_the_next_is_due() -> None:
+    """Another thread has looked just before; the message stays in hand."""
+    jobs = Jobs()
+    with jobs.open(lease_seconds=30) as queue:
+        queue.put(b"a")
+        delivery = queue.receive(timeout=0)
+        leases = queue.sides.require_read_side()._leases
+        jobs.clock.advance(29)
+        assert leases.run_out() == []
+        delivery.ack()
+
+
+def test_a_transaction_lets_go_only_of_what_it_holds() -> None:
+    """A message of another receiver is not its to settle."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"a", b"b"])
+        tx = queue.begin()
+        mine = tx.receive(timeout=0)
+        theirs = queue.receive(timeout=0)
+        assert mine.holder is not None
+        with pytest.raises(StaleReceiptError, match="is not one of this transaction"):
+            queue.sides.require_read_side().check([theirs], mine.holder)
+        theirs.ack()
+        tx.ack(mine)
+        tx.commit()
+        assert queue.stats().depth == 0

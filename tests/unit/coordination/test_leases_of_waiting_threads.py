@@ -36,7 +36,7 @@ def test_threads_that_wait_hear_of_a_lease_that_is_cut_short(orders: PersistentQ
         found: list[int] = []
         threads.start(lambda: found.append(orders.receive(timeout=30).delivery_count))
         side = orders.sides.require_read_side()
-        wait_until(lambda: side._source._writing.arrivals.waiting == 1)  # type: ignore[attr-defined]
+        wait_until(lambda: len(side._source._writing.arrivals.waiting) == 1)  # type: ignore[attr-defined]
         held.extend(0.05)
         threads.join(10)
         assert found == [2]

@@ -295,3 +295,66 @@ def test_headers_do_not_make_a_message_slow_or_special(open_queue: Open) -> None
     assert len(reservation.runs) == 1
     types = {each.headers["content-type"] for each in queue.reservations.read(reservation, pytest.fail)}
     assert types == {"text/plain"}
+
+
+def test_a_group_that_nobody_has_used_holds_nothing(open_queue: Open, storage: SimulatedStorage) -> None:
+    """Looking does not begin it."""
+    queue = open_queue()
+    count = storage.mutation_count
+    assert queue.reservations.held() == []
+    assert storage.mutation_count == count
+
+
+def test_a_size_that_is_not_known_any_more_is_found_in_the_log(open_queue: Open) -> None:
+    """What is plain by its frame headers, the rest by reading; one that is known is not looked for."""
+    queue = open_queue()
+    fill(queue, 10)
+    queue.put_many([Put(b"urgent", priority=3), Put(b"keyed", order_key="k"), b"plain"])
+    taken = take(queue)
+    size = 10 * len(payload(0)) + len(b"urgentkeyedplain")
+    assert queue.reservations.size_bytes(taken) == size
+    queue.close()
+    queue = open_queue()
+    (held,) = queue.reservations.held()
+    assert held.size_bytes is None
+    assert queue.reservations.size_bytes(held) == size
+
+
+def test_a_message_that_is_read_takes_no_more_bytes_than_there_may_be(open_queue: Open) -> None:
+    """One that is larger comes with the next reservation; as the first one it comes alone, whatever its size."""
+    queue = open_queue()
+    queue.put_many([Put(bytes(60), priority=3), Put(bytes(50), priority=3), Put(bytes(200), priority=3)])
+    sizes = []
+    while (reservation := queue.reservations.take(max_bytes=100)) is not None:
+        sizes.append(queue.reservations.size_bytes(reservation))
+        queue.reservations.commit(reservation)
+    assert sizes == [60, 50, 200]
+
+
+def test_what_was_shut_down_at_once_reserves_nothing(open_queue: Open) -> None:
+    """Takes are refused; what waits stays for the next opening."""
+    queue = open_queue()
+    fill(queue, 3)
+    queue.shutdown(immediate=True)
+    with pytest.raises(ShutDown):
+        queue.reservations.take()
+    queue.close()
+    assert open_queue().stats().depth == 3
+
+
+def test_what_is_missing_at_the_end_of_the_log_ends_a_reservation(open_queue: Open, storage: SimulatedStorage) -> None:
+    """Its last data file is gone: the loss is told, and reading does not wait for it."""
+    queue = open_queue()
+    fill(queue, 120)
+    reservation = take(queue)
+    last = queue.sides.files.names()[-1]
+    queue.close()
+    storage.remove(Path("/q/data") / str(last))
+    queue = open_queue()
+    (held,) = queue.reservations.held()
+    damage: list[Damage] = []
+    found = [each.offset for each in queue.reservations.read(held, damage.append)]
+    lost = {offset for each in (*damage, *queue.recovery.damage) for offset in each.offsets}
+    assert lost == set(range(last.first_offset, 120))
+    assert sorted([*found, *lost]) == offsets(reservation)
+    assert queue.reservations.size_bytes(held) == len(found) * len(payload(0))

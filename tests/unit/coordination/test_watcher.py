@@ -168,3 +168,13 @@ assert queue.qsize() == 11
 queue.close()
 """
     run_script(script, tmp_path)
+
+
+def test_what_has_ended_is_not_looked_at_any_more() -> None:
+    """Though the thread had it on its list for this round."""
+    looked = Looked()
+    entry = watcher._Entry(looked, 0.0)
+    entry.look(1.0)
+    entry.end()
+    entry.look(2.0)
+    assert looked.count == 1

@@ -33,11 +33,14 @@ from holdfast.persistence.format import (
     FRAMES_START,
     HEADER_COPY_POSITIONS,
     INDEX_STRIDE_BYTES,
+    KIND_DECISION,
+    KIND_SEAL,
 )
 from holdfast.persistence.report import DAMAGED
 from holdfast.persistence.sealed_file import read_seal
 from holdfast.persistence.storage import OsStorage
 from support.faults import FaultPlan
+from support.log_parts import frame
 from support.simulated_storage import SimulatedStorage
 from support.storage_runs import durable_file
 
@@ -662,3 +665,80 @@ def test_a_crash_while_a_batch_is_adopted_leaves_it_readable(contents: Messages)
         assert decisions_from_behind(file, header) == [decision(len(contents), 500), CARRIED[0]]
         assert verify_batch(crashed, PATH, QUEUE_ID) == []
     assert sealed == {True, False}
+
+
+# -- Frames that verify and say nothing --------------------------------------------------------------------------------
+
+
+def no_seal(header: DataFileHeader, index: int) -> bytes:
+    """Return a frame that is found from the end as a seal is, and is none."""
+    return frame(header, (FRAME_HEADER_BYTES + 4).to_bytes(4, "little"), index, kind=KIND_SEAL)
+
+
+def test_a_batch_behind_which_no_seal_stands_is_read_from_its_start() -> None:
+    """The frame there has the kind of one, and a good checksum."""
+    storage = SimulatedStorage()
+    writer = write(storage, SMALL)
+    header, end = writer.header, summary(storage).decision_end
+    content = storage.tree()[PATH]
+    assert content is not None
+    broken = holding(content[:end] + no_seal(header, len(SMALL)))
+    assert (summary(broken).decision, summary(broken).is_sealed) == (decision(3), False)
+    assert read(broken) == SMALL
+    assert [damage.reason for damage in verify_batch(broken, PATH, QUEUE_ID)] == ["no seal that fits ends the file"]
+    in_a_message = bytearray(content[:end] + no_seal(header, len(SMALL)))
+    in_a_message[FRAMES_START + FRAME_HEADER_BYTES] ^= 1
+    damage = verify_batch(holding(bytes(in_a_message)), PATH, QUEUE_ID)
+    assert damage[0].position == FRAMES_START
+
+
+def test_what_is_carried_and_no_decision_is_not_acted_upon() -> None:
+    """The others are found; its checksum is right."""
+    storage = SimulatedStorage()
+    writer = write(storage, SMALL)
+    append_carried(writer.file, writer.header, CARRIED)
+    header = placed_header(writer.header)
+    adopt_header(writer.file, header)
+    content = storage.tree()[PATH]
+    assert content is not None
+    trailer = (FRAME_HEADER_BYTES + 12).to_bytes(4, "little")
+    strange = frame(header, b"not one." + trailer, len(SMALL), kind=KIND_DECISION)
+    file = durable_file(content + strange, PATH)[1]
+    found = decisions_from_behind(file, header)
+    assert found == [decision(3, 500), *CARRIED]
+
+
+def test_an_addition_that_is_interrupted_before_it_counts_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one takes its place, in the sparse index of the seal too."""
+    storage = SimulatedStorage()
+    writer = BatchFileWriter(storage, PATH, QUEUE_ID)
+    writer.add(bytes(INDEX_STRIDE_BYTES), b"", AT)
+
+    def interrupted(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_file, "_State", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.add(bytes(INDEX_STRIDE_BYTES), b"", AT)
+    for _ in range(2):
+        writer.add(bytes(INDEX_STRIDE_BYTES), b"", AT)
+    writer.finish(decision(3))
+    seal = read_seal(writer.file, writer.header)
+    assert seal is not None
+    assert [index for index, _ in seal.entries] == [0, 1, 2]
+    assert read(storage) == [(bytes(INDEX_STRIDE_BYTES), b"")] * 3
+
+
+def test_a_batch_that_no_data_file_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is written; what was added before stays."""
+    storage = SimulatedStorage()
+    writer = BatchFileWriter(storage, PATH, QUEUE_ID)
+    writer.add(bytes(1000), b"", AT)
+    monkeypatch.setattr(batch_file, "DATA_FILE_BYTES_LIMIT", FRAMES_START + 2000)
+    with pytest.raises(RecordTooLargeError, match="put less in one transaction") as caught:
+        writer.finish(decision(1, padding=100))
+    assert caught.value.max_bytes == FRAMES_START + 2000
+    assert caught.value.size_bytes > caught.value.max_bytes
+    writer.finish(decision(1))
+    assert read(storage) == [(bytes(1000), b"")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,3 +93,12 @@ def test_sizes_add_up_when_the_seed_moves() -> None:
     for first, second in ((1, 2**32 - 2), (2**20, 3 * 2**30), (12_345, 678_901)):
         step = reseed(0, 0, 0xCAFE, first)
         assert reseed(0, 0, step, second) == reseed(0, 0, 0xCAFE, first + second)
+
+
+@pytest.mark.parametrize("installed", [None, SimpleNamespace(implementation="python")], ids=["nothing", "slow"])
+def test_without_the_compiled_form_the_portable_one_is_taken(
+    installed: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fallback of google-crc32c is slower than crcmod's own form."""
+    monkeypatch.setitem(sys.modules, "google_crc32c", installed)
+    assert compiled_crc32c() is None

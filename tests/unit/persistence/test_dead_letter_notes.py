@@ -7,6 +7,7 @@ import pytest
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from support.faults import FaultPlan
 from support.jobs import ROOT, Jobs, fail
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 GROUP = ROOT / "groups" / "default"
@@ -150,3 +151,17 @@ def test_notes_go_with_their_dead_letters() -> None:
         jobs.clock.advance(101)
         queue.get()
         assert [name for name in jobs.storage.list(GROUP) if name.startswith("dead-")] == []
+
+
+def test_notes_of_a_group_that_is_not_there_or_cannot_be_listed_are_left_alone(
+    notes: DeadLetterNotes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing depends on them: the log says what could not be looked at, and not what is simply not there."""
+    notes.write(7, FIELDS)
+    with refusing(notes._storage, "list", "default"):  # type: ignore[arg-type]  # it is a simulated one
+        notes.keep(())
+    assert "cannot be listed" in caplog.text
+    assert notes.read(7) == FIELDS
+    caplog.clear()
+    DeadLetterNotes(notes._storage, GROUP.with_name("gone")).keep(())
+    assert caplog.text == ""

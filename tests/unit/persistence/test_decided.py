@@ -11,6 +11,7 @@ from holdfast import DiskFullError, PoisonedError, StorageError
 from holdfast.persistence.decided import ABORTED, COMMITTED, Decided, DecidedFile
 from holdfast.persistence.format import DECIDED_MAX, DECIDED_SLOT
 from support.faults import FaultPlan
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/q")
@@ -226,3 +227,34 @@ def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
             again = DecidedFile(crashed.crash_dropping_unsynced(), PATH).find(f"t{synced}")
             assert again is not None
             assert again == expected(synced, at=again.number)
+
+
+def test_a_slot_of_another_size_or_verdict_says_nothing() -> None:
+    """A later version may know more verdicts; its checksum is right."""
+    slot = expected(0).encode()
+    assert Decided.decode(slot) == expected(0)
+    with pytest.raises(ValueError, match="cut off"):
+        Decided.decode(slot[:-1])
+    with pytest.raises(ValueError, match="verdict 9"):
+        Decided.decode(expected(0, 9).encode())
+
+
+def test_an_id_used_again_outlives_its_first_use() -> None:
+    """Once the ring has gone round, the first one is forgotten and the latest still answers."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0, name="same")
+    for number in range(1, DECIDED_MAX):
+        note(decided, number)
+    note(decided, DECIDED_MAX, ABORTED, name="same")
+    for each in (decided, DecidedFile(storage, PATH)):
+        assert each.find_nonce(nonce(0)) is None
+        assert each.find("same") == expected(DECIDED_MAX, ABORTED, "same")
+
+
+def test_a_disk_that_refuses_is_not_taken_for_an_empty_memory() -> None:
+    """Else a decision could be taken a second time."""
+    storage = storage_with_queue()
+    note(DecidedFile(storage, PATH), 0)
+    with refusing(storage, "open", PATH.name), pytest.raises(StorageError, match="reading decided transactions"):
+        DecidedFile(storage, PATH)

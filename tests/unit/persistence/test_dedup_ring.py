@@ -11,6 +11,7 @@ from holdfast import DiskFullError, StorageError
 from holdfast.persistence.dedup_ring import DedupRing, Remembered, digest_of
 from holdfast.persistence.format import DEDUP_SLOT
 from support.faults import FaultPlan
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
@@ -233,3 +234,11 @@ def test_what_was_kept_survives_every_crash_of_what_follows() -> None:
         for crashed in (moment.crash_keeping_all(), moment.crash_dropping_unsynced(), moment.random_crash(rng)):
             found = [each for each in read(crashed) if each.offset < 3 * kept]
             assert found[-(SLOTS - 10) :] == expected(range(kept))[-(SLOTS - 10) :]
+
+
+def test_a_disk_that_refuses_is_not_taken_for_an_empty_ring() -> None:
+    """Else what was put before would be put again."""
+    storage = storage_with_queue()
+    fill(ring_in(storage), range(3))
+    with refusing(storage, "open", PATH.name), pytest.raises(StorageError, match="reading deduplication ids"):
+        read(storage)

@@ -13,6 +13,7 @@ from holdfast.persistence.decision import PartOf
 from holdfast.persistence.joint_file import JointCommit, JointFile
 from holdfast.persistence.layout import write_document
 from support.faults import FaultPlan
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 DIRECTORY = Path("/prepared")
@@ -188,3 +189,25 @@ def test_a_document_that_does_not_verify_is_damage_and_is_left_as_it_is(storage:
     write_document(storage, PATH, {"format": 2, "applications": {}})
     with pytest.raises(UnsupportedVersionError):
         opened(storage).find("a")
+
+
+def test_a_decision_that_cannot_be_looked_at_any_more_is_unknown(storage: SimulatedStorage) -> None:
+    """It may stand there, so nobody is told that it does not."""
+    joint = opened(storage)
+    joint.decide(commit_of("a"))
+    with (
+        refusing(storage, "sync_directory"),
+        refusing(storage, "open", "joint.json"),
+        pytest.raises(CommitUnknownError, match="committing jointly"),
+    ):
+        joint.decide(commit_of("a", 2, at=2))
+    assert opened(storage).find("a") == commit_of("a", 2, at=2)
+
+
+def test_a_disk_that_refuses_is_not_taken_for_an_empty_memory(storage: SimulatedStorage) -> None:
+    """Else a commit that has happened could happen again."""
+    opened(storage).decide(commit_of("a"))
+    joint = opened(storage)
+    with refusing(storage, "open", "joint.json"), pytest.raises(StorageError, match="reading joint commits"):
+        joint.find("a")
+    assert joint.find("a") == commit_of("a")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, CorruptionError, QueueNotFoundError, UnsupportedVersionError
-from holdfast.persistence.format import FORMAT_VERSION
+from holdfast import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.file_header import block_buffers
+from holdfast.persistence.format import FORMAT_VERSION, HEADER_COPY_POSITIONS
 from holdfast.persistence.layout import (
     DataFileName,
     QueueDirectory,
@@ -23,6 +24,7 @@ from holdfast.persistence.layout import (
 )
 from support.faults import FaultPlan
 from support.log_parts import LogParts, put
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
@@ -160,3 +162,64 @@ def test_a_disk_that_refuses_is_told_as_such() -> None:
     storage.faults = FaultPlan(2, verbs=frozenset({"directory_owner", "list", "make_directory"}))
     with pytest.raises(Exception, match="opening the queue failed"):
         open_directory(storage, ROOT, create=True)
+
+
+def test_a_directory_that_cannot_be_looked_at_is_neither_missing_nor_a_link() -> None:
+    """Nothing is made in its place."""
+    storage = SimulatedStorage()
+    with refusing(storage, "directory_owner"), pytest.raises(StorageError, match="opening the queue failed"):
+        open_directory(storage, ROOT, create=True)
+    assert not storage.mutation_count
+
+
+@pytest.mark.parametrize("unsynced", [ROOT, ROOT.parent], ids=str)
+def test_directories_whose_names_could_not_be_synced_are_made_anew(unsynced: Path) -> None:
+    """A second sync could succeed over lost names."""
+    storage = SimulatedStorage()
+    with refusing(storage, "sync_directory", str(unsynced)), pytest.raises(StorageError, match="opening the queue"):
+        open_directory(storage, ROOT, create=True)
+    assert storage.tree() == {}
+    queue_id = open_directory(storage, ROOT, create=True)[1]
+    assert open_directory(storage.crash_dropping_unsynced(), ROOT, create=False)[1] == queue_id
+
+
+def test_a_queue_that_somebody_else_makes_meanwhile_is_that_queue() -> None:
+    """Both have found none; one of them makes it, under the lock of the groups."""
+    storage = SimulatedStorage()
+    made: list[bytes] = []
+
+    def make(verb: str, path: Path) -> None:
+        if verb == "sync_directory" and path == ROOT.parent:
+            storage.before_verb = None
+            made.append(open_directory(storage, ROOT, create=True)[1])
+
+    storage.before_verb = make
+    _, queue_id, is_new = open_directory(storage, ROOT, create=True)
+    assert made == [queue_id]
+    assert not is_new
+
+
+def test_a_damaged_identity_is_read_from_the_latest_data_file_that_has_a_header(parts: LogParts) -> None:
+    """And written again by who may write."""
+    parts.data_file([])
+    damaged, _ = parts.data_file([], header=parts.header(2, 5))
+    file = parts.storage.open(damaged)
+    for at in HEADER_COPY_POSITIONS:
+        file.write_at((b"\xff" * 8,), at + 40)
+    put(parts.storage, parts.directory.identity, b"{}")
+    found = open_directory(parts.storage, parts.directory.root, create=False, writable=False)
+    assert found[1] == parts.queue_id
+    assert parts.storage.tree()[parts.directory.identity] == b"{}"
+    assert open_directory(parts.storage, parts.directory.root, create=True)[1] == parts.queue_id
+    assert bytes.fromhex(read_document(parts.storage, parts.directory.identity)["queue_id"]) == parts.queue_id
+
+
+def test_a_damaged_identity_is_not_guessed_past_a_data_file_of_a_newer_version(parts: LogParts) -> None:
+    """That version knows what it is; here it would be written in the old way."""
+    parts.data_file([])
+    newer = bytearray(parts.header(2, 5).encode())
+    newer[8] = FORMAT_VERSION + 1  # the version stands behind the magic
+    put(parts.storage, parts.directory.data_file(DataFileName(2, 5)), block_buffers(bytes(newer)))
+    put(parts.storage, parts.directory.identity, b"{}")
+    with pytest.raises(UnsupportedVersionError):
+        open_directory(parts.storage, parts.directory.root, create=True)

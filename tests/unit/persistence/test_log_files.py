@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from holdfast.persistence.layout import DataFileName, open_directory
 from holdfast.persistence.log_files import SPARES_MAX, LogFiles
 from holdfast.persistence.storage import OsStorage
 from support.log_parts import LogParts
+from support.refusals import refusing
 
 NAMES = [DataFileName(1, 0), DataFileName(2, 10), DataFileName(4, 30)]
 
@@ -89,5 +92,16 @@ def test_retiring_what_is_gone_already_is_no_error(parts: LogParts) -> None:
     """A crash between two steps is gone over again."""
     files = with_files(parts)
     parts.storage.remove(parts.directory.data_file(NAMES[0]))
+    files.retire(NAMES[0])
+    assert files.names() == NAMES[1:]
+
+
+def test_a_file_that_cannot_be_retired_stays_in_the_catalogue(parts: LogParts) -> None:
+    """It still takes its room, and the next attempt takes it away."""
+    files = with_files(parts)
+    before = files.total_bytes
+    with refusing(parts.storage, "open", f"{NAMES[0]}"), pytest.raises(OSError, match="Input/output error"):
+        files.retire(NAMES[0])
+    assert (files.names(), files.total_bytes) == (NAMES, before)
     files.retire(NAMES[0])
     assert files.names() == NAMES[1:]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.pause_file import Pause, read_pause, remove_pause, write_pause
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 GROUP = Path("/groups/default")
@@ -74,3 +75,13 @@ def test_it_is_a_document_for_people(storage: SimulatedStorage) -> None:
     write_pause(storage, GROUP, Pause(5, "why"))
     fields = json.loads(storage.tree()[GROUP / "pause.json"] or b"")
     assert (fields["until_ns"], fields["reason"]) == (5, "why")
+
+
+def test_a_disk_that_refuses_is_not_taken_for_no_pause(storage: SimulatedStorage) -> None:
+    """Neither when it is looked for nor when it is to end."""
+    write_pause(storage, GROUP, Pause(None, "why"))
+    with refusing(storage, "open", "pause.json"), pytest.raises(OSError, match="Input/output error"):
+        read_pause(storage, GROUP)
+    with refusing(storage, "remove", "pause.json"), pytest.raises(OSError, match="Input/output error"):
+        remove_pause(storage, GROUP)
+    assert read_pause(storage, GROUP) == Pause(None, "why")

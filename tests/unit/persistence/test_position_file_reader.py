@@ -24,6 +24,7 @@ from holdfast.persistence.position_entry import Change, encode_entry
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
 from support.log_parts import put
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
@@ -241,3 +242,41 @@ def test_reading_changes_nothing() -> None:
     count = storage.mutation_count
     reader(storage)
     assert storage.mutation_count == count
+
+
+def two_generations() -> SimulatedStorage:
+    """Return a storage in which the newer one says less."""
+    storage = group([entry(0), entry(1)])
+    newer = PositionFileHeader(QUEUE_ID, GROUP_ID, 2, b"n" * 16, 78)
+    return group([entry(0, header=newer)], newer, storage)
+
+
+def test_a_generation_that_goes_while_it_is_looked_for_is_passed_over() -> None:
+    """It was listed, and the writer has taken its file for the next one."""
+    storage = two_generations()
+
+    def take(verb: str, path: Path) -> None:
+        if verb == "open":
+            storage.before_verb = None
+            storage.remove(path)
+
+    storage.before_verb = take
+    positions = reader(storage)
+    assert (positions.generation, finished(positions), positions.damage) == (1, [0, 1], [])
+
+
+def test_a_disk_that_refuses_the_newest_generation_is_not_answered_with_an_older_one() -> None:
+    """What it says may be done again for ever."""
+    storage = two_generations()
+    with refusing(storage, "open", ".position") as failed, pytest.raises(OSError, match="Input/output error"):
+        reader(storage)
+    assert failed == [position_file(GROUP, 2)]
+
+
+def test_a_reader_does_not_go_back_to_an_older_generation() -> None:
+    """Somebody has removed the one it has read."""
+    storage = two_generations()
+    positions = reader(storage)
+    storage.remove(position_file(GROUP, 2))
+    positions.refresh()
+    assert (positions.generation, finished(positions)) == (2, [0])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, PoisonedError, StorageError
+from holdfast.persistence import position_file_writer
 from holdfast.persistence.format import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.layout import list_generations, position_file
 from holdfast.persistence.position_entry import Change
@@ -17,6 +18,8 @@ from holdfast.persistence.progress import GroupProgress
 from support.clocks import FakeClock
 from support.disk_operations import Allocate, Create
 from support.faults import FaultPlan
+from support.log_parts import put
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
@@ -211,3 +214,108 @@ def test_closing_without_an_append_writes_nothing() -> None:
     count = storage.mutation_count
     positions.close()
     assert storage.mutation_count == count
+
+
+def test_an_interrupted_append_does_not_count_and_the_interruption_goes_on() -> None:
+    """Its place is taken by the next one."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    with refusing(storage, "write_at", error=KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
+        positions.append([done(0)])
+    assert progress.floor == read(storage).progress.floor == 0
+    positions.append([done(0)])
+    assert state(read(storage).progress) == state(progress)
+    assert progress.floor == 1
+
+
+def test_an_append_that_is_interrupted_behind_the_write_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the disk it does, so in memory too."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    apply_run, calls = position_file_writer.apply_run, 0
+
+    def interrupted(changes: list[Change], of: GroupProgress) -> list[str]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        return apply_run(changes, of)
+
+    monkeypatch.setattr(position_file_writer, "apply_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        positions.append([done(0, 3)])
+    assert progress.floor == 3
+    positions.append([done(3)])
+    assert state(read(storage).progress) == state(progress)
+
+
+def test_an_interrupted_sync_poisons() -> None:
+    """Nobody knows what it has done."""
+    storage = new_storage()
+    positions = writer(storage)
+    positions.append([done(0)])
+    with refusing(storage, "sync", error=KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        positions.sync()
+    with pytest.raises(PoisonedError):
+        positions.append([done(1)])
+
+
+def fill(positions: PositionFileWriter, count: int) -> None:
+    """Append so many entries, one by one."""
+    for offset in range(count):
+        positions.append([done(offset)])
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("verb", ["open", "allocate", "write_at", "sync", "rename", "sync_directory"])
+def test_a_generation_that_cannot_begin_costs_nothing_that_was_noted(verb: str, error: int | BaseException) -> None:
+    """The file it was made in is not synced again; the next attempt goes on with the same entries and the new one."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    room = positions._slots - positions._slot
+    fill(positions, room)
+    expected = KeyboardInterrupt if isinstance(error, BaseException) else StorageError
+    with refusing(storage, verb, error=error, count=1), pytest.raises(expected):
+        positions.append([done(room)])
+    assert progress.floor == room
+    positions.append([done(room)])
+    positions.sync()
+    assert progress.floor == room + 1
+    assert state(read(storage.crash_dropping_unsynced()).progress) == state(progress)
+
+
+def test_room_that_cannot_be_reserved_is_told_and_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing depends on it yet; a file that is only half made is not kept."""
+    storage = new_storage()
+    allocated = []
+
+    def refuse(verb: str, path: Path) -> None:
+        if verb == "allocate":
+            allocated.append(path)
+            if len(allocated) == 2:
+                raise OSError(errno.ENOSPC, "no room")
+
+    storage.before_verb = refuse
+    positions = writer(storage)
+    storage.before_verb = None
+    assert "no room to reserve" in caplog.text
+    assert storage.list(GROUP) == [position_file(GROUP, 1).name]
+    fill(positions, 2 * SLOTS)
+    assert read(storage).progress.floor == 2 * SLOTS
+
+
+def test_generations_that_were_left_behind_go_when_the_next_one_begins() -> None:
+    """One of them is used again, the others are removed: a killed process may have left three."""
+    storage = new_storage()
+    positions = writer(storage)
+    fill(positions, 3 * SLOTS)
+    newest = list_generations(storage, GROUP)[-1]
+    content = storage.tree()[position_file(GROUP, newest)]
+    assert content is not None
+    for left in (newest - 2, newest - 3):
+        put(storage, position_file(GROUP, left), content)
+    again = writer(storage, read(storage).progress)
+    assert list_generations(storage, GROUP) == [newest, newest + 1]
+    again.close()
+    again.close()
+    assert read(storage).progress.floor == 3 * SLOTS

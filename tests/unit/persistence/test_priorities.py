@@ -153,3 +153,28 @@ def test_a_symbolic_link_in_its_place_is_not_followed(tmp_path: Path, parts: Log
     directory.priorities.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic"):
         Priorities(OsStorage(), directory)
+
+
+def test_of_two_threads_that_note_the_first_priority_one_does_it(
+    parts: LogParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has waited for the lock, and finds it done."""
+    priorities = Priorities(parts.storage, parts.directory)
+    counts: list[int] = []
+
+    class Overtaken:
+        """A lock that is got once another thread has let go of it."""
+
+        def __enter__(self) -> None:
+            if not counts:
+                counts.append(0)
+                priorities.note()
+                counts.append(parts.storage.mutation_count)
+
+        def __exit__(self, *_: object) -> None:
+            """Nobody else waits."""
+
+    monkeypatch.setattr(priorities, "_lock", Overtaken())
+    priorities.note()
+    assert priorities.is_used
+    assert parts.storage.mutation_count == counts[1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from holdfast import CorruptionError
@@ -131,3 +134,60 @@ def test_a_torn_tail_is_cut_off(parts: LogParts) -> None:
     path, _ = parts.data_file([good, frame(parts.header(), b"torn", 1)[:-1] + b"?", frame(parts.header(), b"x", 2)])
     parts.recover()
     assert parts.storage.open(path).size() == FRAMES_START + len(good)
+
+
+def open_handle_count(parts: LogParts, call: Callable[[], object]) -> int:
+    """Return how many handles a call leaves open."""
+    count = 0
+
+    def watch(verb: str, path: Path) -> None:
+        nonlocal count
+        count += (verb == "open") - (verb == "close")
+
+    parts.storage.before_verb = watch
+    call()
+    parts.storage.before_verb = None
+    return count
+
+
+def test_a_file_behind_which_offsets_were_finished_is_not_appended_to(parts: LogParts) -> None:
+    """Though it was closed in order: what is missing stands between it and the next message."""
+    written(parts, close=True)
+    assert open_handle_count(parts, parts.recover) == 2, "write.mark, and the file to append to"
+    parts = LogParts(parts.storage.crash_keeping_all())
+    assert open_handle_count(parts, lambda: parts.recover(finished_offset=10)) == 1
+    log = parts.recover(finished_offset=10)
+    assert (log.tail.file, log.tail.next_offset) == (None, 10)
+    assert parts.writer().append(b"next") == 3, "nobody has finished anything here"
+
+
+def test_an_older_copy_of_a_file_is_not_appended_to_where_a_later_one_is_missing(parts: LogParts) -> None:
+    """It was put back after its clean close, and write.mark speaks of the one behind it."""
+    written(parts, close=True)
+    path = parts.files().path(parts.files().names()[-1])
+    old = parts.storage.tree()[path]
+    assert old is not None
+    writer = parts.writer()
+    while writer.end[0] == 1:
+        writer.append(bytes(500))
+    writer.append(b"last")
+    writer.close()
+    put_count = writer.end[2]
+    parts.storage.remove(parts.files().path(parts.files().names()[-1]))
+    put(parts.storage, path, old)
+    assert open_handle_count(parts, parts.recover) == 1
+    log = parts.recover()
+    assert [damage.offsets for damage in log.report.damage] == [range(3, put_count)]
+    assert (log.tail.file, log.tail.header.sequence, log.tail.next_offset) == (None, 2, put_count)
+
+
+def test_messages_of_a_file_without_a_header_are_counted_up_to_the_first_bad_frame(parts: LogParts) -> None:
+    """Where write.mark says nothing either, what is behind that is anybody's guess."""
+    frames = [frame(parts.header(), b"m", index) for index in range(4)]
+    path, _ = parts.data_file([*frames[:2], b"?" + frames[2][1:], frames[3]])
+    file = parts.storage.open(path)
+    for at in HEADER_COPY_POSITIONS:
+        file.write_at((b"\xff" * 8,), at + 40)
+    log = parts.recover()
+    assert [damage.offsets for damage in log.report.damage] == [range(2)]
+    assert log.tail.next_offset == 2

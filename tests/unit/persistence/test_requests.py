@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import CorruptionError
+from holdfast.persistence.batch_file import BatchFileWriter
+from holdfast.persistence.decision import Acknowledged, Decision
 from holdfast.persistence.layout import QueueDirectory
 from holdfast.persistence.mailbox import Mailbox
 from holdfast.persistence.requests import (
@@ -15,12 +17,15 @@ from holdfast.persistence.requests import (
     TAKEN,
     RequestName,
     clear_abandoned,
+    finish_committed,
     list_requests,
     move,
+    read_batch,
     read_verb,
     sync_requests,
     write_verb,
 )
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
 DIRECTORY = QueueDirectory(Path("/q"))
@@ -106,3 +111,48 @@ def test_clearing_leaves_what_belongs_to_a_living_handle_and_what_is_not_ours(st
     dead._lock.release()
     assert clear_abandoned(storage, DIRECTORY) == {alive.name}
     assert storage.list(DIRECTORY.requests) == sorted(keep)
+
+
+def test_a_disk_that_refuses_is_not_taken_for_being_too_late(storage: SimulatedStorage) -> None:
+    """The request is still there, under the name that it had."""
+    storage.make_directory(DIRECTORY.requests)
+    path = NAME.path(DIRECTORY)
+    storage.open(path, create=True).close()
+    with refusing(storage, "rename"), pytest.raises(OSError, match="Input/output error"):
+        move(storage, path, NAME.as_kind(CLAIMED).path(DIRECTORY))
+    assert move(storage, path, NAME.as_kind(CLAIMED).path(DIRECTORY))
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision("t", b"n" * 16, 1, 0, waiting_file=NAME.as_kind(CLAIMED).waiting_file.replace("64", "65")),
+        Decision("t", b"n" * 16, 1, 0),
+        Decision("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file=NAME.waiting_file),
+    ],
+    ids=["another one", "none", "acknowledges"],
+)
+def test_a_request_that_is_not_what_its_name_says_is_damage(storage: SimulatedStorage, decision: Decision) -> None:
+    """Another one, none, or one that acknowledges: a process that may write here asks only for what it may ask."""
+    storage.make_directory(DIRECTORY.requests)
+    path = NAME.path(DIRECTORY)
+    writer = BatchFileWriter(storage, path, b"q" * 16)
+    writer.add(b"payload", b"", 1)
+    writer.finish(decision)
+    writer.close()
+    with pytest.raises(CorruptionError, match="holds another request than its name says"):
+        read_batch(storage, path, b"q" * 16, NAME, 1000)
+
+
+def test_a_request_that_the_log_has_is_not_forgotten_while_it_cannot_be_removed(storage: SimulatedStorage) -> None:
+    """It would be served again: so its decision stays open. What does not wait for an answer here is left alone."""
+    storage.make_directory(DIRECTORY.requests)
+    claimed = NAME.as_kind(CLAIMED).path(DIRECTORY)
+    storage.open(claimed, create=True).close()
+    decision = Decision("t", b"n" * 16, 1, 0, waiting_file=NAME.waiting_file).placed(7)
+    with refusing(storage, "remove"), pytest.raises(OSError, match="Input/output error"):
+        finish_committed(storage, DIRECTORY, decision)
+    assert storage.list(DIRECTORY.requests) == [claimed.name]
+    assert finish_committed(storage, DIRECTORY, decision)
+    assert storage.crash_dropping_unsynced().tree().get(claimed) is None
+    assert not finish_committed(storage, DIRECTORY, Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, Put
+from holdfast.persistence import run_reader
+from holdfast.persistence.format import FRAMES_START
 from holdfast.persistence.run_reader import PlainRun, RunReader
+from support.log_parts import LogParts, frame
 from support.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
@@ -100,3 +103,41 @@ def test_many_stretches_make_one_run() -> None:
         following = reader.read(1, queue.sides.read_side.log_end)[0]
         assert (following[0], following[5]) == (first.message_count, first.sequence + 1)
         reader.close()
+
+
+def test_it_goes_on_after_it_has_rested() -> None:
+    """The file is opened again."""
+    with filled(b"a", b"b") as queue:
+        reader = reader_of(queue)
+        assert passed(queue, reader, count=1) is not None
+        reader.rest()
+        reader.rest()
+        run = passed(queue, reader)
+        assert run is not None
+        assert (run.first_offset, run.message_count) == (1, 1)
+        reader.close()
+
+
+def test_it_remembers_few_headers_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the next call are looked at anew; all are passed over all the same."""
+    monkeypatch.setattr(run_reader, "_KNOWN_HEADERS_MAX", 3)
+    with filled(*[Put(b"x", headers={"id": str(number)}) for number in range(10)]) as queue:
+        reader = reader_of(queue)
+        for count in (2, 5, 3):
+            run = passed(queue, reader, count=count)
+            assert run is not None
+            assert run.message_count == count
+            assert len(reader._plain_headers) <= 3
+        reader.close()
+
+
+def test_it_stops_before_a_frame_of_a_kind_that_it_does_not_know(parts: LogParts) -> None:
+    """Whoever reads it says what it is."""
+    header = parts.header()
+    frames = [frame(header, b"a", 0), frame(header, b"?", 1, kind=99), frame(header, b"b", 1)]
+    parts.data_file(frames)
+    reader = RunReader(parts.storage, parts.files(), parts.queue_id, pytest.fail)
+    reader.seek(0)
+    run = reader.pass_plain(10, NO_LIMIT, (1, FRAMES_START + sum(map(len, frames)), 2))
+    assert run is not None
+    assert (run.message_count, run.end_position) == (1, FRAMES_START + len(frames[0]))

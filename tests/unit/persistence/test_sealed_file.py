@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from holdfast import PersistentQueue, verify
+from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS, KIND_SEAL
+from holdfast.persistence.layout import DataFileName
+from holdfast.persistence.sealed_file import end_offset, sealed_places
+from support.log_parts import LogParts, frame
+from support.refusals import refusing
 
 FILE_BYTES = 16 * 2**10
 
@@ -67,3 +74,52 @@ def test_a_file_that_recovery_cut_says_where_its_offsets_end(tmp_path: Path) -> 
     with PersistentQueue(path, mode="consume", group="late") as queue:
         assert take_all(queue) == there
         assert queue.recovery.damage == ()
+
+
+# -- What a seal says --------------------------------------------------------------------------------------------------
+
+
+def sealed(parts: LogParts) -> Path:
+    """Return a data file of some hundred KiB, sealed by the writer that left it."""
+    writer = parts.writer(file_bytes=2**18)
+    while writer.end[0] <= 1:
+        writer.append(bytes(1000))
+    return parts.files().path(parts.files().names()[0])
+
+
+def test_a_seal_says_where_some_messages_stand(parts: LogParts) -> None:
+    """Every 64 KiB or so; the file that is being written says nothing yet."""
+    places = sealed_places(parts.storage, sealed(parts))
+    assert places[0] == (0, FRAMES_START)
+    assert [position for _, position in places] == [FRAMES_START + offset * 1032 for offset, _ in places]
+    assert 3 <= len(places) <= 5
+    assert sealed_places(parts.storage, parts.files().path(parts.files().names()[1])) == []
+
+
+def test_a_file_that_is_gone_or_damaged_has_no_places_and_a_disk_that_refuses_says_so(parts: LogParts) -> None:
+    """Whoever reads it reports what is lost."""
+    path = sealed(parts)
+    with refusing(parts.storage, "open", path.name), pytest.raises(OSError, match="Input/output error"):
+        sealed_places(parts.storage, path)
+    assert sealed_places(parts.storage, path.with_name("gone")) == []
+    file = parts.storage.open(path)
+    for at in HEADER_COPY_POSITIONS:
+        file.write_at((b"\xff" * 8,), at + 40)
+    assert sealed_places(parts.storage, path) == []
+
+
+def test_what_stands_where_a_seal_should_and_is_none_says_nothing(parts: LogParts) -> None:
+    """Its checksum is right; the frames are counted instead, past what is damaged."""
+    header = parts.header()
+    frames = [frame(header, b"m", index) for index in range(4)]
+    trailer = (32 + 12).to_bytes(4, "little")
+    frames.append(frame(header, b"no seal." + trailer, 4, kind=KIND_SEAL))
+    path, _ = parts.data_file(frames)
+    assert sealed_places(parts.storage, path) == []
+    assert end_offset(parts.storage, path, DataFileName(1, 0)) == 4
+    parts.storage.open(path).write_at((b"?",), FRAMES_START + len(frames[0]))
+    assert end_offset(parts.storage, path, DataFileName(1, 0)) == 4
+    file = parts.storage.open(path)
+    for at in HEADER_COPY_POSITIONS:
+        file.write_at((b"\xff" * 8,), at + 40)
+    assert end_offset(parts.storage, path, DataFileName(1, 0)) == 0

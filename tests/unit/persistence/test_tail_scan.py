@@ -144,3 +144,16 @@ def test_stale_frames_of_an_earlier_life_are_neither_messages_nor_a_torn_tail(pa
     )
     found = scan(parts, [single(parts, 0), stale])
     assert (found.message_count, found.torn_bytes, found.damage) == (1, 0, [])
+
+
+def test_a_message_out_of_its_order_ends_the_log_unless_it_was_synced(parts: LogParts) -> None:
+    """Its checksum is right, and yet one is missing before it: below the witness that is damage."""
+    frames = [single(parts, 0), single(parts, 2)]
+    found = scan(parts, frames)
+    assert (found.message_count, found.end, found.damage) == (1, FRAMES_START + len(frames[0]), [])
+    end = FRAMES_START + sum(map(len, frames))
+    found = scan(parts, [*frames, single(parts, 3, durable_mark=end)])
+    assert [(each.position, each.offsets) for each in found.damage] == [(FRAMES_START + len(frames[0]), range(1, 2))], (
+        "what can be read is not lost"
+    )
+    assert found.message_count == 4

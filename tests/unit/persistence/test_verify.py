@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, Empty, FlushPolicy, PersistentQueue, QueueNotFoundError, verify
+from holdfast import ConfigError, Empty, FlushPolicy, PersistentQueue, QueueNotFoundError, StorageError, verify
+from holdfast.persistence.file_header import block_buffers
 from holdfast.persistence.format import FRAMES_START, KIND_SEAL
 from holdfast.persistence.report import Damage, VerifyReport, merged
 from holdfast.persistence.seal import Seal
 from support.log_parts import LogParts, frame
+from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
+from support.transactions import ORDERS, open_queue, prepare
 
 
 @pytest.fixture
@@ -242,3 +248,185 @@ def test_a_report_reads_in_one_look() -> None:
         assert part in text
     assert "torn tail: 12 bytes" in text
     assert "note: something" in text
+
+
+# -- A disk that refuses -----------------------------------------------------------------------------------------------
+
+
+def prepared() -> SmallQueue:
+    """Return a queue in which a transaction waits to be decided."""
+    storage = SimulatedStorage()
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+    return SmallQueue(ORDERS, storage, 0)
+
+
+def simulated(queue: SmallQueue) -> SimulatedStorage:
+    """Return its storage."""
+    assert isinstance(queue.storage, SimulatedStorage)
+    return queue.storage
+
+
+@pytest.mark.parametrize(("verb", "name"), [("list", "data"), ("open", "write.mark"), ("open", ".data")])
+def test_a_disk_that_refuses_is_an_error_and_no_damage(queue: SmallQueue, verb: str, name: str) -> None:
+    """Nobody knows what stands there."""
+    with refusing(simulated(queue), verb, name), pytest.raises(StorageError, match="verifying the queue failed"):
+        queue.verify()
+
+
+class Third:
+    """Does something before the third time that a verb is called on a file."""
+
+    def __init__(self, storage: SimulatedStorage, verb: str, name: str, then: Callable[[Path], object]) -> None:
+        self.count = 0
+
+        def watch(called: str, path: Path) -> None:
+            if called == verb and path.name.endswith(name):
+                self.count += 1
+                if self.count == 3:
+                    storage.before_verb = None
+                    then(path)
+
+        storage.before_verb = watch
+
+
+def test_a_position_file_that_cannot_be_looked_at_is_an_error(queue: SmallQueue) -> None:
+    """It was read before: for the progress, and for what is damaged in it."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EIO, "the disk refuses")
+
+    third = Third(simulated(queue), "open", ".position", refuse)
+    with pytest.raises(StorageError, match="the disk refuses"):
+        queue.verify()
+    assert third.count == 3
+
+
+def test_a_batch_that_cannot_be_looked_at_is_an_error() -> None:
+    """It may be whole."""
+    queue = prepared()
+    with refusing(simulated(queue), "open", "t.batch"), pytest.raises(StorageError, match="verifying the queue failed"):
+        queue.verify()
+
+
+# -- What goes meanwhile -----------------------------------------------------------------------------------------------
+
+
+def test_a_position_file_that_goes_meanwhile_is_no_damage(queue: SmallQueue) -> None:
+    """The next generation has replaced it."""
+    third = Third(simulated(queue), "open", ".position", queue.storage.remove)
+    assert queue.verify().ok
+    assert third.count == 3
+
+
+def test_a_batch_that_is_decided_meanwhile_is_no_damage() -> None:
+    """It was listed, and has gone into the log."""
+    queue = prepared()
+    (note,) = queue.verify().notes
+    assert note == "1 transaction is prepared"
+    storage = simulated(queue)
+
+    def decide(verb: str, path: Path) -> None:
+        if verb == "open" and path.name == "t.batch":
+            storage.before_verb = None
+            storage.remove(path)
+
+    storage.before_verb = decide
+    report = queue.verify()
+    assert (report.ok, report.notes) == (True, ())
+    assert storage.before_verb is None
+
+
+def test_a_file_that_is_retired_between_two_looks_at_its_damage_is_no_damage(parts: LogParts) -> None:
+    """Everybody has finished it, and its space was used again."""
+    header = parts.header()
+    good = frame(header, b"a", 0)
+    path, _ = parts.data_file([good[:-1] + b"?"])
+    parts.data_file([], header=parts.header(2, 1, FRAMES_START + len(good)))
+    assert not verify(parts.directory.root, storage=parts.storage).ok
+    opened: list[Path] = []
+
+    def retire(verb: str, of: Path) -> None:
+        if verb == "open" and of == path:
+            opened.append(of)
+            if len(opened) == 2:
+                parts.storage.before_verb = None
+                parts.storage.remove(path)
+
+    parts.storage.before_verb = retire
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert len(opened) == 2
+    assert report.ok
+    assert report.file_count == 1
+
+
+def test_a_log_that_moves_on_meanwhile_is_not_held_against_its_mark(parts: LogParts) -> None:
+    """The last file was listed, and is retired when its turn comes: another one is the last."""
+    header = parts.header()
+    path, _ = parts.data_file([frame(header, b"a", 0)])
+    file_count: list[int] = []
+
+    def retire(verb: str, of: Path) -> None:
+        if verb == "open" and of == path:
+            parts.storage.before_verb = None
+            parts.storage.remove(path)
+            file_count.append(0)
+
+    parts.storage.before_verb = retire
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert file_count == [0]
+    assert report.ok
+    assert (report.file_count, report.message_count) == (0, 0)
+
+
+def test_a_file_that_is_reused_while_it_is_read_is_not_counted(parts: LogParts) -> None:
+    """Its header is another one when its last frame was read."""
+    header = parts.header()
+    path, _ = parts.data_file([frame(header, b"a", 0)])
+    reads: list[Path] = []
+
+    def reuse(verb: str, of: Path) -> None:
+        if verb == "read_at" and of == path:
+            reads.append(of)
+            if len(reads) == 2:  # the header was the first
+                parts.storage.before_verb = None
+                file = parts.storage.open(path)
+                file.write_at((block_buffers(replace(header, file_id=b"x" * 16).encode()),), 0)
+
+    parts.storage.before_verb = reuse
+    report = verify(parts.directory.root, storage=parts.storage)
+    assert len(reads) == 2
+    assert report.ok
+    assert report.message_count == 0
+
+
+# -- What is missing ---------------------------------------------------------------------------------------------------
+
+
+def test_messages_that_were_shown_and_never_synced_are_missed_where_they_are_gone(parts: LogParts) -> None:
+    """Under such a policy a loss of power may take them: not damage for certain, and not nothing."""
+    writer = parts.writer(synced_only=False)
+    for number in range(3):
+        writer.append(b"%d" % number)
+        writer.publish()
+    killed = parts.storage.crash_keeping_all()
+    path = parts.files().path(parts.files().names()[0])
+    killed.open(path).truncate(FRAMES_START + 33)
+    report = verify(parts.directory.root, storage=killed)
+    assert [(damage.offsets, damage.reason) for damage in report.damage] == [
+        (range(1, 3), "written, and not on the disk")
+    ]
+    assert report.lost == (range(1, 3),)
+
+
+def test_without_a_group_every_file_is_missed(queue: SmallQueue) -> None:
+    """The first group would want everything."""
+    with queue.open("produce") as handle:
+        handle.groups.delete("default")
+    assert queue.verify().ok
+    names = queue.data_files()
+    lost = range(queue.header(names[1]).first_offset, queue.header(names[2]).first_offset)
+    queue.storage.remove(names[1])
+    report = queue.verify()
+    assert report.lost == (lost,)
+    assert "a data file is missing" in str(report)

@@ -525,3 +525,31 @@ def test_a_reader_that_looks_in_the_middle_of_a_vote_waits_for_the_rest() -> Non
         file.write_at((content[at : at + ENTRY.size],), FRAMES_START + FIRST * ENTRY.size + at)
     assert list(reader.refresh().votes.values()) == [VOTE]
     assert not reader.damage
+
+
+def test_settling_that_was_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between letting go of a long run and of a single message; the next attempt lets go of the rest."""
+    long = range(100_000, 500_000)
+    both = vote(long, range(2, 3))
+    progress = GroupProgress()
+    progress.hold(both)
+    assert progress.is_held(2)
+    assert progress.is_held(long.start)
+
+    class Interrupted(dict[int, int]):
+        """Is interrupted when something is taken out."""
+
+        def pop(self, *_: object) -> int:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(progress, "_held", Interrupted(progress._held))
+        with pytest.raises(KeyboardInterrupt):
+            progress.settle(both.nonce, committed=False)
+        assert list(progress.votes) == [both.nonce]
+        held = dict(progress._held)
+    progress._held = held
+    progress.settle(both.nonce, committed=False)
+    assert not progress.votes
+    assert (progress.held_count, progress.held_offsets) == (0, [])
+    assert not progress.is_finished(2)

@@ -20,7 +20,7 @@ def waiting_count(queue: AsyncQueue[int]) -> int:
     """Return how many threads sleep until a message comes: that of the queue's tasks, once it has found nothing."""
     write_side = queue.sync.raw.sides.write_side
     assert write_side is not None
-    return write_side.arrivals.waiting
+    return len(write_side.arrivals.waiting)
 
 
 @in_a_loop

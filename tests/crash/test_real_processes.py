@@ -1,0 +1,54 @@
+"""A short run of each proof with real processes and real disks; ``tests/proof`` has the long ones.
+
+``python -m proof.kills``, ``proof.lock_race``, ``proof.power_cuts`` and ``proof.failing_sync`` say how to run them.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from proof.failing_sync import fail_again_and_again
+from proof.kills import kill_again_and_again
+from proof.lock_race import race
+from proof.power_cuts import cut_again_and_again
+from support.loop_disk import LoopDiskError, cannot_be_cut, loop_disk
+
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
+
+
+def test_killed_producers_and_consumers_lose_double_and_halve_nothing(tmp_path: Path) -> None:
+    """Puts, takes, transactions and prepared ones, under all flush policies, by one process or two."""
+    tally = kill_again_and_again(tmp_path, rounds=20, seed=SEED)
+    assert tally.kills >= 20
+    assert sum(ledger.acknowledged_count for ledger in tally.ledgers) > 20, "they were killed before they did anything"
+
+
+def test_of_16_processes_racing_for_a_lock_one_wins_also_after_winners_were_killed(tmp_path: Path) -> None:
+    """Whoever loses is told the winner's process id, on the write side and on the read side."""
+    tally = race(tmp_path / "queue", rounds=20, seed=SEED)
+    assert tally.races >= 20
+    assert tally.kills > 0
+
+
+def test_a_kernel_level_power_cut_takes_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """It does take what a file beside the queue was given without a sync."""
+    try:
+        with loop_disk(tmp_path) as disk:
+            reason = cannot_be_cut(disk)
+            if reason is not None:
+                pytest.skip(f"the power of a file system cannot be cut here: {reason}")
+            tally = cut_again_and_again(disk, cuts=3, seed=SEED)
+    except LoopDiskError as error:
+        pytest.skip(f"no file system of one's own can be mounted here: {error}")
+    assert tally.cuts == 3
+
+
+def test_a_put_that_returned_is_there_after_syncs_have_failed(tmp_path: Path) -> None:
+    """The medium below the file system is full, so that what was written well is lost at the sync."""
+    try:
+        tally = fail_again_and_again(tmp_path, rounds=2, seed=SEED)
+    except LoopDiskError as error:
+        pytest.skip(f"no file system that fails can be mounted here: {error}")
+    assert sum(tally.errors.values()) >= 2
+    assert tally.acknowledged > 100

@@ -1,0 +1,172 @@
+"""Operations of transactions, reservations and joint commits, and the openings and closings of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast import PersistentQueue, transaction
+from proof.faults.operation import Call, Operation, Promise, make_ready, nothing, settle, two_files, unread, used
+from proof.faults.world import LARGE, MAIN, OTHER, World
+
+BOTH = (MAIN, OTHER)
+
+
+def in_transaction(
+    end: str, *payloads: bytes, acks: int = 0, prepared: bool = False, streams: bool = False
+) -> Callable[[World], Call]:
+    """Return how to make the end of a transaction ready: "commit", "abort" or "prepare"."""
+
+    def ready(world: World) -> Call:
+        world.open_all()
+        tx = world.transaction(*payloads, acks=acks)
+        if streams:
+            tx.put_stream([LARGE, LARGE])
+        if prepared:
+            tx.prepare("one")
+        settle(world)
+        return getattr(tx, end)  # type: ignore[no-any-return]
+
+    return ready
+
+
+def in_doubt(*payloads: bytes) -> Callable[[World], None]:
+    """Return how to make a queue with a prepared transaction."""
+
+    def build(world: World) -> None:
+        used(world)
+        world.transaction(*payloads, acks=1).prepare("one")
+
+    return build
+
+
+def decide(call: Callable[[PersistentQueue], object]) -> Callable[[World], Call]:
+    """Return how to make a decision ready that is taken in a later life."""
+
+    def ready(world: World) -> Call:
+        make_ready(world)
+        return lambda: call(world.queue)
+
+    return ready
+
+
+def over_two(world: World) -> Call:
+    """A transaction takes from one queue and puts into the other."""
+    world.open_all()
+    tx = transaction(world.queue, world.other)
+    tx.ack(world.queue, tx.receive(world.queue, timeout=0))
+    tx.put(world.other, b"moved")
+    tx.put(world.queue, b"noted")
+    settle(world)
+    return tx.commit
+
+
+def joint_parts(world: World) -> None:
+    """Two parts of a joint commit, and one that nobody names."""
+    used(world)
+    for name, payload in (("a", b"part a"), ("b", b"part b" + LARGE), ("c", b"part c")):
+        tx = world.queue.begin()
+        tx.put(payload)
+        tx.prepare(name, part_of=("app", 1))
+
+
+def reserved(verb: str) -> Callable[[World], Call]:
+    """Return how to make the end of a reservation ready."""
+
+    def ready(world: World) -> Call:
+        world.open_all()
+        reservation = world.queue.reservations.take(max_messages=3)
+        settle(world)
+        return lambda: getattr(world.queue.reservations, verb)(reservation)
+
+    return ready
+
+
+def opening(world: World) -> Call:
+    """Open the queue: that is the call."""
+    return world.open_all
+
+
+def killed(build: Callable[[World], None], torn: bytes = b"") -> Callable[[World], None]:
+    """Return how to make the disk of a process that was killed, perhaps in the middle of a write."""
+
+    def build_and_kill(world: World) -> None:
+        build(world)
+        world.take(1)
+        world.queue.put(b"last" + bytes(300))
+        left = world.storage.crash_keeping_all()
+        if torn:
+            name = max(left.list(MAIN / "data"))
+            file = left.open(MAIN / "data" / name)
+            content = file.read_at(file.size(), 0).rstrip(b"\0")
+            file.write_at((torn,), len(content) + 400)
+            file.write_at((b"\x02\x90\x01\0\0",), -(-len(content) // 4) * 4 + 300)
+        world.close()
+        world.storage = left
+
+    return build_and_kill
+
+
+def leaving(world: World) -> Call:
+    """Close a queue with messages in hand."""
+    world.open_all()
+    world.take(2)
+    settle(world)
+    return world.queue.close
+
+
+TRANSACTIONS = (
+    Operation("commit, puts", used, in_transaction("commit", b"new", b"too")),
+    Operation("commit, acks", used, in_transaction("commit", acks=2)),
+    Operation("commit, both", used, in_transaction("commit", b"new", b"too", acks=2), Promise.ALWAYS),
+    Operation("commit, large", used, in_transaction("commit", b"new" + LARGE, b"too", acks=1), Promise.ALWAYS),
+    Operation("commit, a stream", used, in_transaction("commit", b"new", streams=True)),
+    Operation("prepare", used, in_transaction("prepare", b"new", b"too", acks=2), Promise.ALWAYS),
+    Operation("prepare, large", used, in_transaction("prepare", b"new" + LARGE, acks=1), Promise.ALWAYS),
+    Operation("abort", used, in_transaction("abort", b"new" + LARGE, acks=2), Promise.NEVER),
+    Operation("commit, prepared", used, in_transaction("commit", b"new", acks=1, prepared=True), Promise.ALWAYS),
+    Operation(
+        "abort, prepared", used, in_transaction("abort", b"new", acks=1, prepared=True), Promise.ALWAYS, again=True
+    ),
+    Operation("commit_prepared", in_doubt(b"new"), decide(lambda queue: queue.commit_prepared("one")), Promise.ALWAYS),
+    Operation(
+        "commit_prepared, large",
+        in_doubt(b"new" + LARGE),
+        decide(lambda queue: queue.commit_prepared("one")),
+        Promise.ALWAYS,
+    ),
+    Operation(
+        "abort_prepared",
+        in_doubt(b"new"),
+        decide(lambda queue: queue.abort_prepared("one")),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation("commit, two queues", used, over_two, Promise.ALWAYS, BOTH),
+    Operation(
+        "joint commit",
+        joint_parts,
+        decide(lambda queue: queue.joint_commits.commit("app", 1, ["a", "b"])),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation(
+        "joint abort",
+        joint_parts,
+        decide(lambda queue: queue.joint_commits.abort("app", 1)),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation("reservation, take", used, decide(lambda queue: queue.reservations.take(max_messages=3)), Promise.ALWAYS),
+    Operation("reservation, commit", used, reserved("commit"), Promise.ALWAYS),
+    Operation("reservation, abort", used, reserved("abort"), Promise.ALWAYS),
+)
+
+OPENINGS = (
+    Operation("open, nothing there", nothing, opening, Promise.ALWAYS, opens=True),
+    Operation("open, closed in order", used, opening, Promise.ALWAYS, opens=True),
+    Operation("open, killed", killed(used), opening, Promise.ALWAYS, opens=True),
+    Operation("open, killed, two files", killed(two_files), opening, Promise.ALWAYS, opens=True),
+    Operation("open, a torn tail", killed(unread, torn=b"torn" * 50), opening, Promise.ALWAYS, opens=True),
+    Operation("open, in doubt", in_doubt(b"new"), opening, Promise.ALWAYS, opens=True),
+    Operation("close", used, leaving, Promise.ALWAYS, closes=True),
+)

@@ -1,0 +1,122 @@
+"""What an operation is: how its disk comes to be, what is made ready, the one call under test, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from holdfast import FlushPolicy
+from proof.faults.views import Key
+from proof.faults.world import LARGE, MAIN, World
+
+Call = Callable[[], object]
+
+
+class Promise(Enum):
+    """What holds after a loss of power once the call has returned: docs/durability.md."""
+
+    BY_POLICY = "as the flush policy says"
+    ALWAYS = "kept, under every policy"
+    NEVER = "not synced for its own sake"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of the queue.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in the report.
+    build : callable
+        Makes the disk, once; the world is closed behind it.
+    ready : callable
+        Opens and prepares what the call needs; returns the call.
+    promise : Promise
+        What survives the loss of power.
+    paths : tuple of Path
+        Its queues.
+    again : bool
+        Whether a call that raised may have happened, wholly or in part, and a second one does the rest, or refuses.
+    leaves : tuple of Key
+        What it may have made, or may be there again after a loss of power, once it has raised, and harms nobody.
+    opens, closes : bool
+        Whether it is the opening or the closing itself.
+    """
+
+    name: str
+    build: Callable[[World], None]
+    ready: Callable[[World], Call]
+    promise: Promise = Promise.BY_POLICY
+    paths: tuple[Path, ...] = (MAIN,)
+    again: bool = False
+    leaves: tuple[Key, ...] = ()
+    opens: bool = False
+    closes: bool = False
+
+    def is_durable(self, policy: FlushPolicy) -> bool:
+        """Whether a loss of power keeps what it did, once it has returned."""
+        by_policy = self.promise is Promise.BY_POLICY and policy.syncs_every_commit
+        return by_policy or self.promise is Promise.ALWAYS
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# -- Disks -------------------------------------------------------------------------------------------------------------
+
+
+def nothing(world: World) -> None:
+    """Leave the disk empty."""
+
+
+def unread(world: World) -> None:
+    """A queue that nobody has read from."""
+    for path in world.paths:
+        world.open(path).put_many([b"m%d" % number for number in range(6)])
+
+
+def used(world: World) -> None:
+    """Queues from which a message was taken, with seven left."""
+    for path in world.paths:
+        queue = world.open(path)
+        queue.put(b"zero")
+        queue.get(block=False)
+        queue.put_many([b"m%d" % number for number in range(7)])
+
+
+def with_dead(world: World) -> None:
+    """A queue with two dead letters."""
+    used(world)
+    for delivery in world.take(2):
+        delivery.reject("no use")
+
+
+def nearly_full(world: World) -> None:
+    """A queue whose data file has no room for another large message."""
+    used(world)
+    for number in range(2):
+        world.queue.put(b"large %d" % number + LARGE)
+
+
+def two_files(world: World) -> None:
+    """A queue with two data files, the first of which has one message left."""
+    nearly_full(world)
+    world.queue.put(b"large 2" + LARGE)
+    world.queue.get_many(8, timeout=0)
+
+
+def make_ready(world: World) -> None:
+    """Open everything; what was done before is on the disk, and under ``every(commits=2)`` one commit waits."""
+    world.open_all()
+    settle(world)
+
+
+def settle(world: World) -> None:
+    """Sync what was done to make ready; leave a put waiting where the policy lets it wait."""
+    for queue in world.queues.values():
+        queue.flush()
+        if world.policy.commits == 2:
+            queue.put(b"waits")

@@ -1,0 +1,197 @@
+"""Operations that put, take and settle, and those that see to a queue as a whole."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast import Delivery, PersistentQueue
+from holdfast.queue.put_options import Put
+from proof.faults.operation import (
+    Call,
+    Operation,
+    Promise,
+    make_ready,
+    nearly_full,
+    settle,
+    two_files,
+    unread,
+    used,
+    with_dead,
+)
+from proof.faults.world import LARGE, MAIN, World
+
+WAIT_SECONDS = 50.0
+DEFAULT_GROUP = (str(MAIN), "group", "default")
+
+
+def on_queue(call: Callable[[PersistentQueue], object]) -> Callable[[World], Call]:
+    """Return how to make a call on an open queue ready."""
+
+    def ready(world: World) -> Call:
+        make_ready(world)
+        return lambda: call(world.queue)
+
+    return ready
+
+
+def on_held(count: int, call: Callable[[World], object]) -> Callable[[World], Call]:
+    """Return how to make a call ready that works on received messages."""
+
+    def ready(world: World) -> Call:
+        world.open_all()
+        world.take(count)
+        settle(world)
+        return lambda: call(world)
+
+    return ready
+
+
+def first(call: Callable[[Delivery], object]) -> Callable[[World], Call]:
+    """Return how to make a call on one delivery ready."""
+    return on_held(1, lambda world: call(world.held[0]))
+
+
+def batch_ack(world: World) -> None:
+    """Acknowledge three messages in one step."""
+    assert world.batch is not None
+    world.batch.ack(world.held)
+
+
+def lease_over(world: World) -> Call:
+    """A message whose lease runs out is handed out again."""
+    world.open_all()
+    world.take(1)
+    settle(world)
+    world.clock.advance(31)
+    return lambda: world.queue.receive(timeout=0)
+
+
+def last_delivery(world: World) -> Call:
+    """A message at its last delivery is given back."""
+    world.open(max_deliveries=1)
+    world.take(1)
+    settle(world)
+    return world.held[0].nack
+
+
+def next_generation(world: World) -> Call:
+    """A position file without another slot."""
+    world.open_all()
+    side = world.queue.sides.read_side
+    assert side is not None
+    world.take(1)[0].release()
+    books: Any = side.books
+    positions = books._positions
+    while positions._slots - positions._slot > 2:
+        world.take(1)[0].release()  # two entries
+    while positions._slots > positions._slot:
+        world.take(1)
+    settle(world)
+    return world.held[0].ack
+
+
+def put_again(world: World) -> None:
+    """A queue that remembers a deduplication id."""
+    used(world)
+    world.queue.put(b"once", dedup_id="once")
+
+
+def paused(world: World) -> None:
+    """A queue that hands nothing out."""
+    used(world)
+    world.queue.pause(reason="rest")
+
+
+def with_group(world: World) -> None:
+    """A queue that a second group reads; its data file is its alone."""
+    two_files(world)
+    world.queue.groups.create("late")
+
+
+def export(world: World) -> Call:
+    """Write dead letters into a file of the real file system."""
+    make_ready(world)
+    place = Path(tempfile.gettempdir()) / "holdfast-fault-loop.jsonl"
+    return lambda: world.queue.dead.export(place)
+
+
+def submitted(*payloads: bytes, has_owner: bool = True) -> Callable[[World], Call]:
+    """Return how to make a put ready that the owner does; where there is none, whoever submits does it in passing."""
+
+    def ready(world: World) -> Call:
+        if has_owner:
+            make_ready(world)
+        handle = world.submitter()
+        return lambda: handle.put_many(payloads, timeout=5)
+
+    return ready
+
+
+PUTS = (
+    Operation("put", used, on_queue(lambda queue: queue.put(b"new"))),
+    Operation("put, into an empty queue", unread, on_queue(lambda queue: queue.put(b"new"))),
+    Operation("put_many", used, on_queue(lambda queue: queue.put_many([b"new %d" % number for number in range(3)]))),
+    Operation("put, delayed", used, on_queue(lambda queue: queue.put(b"later", delay=WAIT_SECONDS))),
+    Operation("put, with a priority", used, on_queue(lambda queue: queue.put(b"urgent", priority=5))),
+    Operation("put_many, with options", used, on_queue(lambda queue: queue.put_many([Put(b"urgent", priority=5)]))),
+    Operation("put, deduplicated", used, on_queue(lambda queue: queue.put(b"once", dedup_id="once"))),
+    Operation("put, a duplicate", put_again, on_queue(lambda queue: queue.put(b"twice", dedup_id="once"))),
+    Operation("put, rolls", nearly_full, on_queue(lambda queue: queue.put(b"new" + LARGE))),
+    Operation("put_many, a file of its own", used, on_queue(lambda queue: queue.put_many([b"new" + LARGE * 4, b"2"]))),
+    Operation("put, submitted", used, submitted(b"new")),
+    Operation("put_many, submitted, large", used, submitted(b"new" + LARGE, b"2"), Promise.ALWAYS),
+    Operation("put, submitted, no owner", used, submitted(b"new", has_owner=False), Promise.ALWAYS),
+)
+
+TAKES = (
+    Operation("get, the first", unread, on_queue(lambda queue: queue.get(block=False)), leaves=(DEFAULT_GROUP,)),
+    Operation("get", used, on_held(1, lambda world: world.queue.get(block=False))),
+    Operation("get_many", used, on_queue(lambda queue: queue.get_many(3, timeout=0))),
+    Operation("get, a file goes", two_files, on_queue(lambda queue: queue.get_many(2, timeout=0))),
+    Operation("receive", used, on_queue(lambda queue: queue.receive(timeout=0)), Promise.NEVER),
+    Operation("receive_many", used, on_queue(lambda queue: queue.receive_many(3, timeout=0)), Promise.NEVER),
+    Operation("ack", used, first(lambda delivery: delivery.ack())),
+    Operation("ack, a batch", used, on_held(3, batch_ack)),
+    Operation("ack, a file goes", two_files, on_held(2, batch_ack)),
+    Operation("ack, next generation", used, next_generation),
+    Operation("nack", used, first(lambda delivery: delivery.nack(0)), Promise.NEVER),
+    Operation("nack, later", used, first(lambda delivery: delivery.nack(WAIT_SECONDS)), Promise.NEVER),
+    Operation("nack, the last", used, last_delivery),
+    Operation("release", used, first(lambda delivery: delivery.release()), Promise.NEVER),
+    Operation("reject", used, first(lambda delivery: delivery.reject("no use"))),
+    Operation("extend", used, first(lambda delivery: delivery.extend(100)), Promise.NEVER),
+    Operation("lease runs out", used, lease_over, Promise.NEVER),
+    Operation("dead.retry", with_dead, on_queue(lambda queue: queue.dead.retry([1, 2]))),
+    Operation("dead.discard", with_dead, on_queue(lambda queue: queue.dead.discard([1, 2]))),
+    Operation("dead.export", with_dead, export, Promise.NEVER),
+)
+
+WHOLE = (
+    Operation("flush", used, on_held(2, lambda world: world.queue.flush()), Promise.ALWAYS),
+    Operation("pause", used, on_queue(lambda queue: queue.pause(reason="rest")), Promise.ALWAYS, again=True),
+    Operation("resume", paused, on_queue(lambda queue: queue.resume()), Promise.ALWAYS, again=True),
+    Operation(
+        "groups.create",
+        used,
+        on_queue(lambda queue: queue.groups.create("late")),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation(
+        "groups.create, latest",
+        used,
+        on_queue(lambda queue: queue.groups.create("late", "latest")),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation(
+        "groups.delete",
+        with_group,
+        on_queue(lambda queue: queue.groups.delete("late")),
+        Promise.ALWAYS,
+        again=True,
+    ),
+)

@@ -1,0 +1,64 @@
+"""Interruptions of those who wait: for a message, and for room."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+from proof.interruptions.locks import locked
+from support.interruptions import without_hanging
+from support.jobs import Jobs
+from support.threads import Threads, wait_until
+
+
+def _interrupted_while(call: Callable[[], object], waits: Callable[[], object]) -> bool:
+    """Make a call in the main thread, and interrupt it by a signal once it waits; return whether that came out."""
+    main = threading.main_thread().ident
+    assert main is not None
+    assert threading.get_ident() == main, "signals go to the main thread"
+    threads = Threads()
+
+    def strike() -> None:
+        wait_until(lambda: bool(waits()))
+        signal.pthread_kill(main, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threads.start(strike)
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signal.signal(signal.SIGINT, before)
+        threads.join()
+    return False
+
+
+def wait_for_a_message() -> None:
+    """Interrupt a get that waits; the queue hands the next message to the next one."""
+    with Jobs().open() as queue:
+        bells = queue.sides.require_write_side().arrivals
+        assert _interrupted_while(queue.get, lambda: bells.waiting)
+        assert not bells.waiting, "somebody waits still"
+        assert not locked(queue)
+        queue.put(b"next")
+        assert without_hanging(lambda: queue.get(timeout=10)) == b"next"
+
+
+def wait_for_room() -> None:
+    """Interrupt a put that waits for room; it has put nothing."""
+    with Jobs().open(maxsize=1) as queue:
+        queue.put(b"first")
+        bounds = queue.sides.require_write_side().bounds
+        assert bounds is not None
+        assert _interrupted_while(lambda: queue.put(b"second"), lambda: bounds.room.waiting)
+        assert not locked(queue)
+        assert without_hanging(lambda: [queue.get(timeout=0), queue.put(b"third"), queue.get(timeout=0)]) == [
+            b"first",
+            1,
+            b"third",
+        ]
+
+
+WAITS = (wait_for_a_message, wait_for_room)

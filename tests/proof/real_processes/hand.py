@@ -1,0 +1,308 @@
+"""What a child does to a queue until it is killed, or until the disk has gone: it reports each call, before and after.
+
+All there is: ``put``, ``put_many``, ``get``, ``get_many``, ``receive``, acknowledgements, giving back, transactions of
+puts, of acknowledgements and of both, large ones that are adopted, aborted ones, prepared ones that are decided later
+or by another process, and ``flush``. Data files are small, so that rolling, reuse and retiring happen all the time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, StorageError
+from proof.real_processes.reports import Say
+from support.kill_work import BATCH_MAX, name_of, payload_of
+
+POLICIES = {
+    "every_commit": FlushPolicy.every_commit(),
+    "every_10": FlushPolicy.every(commits=10),
+    "never": FlushPolicy.never(),
+}
+KEYS_PER_CHILD = 1_000_000
+
+Verb = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one child is to do.
+
+    Attributes
+    ----------
+    path : Path
+        The queue.
+    shape : str
+        "one": one thread does everything; "threads": one puts and one takes; "produce" and "consume": one side only.
+    policy : str
+        One of ``POLICIES``.
+    seed : int
+        Decides all that it chooses.
+    number : int
+        Of this child, among all: its keys follow from it.
+    looks : bool
+        Whether it begins by saying all that is there; then no other process has the queue open.
+    may_lose_disk : bool
+        Whether the disk may go away under it.
+    loose : Path or None
+        A file to append to without a sync, beside the queue.
+    backlog_max : int
+        How many messages there may be before it takes some, or, if it cannot, twice as many before it puts no more.
+    """
+
+    path: Path
+    shape: str
+    policy: str
+    seed: int
+    number: int
+    looks: bool = True
+    may_lose_disk: bool = False
+    loose: Path | None = None
+    backlog_max: int = 150
+
+    def __call__(self, say: Say) -> None:
+        """Work until killed."""
+        try:
+            self._work(say)
+        except StorageError as error:
+            if not self.may_lose_disk:
+                raise
+            say("e", type(error).__name__)
+
+    def _work(self, say: Say) -> None:
+        mode = self.shape if self.shape in ("produce", "consume") else "both"
+        queue = PersistentQueue(
+            self.path,
+            mode=mode,
+            flush=POLICIES[self.policy],
+            data_file_bytes=16 * 2**10,
+            max_deliveries=None,
+            lease_seconds=3600,
+            backoff=[],
+        )
+        held = self._open(queue, mode, say)
+        if self.shape != "threads":
+            Hand(self, queue, say, 0, held).work(mode)
+            return
+        troubles: list[BaseException] = []
+        hands = [(Hand(self, queue, say, 0, held), "produce"), (Hand(self, queue, say, 1, []), "consume")]
+        threads = [threading.Thread(target=_noting, args=(hand.work, side, troubles)) for hand, side in hands]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        raise troubles[0]
+
+    def _open(self, queue: PersistentQueue, mode: str, say: Say) -> list[str]:
+        """Say what is there, and return the transactions that are this child's to decide."""
+        damage = [*queue.recovery.damage, *queue.recovery.progress_damage]
+        if damage:
+            say("w", *(each.verdict.replace(" ", "-") for each in damage))
+        prepared = queue.prepared()
+        assert not [each for each in prepared if each.damage], prepared
+        held = [each.id for each in prepared]
+        if mode != "consume" or self.looks:
+            say("o", queue.stats().next_offset)
+        if self.looks:
+            messages = queue.peek(10**6)
+            assert len(messages) == queue.qsize(), "what can be taken is counted wrongly"
+            turns = [(message.delivery_count == 0, message.offset) for message in messages]
+            assert turns == sorted(set(turns)), "what was handed out before comes first; each by offset"
+            say("v", *(f"{name_of(message.payload)}@{message.offset}" for message in messages))
+            say("h?" if mode == "consume" else "h", *held)
+        say("go")
+        return [key for key in held if mode == "both" or is_producers(key) == (mode == "produce")]
+
+
+def is_producers(key: str) -> bool:
+    """Whether a child that only puts has begun this step, and so may decide it."""
+    return int(key) % KEYS_PER_CHILD < KEYS_PER_CHILD // 2
+
+
+def is_to_commit(key: str) -> bool:
+    """What has to become of a prepared transaction, whoever decides it, and however often."""
+    return int(key) % 3 != 0
+
+
+def _noting(work: Callable[[str], object], side: str, troubles: list[BaseException]) -> None:
+    try:
+        work(side)
+    except BaseException as error:
+        troubles.append(error)
+
+
+class Hand:
+    """One thread that works on an open queue."""
+
+    def __init__(self, job: Job, queue: PersistentQueue, say: Say, number: int, held: list[str]) -> None:
+        self._choice = random.Random(f"{job.seed} {number}")
+        self._queue = queue
+        self._say = say
+        takes_only = number == 1 or job.shape == "consume"
+        self._key = job.number * KEYS_PER_CHILD + takes_only * (KEYS_PER_CHILD // 2)
+        self._keeps_all = POLICIES[job.policy].syncs_every_commit
+        self._held = [key for key in held if self._choice.random() < 0.7]  # others are left to a later child
+        self._in_hand: list[Delivery] = []
+        self._room = 2 * job.backlog_max
+        self._backlog_max = job.backlog_max
+        self._loose = job.loose
+        self._loose_fd = -1
+        self._loose_bytes = 0
+
+    def work(self, mode: str) -> None:
+        """Go on until killed; raises what the queue raises."""
+        puts: list[Verb] = [self._put] * 5 + [self._put_many] * 2
+        takes: list[Verb] = [self._get] * 3 + [self._get_many] + [self._receive] * 4
+        both: list[Verb] = [self._transact] * 4 + [self._decide] * 2 + [self._flush]
+        self._puts, self._takes = mode != "consume", mode != "produce"
+        verbs = puts * self._puts + takes * self._takes + both
+        while True:
+            self._append_loosely()
+            if not self._puts or self._has_room():
+                self._choice.choice(verbs)()
+            elif self._takes:
+                self._get_many()
+            else:  # all that is left is to be killed
+                self._decide()
+                time.sleep(0.001)
+
+    def _has_room(self) -> bool:
+        """Whether there may be more messages; who only puts does not know how many are left."""
+        return self._queue.stats().depth < self._backlog_max if self._takes else self._room > 0
+
+    # -- Steps -------------------------------------------------------------------------------------------------------
+
+    def _next(self) -> str:
+        self._key += 1
+        return str(self._key)
+
+    def _returned(self, key: str, first: int, *, keeps: bool) -> None:
+        self._say("S", key, first, "keeps" if keeps or self._keeps_all else "may-go")
+
+    def _payloads(self, key: str, count: int) -> list[bytes]:
+        self._room -= count
+        return [payload_of(int(key), index) for index in range(count)]
+
+    def _put(self) -> None:
+        key = self._next()
+        (payload,) = self._payloads(key, 1)
+        self._say("s", key, 1)
+        self._returned(key, self._queue.put(payload), keeps=False)
+
+    def _put_many(self) -> None:
+        key, count = self._next(), self._choice.randint(2, BATCH_MAX)
+        payloads = self._payloads(key, count)
+        self._say("s", key, count)
+        self._returned(key, self._queue.put_many(payloads).start, keeps=False)
+
+    def _get(self) -> None:
+        self._say("g", 1)
+        try:
+            payloads = [self._queue.get(timeout=0.002)]
+        except Empty:
+            self._say("E")
+            return
+        self._got(payloads)
+
+    def _get_many(self) -> None:
+        count = self._choice.choice([5, 30])
+        self._say("g", count)
+        try:
+            payloads = self._queue.get_many(count, timeout=0.002)
+        except Empty:
+            self._say("E")
+            return
+        self._got(payloads)
+
+    def _got(self, payloads: list[bytes]) -> None:
+        self._say("G", self._next(), "keeps" if self._keeps_all else "may-go", *map(name_of, payloads))
+
+    def _receive(self) -> None:
+        """Take some; finish a part, give a part back, and keep the rest in hand for a while."""
+        try:
+            batch = self._queue.receive_many(self._choice.choice([1, 3, 20]), timeout=0.002)
+        except Empty:
+            return
+        self._say("r", *(f"{name_of(each.payload)}@{each.offset}" for each in batch))
+        taken = [*self._in_hand, *batch]
+        self._choice.shuffle(taken)
+        keep, back = self._choice.choice([0, 0, 2]), self._choice.choice([0, 0, 2])
+        self._in_hand, returned, done = taken[:keep], taken[keep : keep + back], taken[keep + back :]
+        if returned and self._choice.random() < 0.5:
+            batch.nack(returned, delay=0)
+        elif returned:
+            batch.release(returned)
+        if done:
+            key = self._next()
+            self._say("s", key, 0, *(name_of(each.payload) for each in done))
+            batch.ack(done)
+            self._returned(key, -1, keeps=False)
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def _transact(self) -> None:
+        tx, key = self._queue.begin(), self._next()
+        names: list[str] = []
+        for _ in range(self._choice.choice([0, 1, 3]) if self._takes else 0):
+            try:
+                delivery = tx.receive(timeout=0)
+            except Empty:
+                break
+            names.append(name_of(delivery.payload))
+            self._say("r", f"{names[-1]}@{delivery.offset}")
+            tx.ack(delivery)
+        payloads = self._payloads(key, self._choice.choice([0, 1, 4, BATCH_MAX]) if self._puts else 0)
+        streamed = bool(payloads) and self._choice.random() < 0.2
+        if streamed:
+            tx.put_stream([payloads[0][:7], payloads[0][7:]])
+        if payloads:
+            tx.put_many(payloads[streamed:])
+        end = self._choice.random()
+        if end < 0.2 or not (payloads or names):
+            tx.abort()
+        elif end < 0.4:
+            self._say("p", key, len(payloads), *names)
+            tx.prepare(key)
+            self._returned(key, -1, keeps=True)
+            self._held.append(key)
+        else:
+            self._say("s", key, len(payloads), *names)
+            offsets = tx.commit()
+            self._returned(key, offsets.start if payloads else -1, keeps=streamed or bool(payloads and names))
+
+    def _decide(self) -> None:
+        if not self._held:
+            return
+        key = self._held.pop(self._choice.randrange(len(self._held)))
+        if is_to_commit(key):
+            self._say("d", key, "commit")
+            offsets = self._queue.commit_prepared(key)
+            self._returned(key, offsets.start if offsets else -1, keeps=True)
+        else:
+            self._say("d", key, "abort")
+            self._queue.abort_prepared(key)
+            self._returned(key, -1, keeps=True)
+
+    def _flush(self) -> None:
+        self._say("f")
+        self._queue.flush()
+        self._say("F")
+
+    # -- The control -------------------------------------------------------------------------------------------------
+
+    def _append_loosely(self) -> None:
+        """Append to a file as an application does that never syncs: what a loss of power takes of it is the control."""
+        if self._loose is None:
+            return
+        try:
+            if self._loose_fd < 0:
+                self._loose_fd = os.open(self._loose, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._loose_bytes += os.write(self._loose_fd, b"message\n")
+        except OSError as error:
+            raise StorageError(f"the control file cannot be written: {error}") from error
+        self._say("n", self._loose_bytes)

@@ -1,0 +1,355 @@
+"""Judges what children report, round by round, by promises 1 to 4. Pure.
+
+A *step* is a call that puts messages, finishes messages, or both: all of it happens, or none. It has *fates*: what may
+have become of it. A call that returned has one; one that was cut off has two; what returned without a promise to
+survive a loss of power has two again after one. What the next child sees when it opens the queue decides: each message
+that is there or is not narrows the fates of the steps it hangs on, and a step that has none left is a broken promise.
+
+After that everything that was seen is durable: recovery has made it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from support.kill_oracle import BrokenPromiseError
+
+NEVER, DONE, HELD = "never happened", "happened", "is in doubt"
+
+LOST, DOUBLED, HALF, BACK, PLACE, FAILED = "lost", "doubled", "half", "back", "place", "failed"
+"""Kinds of violations: the message is gone; came again after its acknowledgement; a step happened in part; nobody put
+it, or it was aborted; offsets do not fit; a child met what it must not meet."""
+
+
+class ViolationError(BrokenPromiseError):
+    """A promise was broken; ``kind`` says which."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """Something that happens wholly or not at all.
+
+    Attributes
+    ----------
+    key : str
+        Its name; its messages are ``key:0`` and so on.
+    put_count, takes
+        How many messages it puts, and which ones it finishes.
+    fates : set of str
+        What may have become of it.
+    before : str
+        What it is where it did not happen: nothing, or in doubt.
+    first : int or None
+        Offset of its first message, once that is known.
+    has_returned, keeps : bool
+        Whether the call returned, and whether it survives a loss of power then.
+    returned_late : bool
+        Whether it returned when the power might be gone already.
+    """
+
+    key: str
+    put_count: int
+    takes: tuple[str, ...]
+    fates: set[str]
+    before: str = NEVER
+    first: int | None = None
+    has_returned: bool = False
+    keeps: bool = False
+    returned_late: bool = False
+
+    def narrow(self, fate: str, kind: str, why: str) -> None:
+        """Learn what became of it."""
+        if fate not in self.fates:
+            raise ViolationError(kind, f"step {self.key} {' or '.join(sorted(self.fates))}, but {why}")
+        self.fates = {fate}
+
+    def rule_out(self, fate: str, kind: str, why: str) -> bool:
+        """Learn what did not become of it; return whether that is news."""
+        if fate not in self.fates:
+            return False
+        if len(self.fates) == 1:
+            raise ViolationError(kind, f"step {self.key} {fate}, but {why}")
+        self.fates.discard(fate)
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Stored:
+    """A message that may be there: who put it, and who may have finished it."""
+
+    put: Step
+    index: int
+    takers: list[Step] = field(default_factory=list)
+
+    def may_be_taken(self) -> bool:
+        """Whether somebody may have finished it, or holds it."""
+        return any(taker.fates != {NEVER} for taker in self.takers)
+
+
+class Ledger:
+    """All that is known of one queue."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Stored] = {}
+        self.steps: dict[str, Step] = {}
+        self.gone: dict[str, str] = {}
+        self.end: int | None = 0
+        self.put_count = self.finished_count = 0
+        self.acknowledged_count = self.returned_count = 0
+        self.dropped_count = self.late_lost_count = 0
+        self._allowance = 0
+        self._pending_get = 0
+        self._may_lack = False
+        self._own: list[Step] = []  # of the child whose words are being read
+        self._before_flush: list[Step] = []
+        self._is_cut = False
+
+    # -- What a child says -------------------------------------------------------------------------------------------
+
+    def read(self, lines: list[list[str]]) -> None:
+        """Take all that one child has said."""
+        self.follow(self.open(lines))
+
+    def follow(self, lines: list[list[str]]) -> None:
+        """Take what a child has said of its work."""
+        self._own, self._before_flush = [], []
+        for line in lines:
+            self._event(line[0], line[1:])
+        self._is_cut = False
+        self._allowance += self._pending_get
+        self._pending_get = 0
+
+    def open(self, lines: list[list[str]]) -> list[list[str]]:
+        """Judge what a child saw when it opened the queue, if it came so far; return what it said of its work."""
+        for number, line in enumerate(lines):
+            if line[0] in ("X", "w"):
+                self._event(line[0], line[1:])
+            if line[0] == "cut":
+                return lines[number:]
+            if line[0] != "go":
+                continue
+            said = {each[0]: each[1:] for each in lines[:number]}
+            if "v" in said:
+                visible = dict(event.split("@") for event in said["v"])
+                self._see_held(set(said.get("h", said.get("h?", ()))), is_final="h" in said)
+                self._observe({name: int(offset) for name, offset in visible.items()}, int(said["o"][0]))
+            elif "o" in said:
+                self._check_end(int(said["o"][0]))
+            return lines[number + 1 :]
+        return []
+
+    def _event(self, kind: str, fields: list[str]) -> None:
+        if kind == "X":
+            raise ViolationError(FAILED, " ".join(fields))
+        if kind == "w":
+            self._judge_damage(fields)
+        elif kind == "cut":
+            self._is_cut = True
+        elif kind in ("s", "p"):
+            self._begin(fields[0], int(fields[1]), tuple(fields[2:]), DONE if kind == "s" else HELD)
+        elif kind == "d":
+            self._decide(self.steps[fields[0]], DONE if fields[1] == "commit" else NEVER)
+        elif kind == "S":
+            self._returned(fields[0], int(fields[1]), fields[2] == "keeps")
+        elif kind in ("f", "F"):
+            self._flush(has_returned=kind == "F")
+        else:
+            self._taken(kind, fields)
+
+    def _taken(self, kind: str, fields: list[str]) -> None:
+        """Take note of what was taken; a line that says something else says nothing to the ledger."""
+        if kind == "g":
+            self._pending_get = int(fields[0])
+        elif kind == "E":
+            self._pending_get = 0
+        elif kind == "G":
+            self._pending_get = 0
+            for name in fields[2:]:
+                self._see(name)
+            self._begin(fields[0], 0, tuple(fields[2:]), DONE)
+            self._returned(fields[0], -1, fields[1] == "keeps")
+        elif kind == "r" and not self._is_cut:
+            for event in fields:
+                name, offset = event.split("@")
+                self._see(name)
+                self._place(self.stored[name], int(offset))
+
+    def _flush(self, *, has_returned: bool) -> None:
+        if not has_returned:
+            self._before_flush = [step for step in self._own if step.has_returned]
+        elif not self._is_cut:
+            for step in self._before_flush:
+                step.keeps = True
+
+    def _judge_damage(self, verdicts: list[str]) -> None:
+        if not (self._may_lack and set(verdicts) == {UNSYNCED_OR_DAMAGED.replace(" ", "-")}):
+            raise ViolationError(LOST, f"recovery found something {' and '.join(verdicts)}")
+
+    def _decide(self, step: Step, outcome: str) -> None:
+        if self._is_cut:
+            step.fates |= {HELD, outcome}
+            return
+        step.narrow(HELD, BACK, "was found in doubt")
+        step.fates, step.before = {HELD, outcome}, HELD
+        step.has_returned = step.keeps = False
+
+    def _begin(self, key: str, count: int, takes: tuple[str, ...], fate: str) -> None:
+        step = self.steps[key] = Step(key, count, takes, {NEVER, fate})
+        self._own.append(step)
+        for index in range(count):
+            self.stored[f"{key}:{index}"] = Stored(step, index)
+        for name in takes:
+            self.stored[name].takers.append(step)
+        self.put_count += count
+
+    def _returned(self, key: str, first: int, keeps: bool) -> None:
+        step = self.steps[key]
+        if self._is_cut:  # some system calls still say that all is well
+            step.returned_late = True
+            return
+        step.has_returned, step.keeps = True, keeps
+        self.returned_count += 1
+        step.rule_out(step.before, DOUBLED, "its call returned")
+        if step.fates == {DONE}:
+            self.acknowledged_count += step.put_count + len(step.takes)
+            if step.put_count:
+                self._check_next(step, first)
+
+    def _check_next(self, step: Step, first: int) -> None:
+        """Check that offsets go on without a gap."""
+        if self.end is not None and first != self.end:
+            raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and the log ended at {self.end}")
+        if step.first not in (None, first):
+            raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and stands at {step.first}")
+        step.first, self.end = first, first + step.put_count
+
+    # -- Evidence ----------------------------------------------------------------------------------------------------
+
+    def _see(self, name: str) -> None:
+        """Take note that a message was handed out, or could be."""
+        if self._is_cut:  # out of memory, perhaps
+            return
+        stored = self.stored.get(name)
+        if stored is None:
+            why = self.gone.get(name)
+            if why is None:
+                raise ViolationError(BACK, f"message {name} was aborted, or nobody has put it")
+            raise ViolationError(DOUBLED if why == "finished" else BACK, f"message {name} is there again: it was {why}")
+        stored.put.narrow(DONE, BACK, f"message {name} of it is there")
+        for taker in stored.takers:
+            taker.rule_out(DONE, DOUBLED, f"message {name}, which it finished, is there again")
+            taker.rule_out(HELD, DOUBLED, f"message {name}, which it holds, is there")
+
+    def _place(self, stored: Stored, offset: int) -> None:
+        first = offset - stored.index
+        if stored.put.first is None:
+            stored.put.first = first
+        if stored.put.first != first:
+            raise ViolationError(PLACE, f"message {stored.index} of step {stored.put.key} is at offset {offset}")
+
+    def _see_held(self, held: set[str], *, is_final: bool) -> None:
+        """Take note of what is in doubt; not ``is_final``: a decision that was cut off may still be ended."""
+        for key in held:
+            if key not in self.steps:
+                raise ViolationError(BACK, f"transaction {key} is in doubt: it was decided, or nobody prepared it")
+            step = self.steps[key]
+            if is_final or step.before != HELD or HELD not in step.fates:
+                step.narrow(HELD, BACK, "it is in doubt")
+        for key, step in self.steps.items():
+            if key not in held:
+                step.rule_out(HELD, LOST, "it is in doubt nowhere")
+
+    def _observe(self, visible: dict[str, int], end: int) -> None:
+        """Judge what is there when nothing is in flight."""
+        for name, offset in visible.items():
+            self._see(name)
+            self._place(self.stored[name], offset)
+        if len(set(visible.values())) != len(visible):
+            raise ViolationError(PLACE, "two messages have one offset")
+        while self._keep_order() or self._explain(visible):
+            pass
+        unexplained = [name for name in self.stored if name not in visible and not self._why_absent(name)]
+        if len(unexplained) > self._allowance:
+            raise ViolationError(LOST, f"messages {' '.join(sorted(unexplained)[:9])} were put, and are nowhere")
+        self._check_end(end)
+        self._settle(visible)
+
+    def _explain(self, visible: dict[str, int]) -> bool:
+        """Learn from what is not there; return whether there is more to learn."""
+        news = False
+        for name, stored in self.stored.items():
+            if name in visible or self._allowance:
+                continue
+            if not stored.may_be_taken():
+                kind = LOST if stored.put.has_returned else HALF
+                news |= stored.put.rule_out(DONE, kind, f"message {name} of it is nowhere")
+            elif stored.put.fates == {DONE}:
+                possible = [taker for taker in stored.takers if taker.fates != {NEVER}]
+                if len(possible) == 1:
+                    news |= possible[0].rule_out(NEVER, LOST, f"message {name} is not there any more")
+        return news
+
+    def _keep_order(self) -> bool:
+        """Learn from the order of the log: none is missing in front of one that is there; return whether it is news."""
+        told = sorted((step for step in self.steps.values() if step.first is not None), key=_first)
+        last = max((number for number, step in enumerate(told) if step.fates == {DONE}), default=0)
+        return any(step.rule_out(step.before, HALF, "a step behind it in the log happened") for step in told[:last])
+
+    def _why_absent(self, name: str) -> bool:
+        stored = self.stored[name]
+        return stored.may_be_taken() or stored.put.fates != {DONE}
+
+    def _check_end(self, end: int) -> None:
+        """Check that the log goes on where it ended, as far as steps of unknown fate leave that open."""
+        placed = {*self.steps.values(), *(stored.put for stored in self.stored.values())}
+        certain = [step for step in placed if step.first is not None and step.fates == {DONE}]
+        known = max((_first(step) + step.put_count for step in certain), default=0)
+        open_counts = [step.put_count for step in self.steps.values() if step.first is None and DONE in step.fates]
+        possible = {0}
+        for count in open_counts:
+            possible |= {size + count for size in possible}
+        if end < known:
+            raise ViolationError(PLACE, f"the log ends at {end}, and a message stands at {known - 1}")
+        at = max(known, self.end or 0)
+        if self.end is not None and end - at not in possible:
+            raise ViolationError(PLACE, f"the log ends at {end}, and not at {at} + one of {sorted(possible)[:9]}")
+        self.end = end
+
+    def _settle(self, visible: Iterable[str]) -> None:
+        """Take what was seen for final, and forget what needs no proof any more."""
+        seen = set(visible)
+        stored: dict[str, Stored] = {}
+        for name, each in self.stored.items():
+            each.takers = [taker for taker in each.takers if HELD in taker.fates]
+            if name in seen or each.takers or HELD in each.put.fates:
+                stored[name] = each
+                continue
+            is_done = each.put.fates == {DONE}
+            self.finished_count += is_done
+            self.dropped_count += each.put.has_returned and not is_done and not each.put.keeps
+            self.gone[name] = "finished" if is_done else "never there when all was looked at"
+        self.stored = stored
+        self.late_lost_count += sum(step.returned_late and step.fates == {NEVER} for step in self.steps.values())
+        self.steps = {key: step for key, step in self.steps.items() if HELD in step.fates}
+        self._allowance, self._may_lack = 0, False
+
+    # -- Loss of power -----------------------------------------------------------------------------------------------
+
+    def lose_power(self, *, keeps_all: bool) -> None:
+        """What did not promise to survive this may be gone; ``keeps_all``: every call of this round promised it."""
+        for step in self.steps.values():
+            if not keeps_all and not step.keeps and DONE in step.fates:
+                step.fates = {*step.fates, step.before}
+        if not keeps_all:
+            self.end, self._may_lack = None, True
+
+
+def _first(step: Step) -> int:
+    assert step.first is not None
+    return step.first

@@ -1,0 +1,297 @@
+"""Random histories: calls of a real queue chosen from a seed, with restarts, kills and losses of power in between.
+
+Nothing is compared here: whoever watches judges each answer. ``IDS``, ``KEYS`` and times are few, so that they meet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import (
+    Backoff,
+    Delivery,
+    DeliveryBatch,
+    Empty,
+    Full,
+    HoldfastError,
+    PersistentQueue,
+    Put,
+    Transaction,
+)
+from support.clocks import FakeClock
+from support.simulated_storage import SimulatedStorage
+
+ROOT = "/q"
+IDS = ("a", "b", "c", "d")
+KEYS = ("x", "y")
+GROUPS = ("default", "other")
+STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
+OPEN_MAX = 3
+EXPECTED = (Empty, Full, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
+
+
+class BlockError(Exception):
+    """What goes wrong inside a block."""
+
+
+class Player:
+    """A queue in use, and what its user has in hand.
+
+    Parameters
+    ----------
+    seed : int
+        What decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.clock = FakeClock()
+        self.storage = SimulatedStorage()
+        self.payload_count = self.restart_count = self.crash_count = 0
+        self.uses_priorities = rng.random() < 0.5
+        self.options: dict[str, Any] = {
+            "max_deliveries": rng.choice([1, 2, 3, None]),
+            "backoff": rng.choice([[], [1, 8], Backoff(1, 8, jitter=False), Backoff(2, 16)]),
+            "lease_seconds": rng.choice([4, 30]),
+            "expired": rng.choice(["drop", "dead"]),
+            "maxsize": rng.choice([0, 0, 6, 20]),
+            "dedup_window": rng.choice([10, 300]),
+            "dedup_max": rng.choice([2, 100]),
+            "dead_letter_seconds": rng.choice([60, 1_209_600]),
+            "data_file_bytes": 16 * 2**10,
+        }
+        self.group = "default"
+        self.open()
+
+    def open(self) -> None:
+        """Open the queue, and forget what was in hand."""
+        self.deliveries: list[Delivery] = []
+        self.blocks: list[Delivery | DeliveryBatch] = []
+        self.batches: list[DeliveryBatch] = []
+        self.transactions: list[Transaction] = []
+        options = {"storage": self.storage, "clock": self.clock, "group": self.group, **self.options}
+        self.queue = PersistentQueue(ROOT, **options)
+
+    def play(self, call_count: int) -> None:
+        """Make so many steps, and look at everything at the end."""
+        kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
+        kinds += [self.looks, self.rules, self.wait]
+        for _ in range(call_count):
+            self.step(self.rng.choice(kinds)())
+            if self.rng.random() < 0.4:
+                self.make(self.looks())
+            if self.rng.random() < 0.03:
+                self.restart()
+        self.restart()
+        self.look_at_all()
+        self.queue.close()
+
+    def step(self, verb: Callable[[], object]) -> None:
+        """Make one call, sometimes with a crash in the middle of it."""
+        if self.rng.random() < 0.02:
+            self.crash_inside(verb)
+        else:
+            self.make(verb)
+
+    def make(self, verb: Callable[[], object]) -> None:
+        """Make one call."""
+        try:
+            verb()
+        except EXPECTED:
+            return
+
+    # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def payload(self) -> bytes:
+        """Return a payload that no other message has; a large one now and then, so that data files end."""
+        self.payload_count += 1
+        return b"%d " % self.payload_count + b"." * self.rng.choice([0, 0, 0, 3000])
+
+    def wish(self) -> dict[str, Any]:
+        """Choose what to ask for a message."""
+        rng = self.rng
+        wish: dict[str, Any] = {}
+        if rng.random() < 0.2:
+            wish["delay"] = rng.choice([0, 1, 5, 40])
+        elif rng.random() < 0.05:
+            wish["not_before"] = self.clock.time_ns() // 10**9 + rng.choice([-5, 3])
+        if self.uses_priorities and rng.random() < 0.3:
+            wish["priority"] = rng.choice([3, 9])
+        elif rng.random() < 0.3:
+            wish["order_key"] = rng.choice(KEYS)
+        if rng.random() < 0.15:
+            wish["ttl"] = rng.choice([2, 10, 100])
+        return wish
+
+    def puts(self) -> Callable[[], object]:
+        """Choose a put."""
+        rng, queue = self.rng, self.queue
+        if rng.random() < 0.3:
+            batch = [Put(self.payload(), **self.wish()) for _ in range(rng.randint(0, 4))]
+            return lambda: queue.put_many(batch, timeout=0)
+        payload, wish = self.payload(), self.wish()
+        dedup_id = rng.choice([None, None, *IDS])
+        return lambda: queue.put(payload, block=False, dedup_id=dedup_id, **wish)
+
+    def takes(self) -> Callable[[], object]:
+        """Choose a take."""
+        rng, queue, count = self.rng, self.queue, self.rng.randint(1, 5)
+        lease = rng.choice([None, None, 2, 50])
+
+        def receive() -> None:
+            self.deliveries.append(queue.receive(timeout=0, lease_seconds=lease))
+
+        def receive_many() -> None:
+            batch = queue.receive_many(count, timeout=0, lease_seconds=lease)
+            self.deliveries += batch
+            self.batches.append(batch)
+
+        verbs = [lambda: queue.get(block=False), lambda: queue.get_many(count, timeout=0), receive, receive_many]
+        return rng.choice(verbs)
+
+    def settles(self) -> Callable[[], object]:
+        """Choose a verb of a delivery or of a batch, of those in hand or of those that were."""
+        rng = self.rng
+        if self.blocks and rng.random() < 0.3:
+            block = self.blocks.pop(rng.randrange(len(self.blocks)))
+            error = rng.choice([None, BlockError("it went wrong")])
+            return lambda: block.__exit__(type(error) if error else None, error, None)
+        several = self.batches if self.batches and rng.random() < 0.3 else self.deliveries
+        if not several:
+            return self.takes()
+        thing: Any = rng.choice(several[-6:])
+        delay, seconds = rng.choice([None, 0, 3]), rng.choice([None, 1, 40])
+        if rng.random() < 0.15:
+            self.blocks.append(thing)
+            return thing.__enter__  # type: ignore[no-any-return]
+        if isinstance(thing, DeliveryBatch) and rng.random() < 0.5:
+            some = rng.sample(list(thing), rng.randint(1, len(thing)))
+            return rng.choice([lambda: thing.ack(some), lambda: thing.nack(some), lambda: thing.release(some)])
+        verbs = [thing.ack, thing.ack, thing.release, lambda: thing.reject("no"), lambda: thing.extend(seconds)]
+        chosen: Callable[[], object] = rng.choice([*verbs, lambda: thing.nack(delay=delay), thing.nack])
+        return chosen
+
+    def transacts(self) -> Callable[[], object]:
+        """Choose a verb of a transaction."""
+        rng = self.rng
+        if rng.random() < 0.2:
+            return self.decides()
+        if not self.transactions or (len(self.transactions) < OPEN_MAX and rng.random() < 0.3):
+            timeout = rng.choice([5, 60])
+            return lambda: self.transactions.append(self.queue.begin(timeout=timeout))
+        tx = rng.choice(self.transactions)
+        kind = rng.choice(["put", "receive", "receive", "ack", "ack", "commit", "commit", "abort", "fail", "prepare"])
+        batch = [Put(self.payload(), **self.wish()) for _ in range(rng.randint(1, 3))]
+        chosen = rng.sample(self.deliveries[-6:], min(len(self.deliveries[-6:]), rng.choice([1, 1, 2])))
+        name = rng.choice(IDS)
+        verbs: dict[str, Callable[[], object]] = {
+            "put": lambda: tx.put_many(batch),
+            "receive": lambda: self.deliveries.append(tx.receive(timeout=0)),
+            "ack": lambda: tx.ack(chosen),
+            "commit": tx.commit,
+            "abort": tx.abort,
+            "fail": lambda: tx.__exit__(BlockError, BlockError("-"), None),
+            "prepare": lambda: tx.prepare(name),
+        }
+        if kind in ("commit", "abort", "fail") and rng.random() < 0.8:
+            self.transactions.remove(tx)
+        return verbs[kind]
+
+    def decides(self) -> Callable[[], object]:
+        """Choose a verdict by id."""
+        name, queue = self.rng.choice(IDS), self.queue
+        return self.rng.choice(
+            [queue.prepared, lambda: queue.commit_prepared(name), lambda: queue.abort_prepared(name)]
+        )
+
+    def looks(self) -> Callable[[], object]:
+        """Choose a look."""
+        rng, queue = self.rng, self.queue
+        state, limit = rng.choice(["ready", "leased", "delayed", "dead"]), rng.choice([2, 100])
+        after, count = rng.choice([None, 3]), rng.choice([1, 4])
+        looks = [queue.stats, queue.qsize, queue.empty, queue.full, queue.dead.list, lambda: len(queue.dead)]
+        looks += [lambda: queue.browse(state, limit=limit, after=after), lambda: queue.peek(count)]
+        return rng.choice(looks)
+
+    def rules(self) -> Callable[[], object]:
+        """Choose a verb on dead letters, on the group, or on groups."""
+        rng, queue = self.rng, self.queue
+        offsets = rng.sample(range(self.payload_count + 1), min(self.payload_count, 4))
+        reason = rng.choice(["rejected", "max_deliveries", "expired", "lease_expired", "exception"])
+        until = self.clock.time_ns() // 10**9 + rng.choice([2, 20])
+        name, start = rng.choice(["other", "third"]), rng.choice(STARTS)
+        verbs: list[Callable[[], object]] = [
+            lambda: queue.dead.retry(offsets),
+            lambda: queue.dead.retry(reason=reason),
+            lambda: queue.dead.discard(offsets),
+            lambda: queue.pause(until=until, reason="a while"),
+            queue.resume,
+            queue.resume,
+            lambda: queue.groups.create(name, start),
+            lambda: queue.groups.delete("third"),
+            queue.groups.list,
+        ]
+        return rng.choice(verbs)
+
+    def wait(self) -> Callable[[], object]:
+        """Choose how long to wait: also to just before, just at and just behind the end of a lease."""
+        seconds = self.rng.choice([0.01, 0.015, 0.5, 1, 1, 2, 4, 4, 10, 31, 70])
+        return lambda: self.clock.advance(seconds)
+
+    # -- Restarts ----------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Close in order, be killed, or lose the power; and open again, perhaps for another group."""
+        self.restart_count += 1
+        how = self.rng.choice(["close", "kill", "power"])
+        if how == "close":
+            self.queue.close()
+        else:
+            self.go_on_with(self.left_by(how))
+        names = [name for name in GROUPS if name in self.groups()]
+        self.group = self.rng.choice(names or ["default"])
+        self.open()
+
+    def groups(self) -> list[str]:
+        """Return the groups on the disk."""
+        prefix = f"{ROOT}/groups/"
+        tails = [str(path).removeprefix(prefix) for path in self.storage.tree() if str(path).startswith(prefix)]
+        return [tail.removesuffix("/group.json") for tail in tails if tail.endswith("/group.json")]
+
+    def left_by(self, how: str) -> SimulatedStorage:
+        """Return what a crash now leaves."""
+        return self.storage.crash_keeping_all() if how == "kill" else self.storage.random_crash(self.rng)
+
+    def go_on_with(self, storage: SimulatedStorage) -> None:
+        """Let the process be dead: what it does from now on is on a disk that nobody looks at."""
+        old, self.storage = self.queue, storage
+        self.crash_count += 1
+        old.close()
+
+    def crash_inside(self, verb: Callable[[], object]) -> None:
+        """Make one call, with a crash before one of its calls of the storage; then open what that leaves."""
+        how, countdown, left = self.rng.choice(["kill", "power"]), self.rng.randint(1, 12), list[SimulatedStorage]()
+
+        def watch(*_: object) -> None:
+            nonlocal countdown
+            countdown -= 1
+            if countdown == 0:
+                left.append(self.left_by(how))
+
+        self.storage.before_verb = watch
+        self.make(verb)
+        self.storage.before_verb = None
+        if left:
+            self.go_on_with(left[0])
+            self.open()
+            self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Show everything there is."""
+        queue = self.queue
+        for look in (queue.prepared, queue.dead.list, queue.groups.list, queue.stats, lambda: queue.peek(1)):
+            self.make(look)
+        for state in ("ready", "leased", "delayed", "dead"):
+            queue.browse(state)

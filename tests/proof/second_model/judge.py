@@ -1,0 +1,150 @@
+"""The judge: follows a history, call by call, and says where an answer is not allowed."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from proof.second_model import dead_letters, life, looking, putting, settling, taking, transacting
+from proof.second_model.facts import DisagreementError, Group, Options, State
+from proof.second_model.history import Answer, Call
+from proof.second_model.settling import has_run_out, ran_out, unsettled
+from proof.second_model.transitions import aborted, brought_up_to, with_pause_over
+
+Rule = Callable[[State, Call, Answer], State | tuple[State, ...]]
+
+RULES: dict[str, Rule] = {
+    **putting.RULES,
+    **taking.RULES,
+    **settling.RULES,
+    **dead_letters.RULES,
+    **looking.RULES,
+    **transacting.RULES,
+    **life.RULES,
+}
+
+#: Leases are looked at "when somebody takes, waits, settles, looks or asks for figures" (work-queue.md, "Limits"):
+#: by these verbs. What ran out before any other one may still not be noticed.
+LOOKING = {"get", "get_many", "receive", "receive_many", "ack", "nack", "reject", "release", "extend", "tx_receive"}
+LOOKING |= {"peek", "stats", "qsize", "empty", "browse", "dead_list", "dead_count"}
+
+#: What a call may raise at all here, where no disk fails; which call may and when say the rules.
+ERRORS = {"Empty", "Full", "StaleReceiptError", "LeaseExpiredError", "TransactionStateError"}
+ERRORS |= {"TransactionNotFoundError", "GroupNotFoundError", "QueueLockedError", "ConfigError"}
+ERRORS |= {"RecordTooLargeError"}
+
+#: More states than this that one history leaves possible are not followed.
+STATES_MAX = 64
+
+LONG_RUN = re.compile(r"(.)\1{20,}")
+
+
+class Judge:
+    """Holds all states that the queue may be in after the calls so far."""
+
+    def __init__(self, options: Options, group: str = "default") -> None:
+        self.states: tuple[State, ...] = (State(options, group, groups={"default": Group(), group: Group()}),)
+        self.calls: list[tuple[Call, Answer]] = []
+
+    def told(self, call: Call, answer: Answer) -> None:
+        """Follow one call; raise DisagreementError where no state allows its answer."""
+        self.calls.append((call, answer))
+        after: list[State] = []
+        refusals: list[str] = []
+        for state in self.states:
+            try:
+                after += step(state, call, answer)
+            except DisagreementError as error:
+                refusals.append(str(error))
+        if not after:
+            raise DisagreementError("\n  ".join([str(call), *dict.fromkeys(refusals)]))
+        self.states = unique(after)
+
+    def may_be_before_or_after(self, attempted: Iterable[tuple[Call, Answer]]) -> None:
+        """Leave open whether a call has happened that did not return: each of the answers it may have given, or none.
+
+        "A put whose own process was killed may have happened or not" (transactions.md, "Submitted batches");
+        durability.md, promise 2: wholly there or wholly absent.
+        """
+        states = list(self.states)
+        for call, answer in attempted:
+            for state in self.states:
+                try:
+                    states += step(state, call, answer)
+                except DisagreementError:
+                    continue
+        self.states = unique(states)
+
+    def copy(self) -> "Judge":
+        """Return a judge that knows the same and goes its own way."""
+        other = Judge(Options())
+        other.states, other.calls = self.states, list(self.calls)
+        return other
+
+    def trace(self) -> str:
+        """Return the history, a line for each call; a long run of one character is cut."""
+        return "\n".join(LONG_RUN.sub(r"\1...", f"{call} -> {answer}") for call, answer in self.calls)
+
+
+def step(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
+    """Return the states that the queue may be in if it was asked this and answered that.
+
+    Raises
+    ------
+    DisagreementError
+        The documentation does not allow the answer.
+    """
+    if answer.error is not None and answer.error not in ERRORS:
+        raise DisagreementError(f"no such error: {answer}")
+    state = with_pause_over(state, call.now)
+    if not looks(state, call):
+        return several(RULES[call.verb](state, call, answer))
+    after: list[State] = []
+    refusal = DisagreementError()
+    for one in at_the_edge(brought_up_to(state, call.now), call):
+        try:
+            after += several(RULES[call.verb](one, call, answer))
+        except DisagreementError as error:
+            refusal = error
+    if not after:
+        raise refusal
+    return tuple(after)
+
+
+def looks(state: State, call: Call) -> bool:
+    """Whether a call looks at leases: some do only where they find something to settle, or somebody to ask."""
+    if call.verb in ("dead_retry", "dead_discard"):
+        return call["reason"] is not None  # "with reason= they look first"
+    if call.verb in ("tx_receive", "tx_ack"):
+        tx = state.transactions[call["tx"]]
+        if tx.state != "open" or call.now.mono >= tx.deadline.low:
+            return False
+    if call.verb == "tx_ack":
+        return any(state.receipts[receipt].transaction != call["tx"] for receipt in call["receipts"])
+    if call.verb == "leave" or (call.verb in LOOKING and call["is_all"]):
+        return bool(unsettled(state, call["receipts"])) or (not call["error"] and has_run_out(state, call["receipts"]))
+    return call.verb in LOOKING
+
+
+def several(after: State | tuple[State, ...]) -> tuple[State, ...]:
+    """Return one or more states as several."""
+    return after if isinstance(after, tuple) else (after,)
+
+
+def at_the_edge(state: State, call: Call) -> tuple[State, ...]:
+    """Leave open whether what is over just now has been noticed: transactions that time out, and leases."""
+    states: tuple[State, ...] = (state,)
+    for number, tx in state.transactions.items():
+        if tx.state == "open" and call.now.mono >= tx.deadline.low:
+            states = (*states, *(aborted(one, number, call.now) for one in states))
+    for course in state.own.courses.values():
+        if course.lease is not None and course.receipt is not None and call.now.mono >= course.lease.low:
+            states = (*states, *(ran_out(one, course.receipt, call.now) for one in states[:STATES_MAX]))
+    return states
+
+
+def unique(states: Iterable[State]) -> tuple[State, ...]:
+    """Return different states, the first ones."""
+    found: list[State] = []
+    for state in states:
+        if state not in found and len(found) < STATES_MAX:
+            found.append(state)
+    return tuple(found)

@@ -1,0 +1,200 @@
+"""Rules for pauses, groups, closing, opening, and the death of the process or of the power."""
+
+from dataclasses import replace
+
+from proof.second_model.facts import (
+    NOTHING,
+    Course,
+    Group,
+    Now,
+    Options,
+    Pause,
+    Span,
+    State,
+    expect,
+    with_course,
+    with_group,
+)
+from proof.second_model.history import Answer, Call
+from proof.second_model.putting import may_have_ended
+from proof.second_model.transitions import with_transaction, without_leases
+
+PAUSE = 'work-queue.md "Pause and browse"'
+
+
+def pause(state: State, call: Call, answer: Answer) -> State:
+    """Judge pause: nothing is handed out, over restarts too, until then or until resume."""
+    expect(answer.error is None, PAUSE, "paused", answer)
+    return with_group(state, replace(state.own, pause=Pause(call["until"], call["reason"] or "")))
+
+
+def resume(state: State, call: Call, answer: Answer) -> State:
+    """Judge resume."""
+    expect(answer.error is None, PAUSE, "resumed", answer)
+    return with_group(state, replace(state.own, pause=None))
+
+
+def create_group(state: State, call: Call, answer: Answer) -> State:
+    """Judge groups.create: "return the offset where it starts. Nothing happens where it exists"."""
+    rule, name, start = "Groups.create", call["name"], call["start"]
+    if name in state.groups:
+        expect(answer.error is None, rule, "nothing happens", answer)
+        return state
+    end = len(state.messages)
+    if isinstance(start, int) and start > end:
+        expect(answer.error == "ConfigError", rule, "ConfigError", answer)
+        return state
+    first = {"earliest": 0, "latest": end}.get(start, start)
+    kept = {offset for group in state.groups for offset in surely_kept(replace(state, group=group), call.now)}
+    # What everybody has finished may be there still, or not any more.
+    allowed = Span(first, min((offset for offset in kept if offset >= first), default=end))
+    is_right = answer.error is None and allowed.low <= answer.value <= allowed.high
+    expect(is_right, rule, allowed, answer)
+    group = Group(start=answer.value, missing=frozenset(range(answer.value, end)) - kept)
+    return with_group(replace(state, has_new_groups=True), group, name)
+
+
+def unfinished(state: State, group: Group) -> list[int]:
+    """Return what keeps its data file ("Space"), in one group."""
+    done = {offset for offset, course in group.courses.items() if course.state == "done"}
+    return [offset for offset in range(group.start, len(state.messages)) if offset not in done]
+
+
+def surely_kept(state: State, now: Now) -> list[int]:
+    """Return what nobody can have dropped or swept, in the group of a state, if that has begun."""
+    if not state.own.courses and state.group == "default":
+        return []  # it "starts when it is first used"
+    return [
+        offset
+        for offset in unfinished(state, state.own)
+        if state.course(offset).state != "dead" and not may_have_ended(state, offset, now)
+    ]
+
+
+def delete_group(state: State, call: Call, answer: Answer) -> State:
+    """Judge groups.delete: its progress goes; not while somebody reads for it."""
+    rule, name = "Groups.delete", call["name"]
+    if name not in state.groups:
+        expect(answer.error == "GroupNotFoundError", rule, "GroupNotFoundError", answer)
+        return state
+    if name == state.group:
+        expect(answer.error == "QueueLockedError", rule, "QueueLockedError", answer)
+        return state
+    expect(answer.error is None, rule, "deleted", answer)
+    state = replace(state, has_new_groups=True)
+    return replace(state, groups={other: group for other, group in state.groups.items() if other != name})
+
+
+def list_groups(state: State, call: Call, answer: Answer) -> State:
+    """Judge groups.list: the names, sorted; "the default group is among them once it was used"."""
+    names = sorted(name for name in state.groups if name in answer.value or is_used(state, name))
+    expect(answer.value == names, "Groups.list", names, answer)
+    return state
+
+
+def is_used(state: State, name: str) -> bool:
+    """Whether a group is there without doubt."""
+    return name != "default" or bool(state.groups[name].courses)
+
+
+def close(state: State, call: Call, answer: Answer) -> State:
+    """Judge close: deliveries are given back uncounted; open transactions abort, prepared ones stay."""
+    expect(answer.error is None, "PersistentQueue.close", "closed", answer)
+    return ended(state, call, counts=False)
+
+
+def kill(state: State, call: Call, answer: Answer) -> State:
+    """Judge the death of the process: all that had returned is kept; what was in hand counts."""
+    return ended(state, call, counts=True)
+
+
+def ended(state: State, call: Call, *, counts: bool) -> State:
+    """End a handle."""
+    for number, tx in state.transactions.items():
+        if tx.state == "open":
+            state = with_transaction(state, number, "aborted")
+    state = without_leases(state, counts=counts)
+    receipts = {
+        number: receipt._replace(state="lost", transaction=None) if receipt.state == "live" else receipt
+        for number, receipt in state.receipts.items()
+    }
+    prepared = {name: replace(one, tx=None) for name, one in state.prepared.items()}
+    return replace(state, receipts=receipts, prepared=prepared, transactions={})
+
+
+def power_loss(state: State, call: Call, answer: Answer) -> State:
+    """Judge a loss of power under ``every_commit``: puts, acks and decisions are kept.
+
+    Of a nack, a release and a delivery only that the message comes again: "without its wait and perhaps with a smaller
+    count" (durability.md, "What the other verbs survive").
+    """
+    state = ended(state, call, counts=True)
+    own = state.group
+    for name in state.groups:  # a kill may have left another group's entries unsynced too
+        state = vague(replace(state, group=name))
+    return replace(state, group=own)
+
+
+def vague(state: State) -> State:
+    """Return what is sure of a group's progress after a loss of power."""
+    for offset, course in state.own.courses.items():
+        times = Span(0, course.times.high + (not course.comes_alone))  # a release that is lost counts
+        reasons = {"lease_expired", "max_deliveries", "expired"}  # not by an acknowledgement: perhaps not synced
+        if course.state == "waiting" or (course.state == "dead" and course.reasons & reasons):
+            not_before = 0 if course.was_retried else state.messages[offset].not_before
+            ready_at = Span(min(not_before, course.ready_at.high), course.ready_at.high)
+            defies = None if course.was_retried else course.defies_expiry  # what used the retry up may be lost
+            again = course._replace(state="waiting", times=times, ready_at=ready_at, place="either", dead_at=NOTHING)
+            state = with_course(state, offset, again._replace(comes_alone=False, defies_expiry=defies))
+        elif "dropped" in course.reasons:  # how durable that is is not said
+            state = with_course(state, offset, course._replace(state="waiting", place="either", reasons=frozenset()))
+        elif course.state == "dead":  # "their text and their traceback ... may be missing"
+            state = with_course(state, offset, course._replace(detail=None))
+    return state
+
+
+def open_again(state: State, call: Call, answer: Answer) -> State:
+    """Judge an opening: options "of the handle, not of the files"; lines of order keys are as they were put."""
+    expect(answer.error is None, "PersistentQueue", "opened", answer)
+    options: Options = call["options"]
+    group = call["group"] or state.group
+    if group not in state.groups:
+        state = with_group(state, Group(start=0), group)
+    state = replace(
+        state,
+        options=options,
+        group=group,
+        read_end=0,
+        dropped=NOTHING,
+        forgotten=Span(0, len(state.ids)),
+        has_new_groups=False,
+    )
+    own = state.own
+    passing = sum(may_have_ended(state, offset, call.now) for offset in unfinished(state, own))
+    courses = {offset: reopened(state, offset, course) for offset, course in own.courses.items()}
+    return with_group(state, replace(own, courses=courses, passed=0, blurred=passing))
+
+
+def reopened(state: State, offset: int, course: Course) -> Course:
+    """Return what an opening makes of a message: it waits in the log until reading has come by it."""
+    place = "either" if course.state == "waiting" else course.place
+    return course._replace(rank=(offset, 0), place=place, receipt=None)
+
+
+def tick(state: State, call: Call, answer: Answer) -> State:
+    """Let time go by."""
+    return state
+
+
+RULES = {
+    "pause": pause,
+    "resume": resume,
+    "create_group": create_group,
+    "delete_group": delete_group,
+    "list_groups": list_groups,
+    "close": close,
+    "kill": kill,
+    "power_loss": power_loss,
+    "open": open_again,
+    "tick": tick,
+}

@@ -1,0 +1,79 @@
+"""Says what a real call and its answer mean in plain values, for the judge."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast import Backoff, DeadLetter, Put
+from holdfast.queue.stats import QueueStats
+from proof.second_model.facts import SECOND_NS, Options
+from proof.second_model.history import Seen
+
+ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
+OPTIONS = ("max_deliveries", "lease_seconds", "expired", "maxsize", "dedup_window", "dedup_max", "dead_letter_seconds")
+
+
+def seconds(value: Any) -> float | None:
+    """Return a duration in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def instant_ns(value: Any) -> int | None:
+    """Return a moment in nanoseconds since the epoch."""
+    if not isinstance(value, datetime):
+        return None if value is None else round(value * SECOND_NS)
+    since = value - datetime.fromtimestamp(0, value.tzinfo)
+    return (since // timedelta(microseconds=1)) * 1000
+
+
+def ask(wishes: dict[str, Any]) -> dict[str, Any]:
+    """Return what one message asks for, without what is left out."""
+    given = {name: wishes[name] for name in ASKS if wishes.get(name) is not None}
+    for name in {"delay", "ttl"} & given.keys():
+        given[name] = seconds(given[name])
+    if "not_before" in given:
+        given["not_before"] = instant_ns(given["not_before"])
+    given["payload"] = bytes(given["payload"])
+    return given
+
+
+def asks(payloads: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return what the messages of a batch ask for."""
+    wishes = [each if isinstance(each, Put) else Put(each) for each in payloads]
+    return [ask({name: getattr(each, name) for name in ASKS}) for each in wishes]
+
+
+def options(given: dict[str, Any]) -> Options:
+    """Return the options that a handle was opened with."""
+    known = {name: given[name] for name in OPTIONS if name in given}
+    for name in {"lease_seconds", "dedup_window", "dead_letter_seconds"} & known.keys():
+        known[name] = seconds(known[name])
+    backoff = given.get("backoff", Backoff())
+    if isinstance(backoff, Backoff):
+        return Options(backoff=("doubling", backoff.base, backoff.cap, backoff.jitter), **known)
+    return Options(backoff=tuple(backoff), **known)
+
+
+def letter(found: DeadLetter) -> Seen:
+    """Return a dead letter as the judge sees it."""
+    return Seen(found.offset, found.payload, found.delivery_count, reason=found.reason, detail=found.detail)
+
+
+def message(found: Any) -> Seen:
+    """Return a message that was shown."""
+    state, until = getattr(found, "state", ""), getattr(found, "until_ns", None)
+    return Seen(found.offset, found.payload, found.delivery_count, state=state, until=until)
+
+
+def offsets_of(which: Any) -> list[int] | None:
+    """Return the offsets that dead letters were named by."""
+    if which is None:
+        return None
+    several = [which] if isinstance(which, int | DeadLetter) else which
+    return [each if isinstance(each, int) else each.offset for each in several]
+
+
+def figures(found: QueueStats) -> dict[str, Any]:
+    """Return figures by name."""
+    names = ("depth", "in_flight", "delayed", "dead", "dropped", "next_offset", "first_offset", "lost", "paused")
+    return {name: getattr(found, name) for name in (*names, "dedup_forgotten")}

@@ -1,0 +1,259 @@
+"""A witness stands beside every queue on simulated storage, and tells the judge what was called and answered.
+
+While :func:`watching` is open the public classes report their calls: so any test's histories can be judged as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
+from holdfast.queue.transaction_base import TransactionBase
+from proof.second_model.facts import SECOND_NS, DisagreementError, Now
+from proof.second_model.history import Answer, Call
+from proof.second_model.judge import Judge
+from proof.second_model.translation import options
+from proof.second_model.verbs import FAILING, READERS, Reader, Reading
+from support.clocks import FakeClock
+from support.simulated_storage import SimulatedStorage
+
+
+@dataclass
+class Witness:
+    """What is known of one disk: its judge, and who has which number."""
+
+    clock: FakeClock
+    judge: Judge | None
+    numbers: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    is_open: bool = True
+
+    def number(self, thing: Any) -> int:
+        """Return the number of a delivery or of a transaction; it is kept alive, so that no other one gets it."""
+        known = self.numbers.setdefault(id(thing), (len(self.numbers) + 1, thing))
+        return known[0]
+
+    def now(self) -> Now:
+        """Return both clocks."""
+        return Now(self.clock.time_ns(), round(self.clock.monotonic() * SECOND_NS))
+
+    def told(self, verb: str, arguments: dict[str, Any], answer: Answer) -> Call:
+        """Tell the judge."""
+        call = Call(verb, self.now(), arguments)
+        if self.judge is not None:
+            self.judge.told(call, answer)
+        return call
+
+
+class Watch:
+    """All witnesses, by the objects that they stand beside."""
+
+    def __init__(self) -> None:
+        self.by_storage: dict[int, tuple[SimulatedStorage, Witness]] = {}
+        self.by_object: dict[int, tuple[Any, Witness]] = {}
+        self.disagreements: list[str] = []
+        self.call_count = 0
+        self.lost_count = 0
+        self.under_way: list[tuple[Witness, str]] = []
+        self.depth = threading.local()
+        self.calls_under_way = 0
+        self.lock = threading.RLock()  # a crash may come from a thread of the queue's own, in the middle of a call
+
+    def of(self, thing: Any) -> Witness | None:
+        """Return who stands beside an object."""
+        known = self.by_object.get(id(thing))
+        return None if known is None else known[1]
+
+    def remember(self, thing: Any, witness: Witness) -> None:
+        """Have a witness stand beside an object, for as long as this watch goes on."""
+        self.by_object[id(thing)] = (thing, witness)
+
+    def opened(self, queue: PersistentQueue, given: dict[str, Any]) -> None:
+        """Take note of a handle: those with both sides, on simulated storage, are followed."""
+        storage, clock = given.get("storage"), given.get("clock")
+        if not isinstance(storage, SimulatedStorage) or not isinstance(clock, FakeClock):
+            return
+        known = self.by_storage.get(id(storage))
+        is_followed = given.get("mode", "both") == "both" and "also_read" not in given
+        group = given.get("group", "default")
+        if known is None:
+            witness = Witness(clock, Judge(options(given), group) if is_followed and is_new(storage) else None)
+            self.by_storage[id(storage)] = (storage, witness)
+        else:
+            witness = known[1]
+            witness.clock, witness.is_open = clock, True
+            witness.judge = witness.judge if is_followed else None
+            witness.told("open", {"options": options(given), "group": group}, Answer())
+        self.remember(queue, witness)
+        self.remember(queue.groups, witness)
+
+    def fork(self, old: SimulatedStorage, new: SimulatedStorage, verb: str) -> None:
+        """Follow what a kill or a loss of power leaves: the disk goes on as another one."""
+        with self.lock:
+            known = self.by_storage.get(id(old))
+            if known is None:
+                return
+            witness = Witness(known[1].clock, None)
+            judge = known[1].judge
+            if judge is not None:
+                witness.judge = judge.copy()
+                if self.calls_under_way:  # which may have happened by then, or not
+                    self.under_way.append((witness, verb))
+                elif known[1].is_open:
+                    witness.told(verb, {}, Answer())
+            self.by_storage[id(new)] = (new, witness)
+
+    def judged(self, reader: Reader, thing: Any, call: Callable[[], Any], given: dict[str, Any]) -> Any:
+        """Make one call, and tell the judge of it; calls inside of calls are not told."""
+        witness = self.of(thing)
+        if witness is None or witness.judge is None or getattr(self.depth, "inside", False):
+            return call()
+        self.depth.inside = True
+        reading = Reading(thing, given, witness.number)
+        try:
+            arguments = reader.arguments(reading)
+            with self.lock:
+                self.calls_under_way += 1
+            try:
+                result = call()
+            except BaseException as error:
+                with self.lock:
+                    self.calls_under_way -= 1
+                    if isinstance(error, Exception):
+                        self.tell(witness, reader.verb(reading), arguments, Answer(error=type(error).__name__))
+                raise
+            if isinstance(result, Delivery | DeliveryBatch | Transaction | DeadLetters):
+                for each in (result, *(result if isinstance(result, DeliveryBatch) else ())):
+                    self.remember(each, witness)
+            with self.lock:
+                self.calls_under_way -= 1
+                self.tell(witness, reader.verb(reading), arguments, Answer(reader.answer(reading, result)))
+            return result
+        finally:
+            self.depth.inside = False
+
+    def tell(self, witness: Witness, verb: str | None, arguments: dict[str, Any], answer: Answer) -> None:
+        """Tell one call; one that the model has no rule for ends what it can follow."""
+        self.call_count += 1
+        if verb is None:
+            self.lost_count += 1
+            witness.judge = None
+            return
+        if verb == "close":
+            if not witness.is_open:
+                return
+            witness.is_open = False
+        try:
+            call = witness.told(verb, arguments, answer)
+            for crashed, how in self.under_way:
+                if crashed.judge is not None:
+                    crashed.judge.may_be_before_or_after([(call, answer)])
+                    crashed.told(how, {}, Answer())
+            self.under_way.clear()
+        except DisagreementError as error:
+            trace = witness.judge.trace() if witness.judge is not None else ""
+            self.disagreements.append(f"{error}\n{trace}")
+            witness.judge = None
+            raise
+
+
+def is_new(storage: SimulatedStorage) -> bool:
+    """Whether a queue that has just been opened is empty: one that a test has built otherwise is not followed."""
+    return not any("/data/" in str(path) for path in storage.tree())
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Have all queues on simulated storage judged while the block is open."""
+    watch, undo = Watch(), list[Callable[[], None]]()
+    try:
+        for (owner, name), reader in READERS.items():
+            undo.append(replaced(owner, name, wrapper(watch, getattr(owner, name), reader)))
+        undo.append(replaced(TransactionBase, "__exit__", failing(watch, TransactionBase.__exit__)))
+        undo.append(replaced(PersistentQueue, "__init__", opening(watch, PersistentQueue.__init__)))
+        undo.append(replaced(PersistentQueue, "dead", dead_letters(watch)))
+        for name, verb in (("crash_keeping_all", "kill"), ("crash", "power_loss")):
+            undo.append(replaced(SimulatedStorage, name, crashing(watch, getattr(SimulatedStorage, name), verb)))
+        yield watch
+    finally:
+        for each in reversed(undo):
+            each()
+
+
+def replaced(owner: type, name: str, new: Any) -> Callable[[], None]:
+    """Put something in a method's place; return what puts it back."""
+    old = owner.__dict__.get(name)
+    setattr(owner, name, new)
+    return (lambda: delattr(owner, name)) if old is None else (lambda: setattr(owner, name, old))
+
+
+def wrapper(watch: Watch, original: Callable[..., Any], reader: Reader) -> Callable[..., Any]:
+    """Return a method that tells of its calls."""
+    signature = reader.signature(original)
+
+    @functools.wraps(original)
+    def told(thing: Any, *args: Any, **kwargs: Any) -> Any:
+        if watch.of(thing) is None:
+            return original(thing, *args, **kwargs)
+        bound = signature.bind(thing, *args, **kwargs)
+        given = dict(list(bound.arguments.items())[1:])
+        for name, value in given.items():
+            if name in ("payloads", "which") and not isinstance(value, int | str) and hasattr(value, "__iter__"):
+                given[name] = bound.arguments[name] = list(value)
+        return watch.judged(reader, thing, lambda: original(*bound.args, **bound.kwargs), given)
+
+    return told
+
+
+def failing(watch: Watch, original: Callable[..., None]) -> Callable[..., None]:
+    """Return the end of a transaction's block: after an exception it is one verb."""
+
+    @functools.wraps(original)
+    def told(thing: Any, kind: Any, error: Any, trace: Any) -> None:
+        if error is None or thing.state.value not in ("open", "prepared"):
+            original(thing, kind, error, trace)
+        else:
+            watch.judged(FAILING, thing, lambda: original(thing, kind, error, trace), {"error": error})
+
+    return told
+
+
+def opening(watch: Watch, original: Callable[..., None]) -> Callable[..., None]:
+    """Return an ``__init__`` that tells of the handle."""
+
+    @functools.wraps(original)
+    def told(queue: PersistentQueue, path: Any, **given: Any) -> None:
+        original(queue, path, **given)
+        watch.opened(queue, given)
+
+    return told
+
+
+def dead_letters(watch: Watch) -> property:
+    """Return the property of dead letters, whose verbs are told of."""
+    original: Any = PersistentQueue.dead
+
+    def told(queue: PersistentQueue) -> DeadLetters:
+        letters: DeadLetters = original.fget(queue)
+        witness = watch.of(queue)
+        if witness is not None:
+            watch.remember(letters, witness)
+        return letters
+
+    return property(told)
+
+
+def crashing(watch: Watch, original: Callable[..., SimulatedStorage], verb: str) -> Callable[..., SimulatedStorage]:
+    """Return a crash of the storage that the judge goes along with."""
+
+    @functools.wraps(original)
+    def told(storage: SimulatedStorage, *args: Any) -> SimulatedStorage:
+        left = original(storage, *args)
+        watch.fork(storage, left, verb)
+        return left
+
+    return told

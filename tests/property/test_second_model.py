@@ -1,0 +1,88 @@
+"""A second model, written from the documentation alone, judges random histories, and those of the first model.
+
+It also judges the recorded runs of ``tests/crash/test_every_prefix_recovers.py`` and a run of
+``test_deliveries_against_model.py``. It does not follow what ``test_queue_against_model.py`` and
+``test_transactions_against_model.py`` do: it knows a loss of power under ``every_commit`` only, one queue in a
+transaction, one handle at a time that has both sides, and no ``put_stream``, joint commits or reservations.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from proof.second_model.facts import DisagreementError, Now, Options
+from proof.second_model.history import Answer, Call, Seen
+from proof.second_model.judge import Judge
+from proof.second_model.runs import judged_history
+from proof.second_model.witness import watching
+from support.work_runs import WorkRun
+
+HISTORIES = range(12)
+STEPS = 80
+FIRST_MODEL_SEEDS = range(2)
+FIRST_MODEL_STEPS = 120
+NOW = Now(1_700_000_000_000_000_000, 1_000_000_000_000)
+
+
+@pytest.mark.parametrize("seed", HISTORIES)
+def test_random_histories_are_what_the_documentation_says(seed: int) -> None:
+    """Every answer is allowed, with restarts, kills and losses of power in between, also in the middle of a call."""
+    run = judged_history(seed, STEPS)
+    assert run.call_count > STEPS / 2
+    assert run.trace is None, f"seed {seed}\n{run.trace}"
+
+
+@pytest.mark.parametrize("seed", FIRST_MODEL_SEEDS)
+def test_histories_of_the_first_model_are_judged_the_same(seed: int) -> None:
+    """What the first model of a work queue allows the second one allows too, on the same calls."""
+    with watching() as watch:
+        run = WorkRun(seed)
+        for _ in range(FIRST_MODEL_STEPS):
+            run.step()
+        run.queue.close()
+    assert watch.disagreements == []
+    assert watch.call_count > FIRST_MODEL_STEPS
+    assert watch.lost_count == 0
+
+
+def put_two(judge: Judge) -> None:
+    """Put two messages."""
+    for offset, payload in enumerate((b"a", b"b")):
+        judge.told(Call("put", NOW, {"payload": payload}), Answer(offset))
+
+
+def out_of_order(judge: Judge) -> None:
+    """Take the second one first."""
+    judge.told(Call("get", NOW), Answer([b"b"]))
+
+
+def lost(judge: Judge) -> None:
+    """Find nothing, though there are messages."""
+    judge.told(Call("get", NOW), Answer(error="Empty"))
+
+
+def twice(judge: Judge) -> None:
+    """Get one again that is done."""
+    judge.told(Call("get", NOW), Answer([b"a"]))
+    judge.told(Call("get", NOW), Answer([b"a"]))
+
+
+def uncounted(judge: Judge) -> None:
+    """Get a delivery that says it was not handed out."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 0, 1)]))
+
+
+def stale(judge: Judge) -> None:
+    """Acknowledge twice, and hear nothing."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("ack", NOW, {"receipts": [1]}), Answer())
+    judge.told(Call("ack", NOW, {"receipts": [1]}), Answer())
+
+
+@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale])
+def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
+    """A judge that allows everything would prove nothing."""
+    judge = Judge(Options())
+    put_two(judge)
+    with pytest.raises(DisagreementError):
+        wrong(judge)

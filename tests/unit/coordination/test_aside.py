@@ -1,0 +1,79 @@
+"""Messages that wait aside, by reference, and cannot be read when their turn comes."""
+
+import pytest
+
+from holdfast import Empty, PersistentQueue
+from support.jobs import ROOT, Jobs, drained
+from support.small_queues import SmallQueue
+
+
+def damage(jobs: Jobs, offset: int) -> None:
+    """Break the payload of a message, in the first data file."""
+    queue = SmallQueue(ROOT, jobs.storage, 0)
+    path = queue.data_files()[0]
+    content = jobs.storage.tree()[path]
+    assert content is not None
+    position = content.index(payload(offset))
+    queue.flip(path, position)
+
+
+def payload(number: int) -> bytes:
+    """Return what is found again on the disk."""
+    return b"payload %d" % number
+
+
+def put_keyed(queue: PersistentQueue, count: int) -> None:
+    """Put messages of one order key."""
+    for number in range(queue.stats().next_offset, queue.stats().next_offset + count):
+        queue.put(payload(number), order_key="key")
+
+
+def test_a_key_goes_on_behind_a_message_that_cannot_be_read_when_its_turn_comes() -> None:
+    """It is lost, and those behind it have waited for nothing else."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        put_keyed(queue, 4)
+        first = queue.receive(timeout=0)
+        with pytest.raises(Empty):
+            queue.receive(timeout=0)
+        damage(jobs, 1)
+        damage(jobs, 2)
+        first.ack()
+        assert drained(queue) == [payload(3)]
+        assert queue.stats().lost == 2
+
+
+@pytest.mark.parametrize("key", ["key", None])
+def test_a_message_that_cannot_be_read_when_its_time_comes_lets_the_others_go_on(key: str | None) -> None:
+    """It was given back for a while; those of its key have waited for it."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        for number in range(2):
+            queue.put(payload(number), order_key=key)
+        queue.receive(timeout=0).nack(delay=10)
+        assert drained(queue) == ([] if key else [payload(1)])
+        damage(jobs, 0)
+        jobs.clock.advance(10)
+        assert drained(queue) == ([payload(1)] if key else [])
+        assert (queue.stats().lost, queue.stats().depth) == (1, 0)
+
+
+def test_a_key_stays_with_the_message_in_hand_when_the_log_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a take that was cut short; the next of the key comes once that one is done."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        put_keyed(queue, 2)
+        queue.put(payload(2))
+        first = queue.receive(timeout=0)
+        side = queue.sides.require_read_side()
+
+        def cut_short(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(side, "_grant", cut_short)
+            with pytest.raises(KeyboardInterrupt):
+                queue.receive(timeout=0)
+        assert [each.payload for each in queue.receive_many(10, timeout=0)] == [payload(2)]
+        first.ack()
+        assert queue.get(timeout=0) == payload(1)

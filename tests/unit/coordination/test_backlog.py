@@ -1,0 +1,128 @@
+"""What a group takes next, where priorities stand far ahead or cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import Empty, StorageError
+from holdfast.persistence.format import FRAMES_START
+from support.jobs import ROOT, Jobs, drained
+from support.refusals import refusing
+from support.small_queues import SmallQueue
+from support.threads import Threads, wait_until
+
+
+def test_a_priority_far_behind_what_was_taken_is_found() -> None:
+    """It comes before the plain ones that stand in front of it."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"x"] * 700)
+        assert len(queue.get_many(700, timeout=0)) == 700
+        queue.put(b"plain")
+        queue.put(b"urgent", priority=5)
+        assert drained(queue) == [b"urgent", b"plain"]
+
+
+def test_a_priority_at_the_end_of_the_log_that_cannot_be_read_holds_nobody_up() -> None:
+    """It is lost, and the plain ones come."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"one", b"two"])
+        queue.put(b"urgent", priority=5)
+        small = SmallQueue(ROOT, jobs.storage, 3)
+        path = small.data_files()[0]
+        content = jobs.storage.tree()[path]
+        assert content is not None
+        small.flip(path, content.index(b"urgent"))
+        assert drained(queue) == [b"one", b"two"]
+        assert (queue.stats().lost, queue.stats().depth) == (1, 0)
+        queue.put(b"more", priority=1)
+        assert drained(queue) == [b"more"]
+
+
+def test_what_could_not_be_ended_by_a_look_is_ended_by_the_next_take() -> None:
+    """Its last receiver died with it in hand, and the disk refused the note that it is a dead letter."""
+    jobs = Jobs()
+    with jobs.open(max_deliveries=1) as queue:
+        queue.put(b"a")
+        queue.receive(timeout=0)
+        left = jobs.killed()
+    with left.open(max_deliveries=1) as queue:
+        with refusing(left.storage, "write_at", ".position", count=1), pytest.raises(StorageError):
+            queue.peek(10)
+        assert len(queue.dead) == 0
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        assert (len(queue.dead), queue.stats().dead) == (1, 1)
+
+
+def test_a_retried_dead_letter_that_reading_has_yet_to_come_by_comes_in_its_order() -> None:
+    """Looking ahead has passed it, for a priority behind it: so it comes once, with the others."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"one", b"two", b"three"])
+        first, second = queue.receive_many(2, timeout=0)
+        second.reject("not now")
+        first.release()
+        queue.put(b"urgent", priority=1)
+    with jobs.open() as queue:
+        assert queue.get(timeout=0) == b"urgent"
+        assert queue.dead.retry([1]) == 1
+        assert drained(queue) == [b"one", b"two", b"three"]
+
+
+def test_a_retried_dead_letter_whose_file_cannot_be_read_any_more_is_lost_and_holds_nobody_up() -> None:
+    """The header of its file was damaged in both copies; the file behind it is whole."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"dead")
+        queue.receive(timeout=0).reject("not now")
+        queue.put_many([bytes(1000)] * 30)
+        assert len(queue.get_many(30, timeout=0)) == 30
+        queue.put(b"last")
+        assert queue.peek()[0].payload == b"last"
+        small = SmallQueue(ROOT, jobs.storage, 32)
+        path = small.data_files()[0]
+        assert len(small.data_files()) > 1
+        assert queue._resting is not None
+        queue._resting.look()
+        queue._resting.look()  # has let go of the file
+        small.write(path, bytes(FRAMES_START) + small.read(path)[FRAMES_START:])
+        assert queue.dead.retry([0]) == 1
+        assert drained(queue) == [b"last"]
+    with jobs.open() as queue:
+        assert drained(queue) == []
+        assert (queue.stats().depth, queue.stats().lost) == (0, 1)
+
+
+def test_a_priority_that_is_written_and_not_durable_yet_is_waited_for_by_nobody(threads: Threads) -> None:
+    """Consumers do not see it before its sync: they take what stands in front of it, and then it."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"one", b"two"])
+        taken: list[bytes] = []
+
+        def take(verb: str, path: Path) -> None:
+            if verb == "sync" and path.suffix == ".data":
+                jobs.storage.before_verb = None
+                assert queue.sides.require_write_side().prioritized_end == 3
+                threads.start(lambda: taken.append(queue.get(timeout=0)))
+                wait_until(lambda: bool(taken or threads.failures))
+
+        jobs.storage.before_verb = take
+        queue.put(b"urgent", priority=1)
+        threads.join()
+        assert taken == [b"one"]
+        assert drained(queue) == [b"urgent", b"two"]
+
+
+def test_what_was_read_ahead_is_more_to_take() -> None:
+    """Whoever is about to sleep looks there too."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"one", b"two"])
+        assert queue.get(timeout=0) == b"one"
+        backlog = queue.sides.require_read_side()._backlog
+        assert backlog.may_have_more
+        assert queue.get(timeout=0) == b"two"
+        assert not backlog.may_have_more

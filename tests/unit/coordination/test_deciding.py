@@ -1,0 +1,94 @@
+"""Deciding prepared transactions: what a consumer asks for, what is refused, and what a failure leaves to be done."""
+
+import pytest
+
+from holdfast import PersistentQueue, TransactionStateError
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.live_queues import Verdict
+from holdfast.queue.own_votes import OwnVotes
+from support.clocks import FakeClock
+from support.half_commits import ASIDE, NEITHER, voted
+from support.refusals import refusing
+from support.simulated_storage import SimulatedStorage
+from support.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+
+
+def test_a_part_of_a_joint_commit_is_refused_and_the_owner_of_its_puts_can_be_told_to_commit_it(
+    storage: SimulatedStorage,
+) -> None:
+    """Its joint commit decides; by force it is decided here, where the puts are."""
+    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
+        part = producer.begin()
+        part.put(b"part")
+        part.prepare("a", part_of=("app", 1))
+        for decide in (consumer.commit_prepared, consumer.abort_prepared):
+            with pytest.raises(TransactionStateError):
+                decide("a")
+        assert prepared_ids(consumer) == ["a"]
+        assert consumer.commit_prepared("a", force=True) == range(1)
+        assert consumer.get(timeout=5) == b"part"
+
+
+def votes_of(queue: PersistentQueue) -> OwnVotes:
+    """Return what others may ask of a handle's group."""
+    return queue._in_doubt.own_votes
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+def test_a_vote_that_was_decided_is_not_decided_the_other_way(storage: SimulatedStorage, commits: bool) -> None:
+    """Whoever asks for the same again is told nothing."""
+    with open_queue(storage, clock=FakeClock()) as queue:
+        queue.put_many([b"one", b"two"])
+        tx = prepare(queue, "acks", "t")
+        decide = queue.commit_prepared if commits else queue.abort_prepared
+        decide("t")
+        votes_of(queue).settle_vote("t", tx._nonce, is_committed=commits, is_decided=False)
+        with pytest.raises(TransactionStateError, match="committed" if commits else "aborted"):
+            votes_of(queue).settle_vote("t", tx._nonce, is_committed=not commits, is_decided=False)
+        assert waiting(queue) == ([b"two"] if commits else [b"one", b"two"])
+
+
+def test_a_log_that_has_decided_says_so_to_whoever_holds_the_votes(storage: SimulatedStorage) -> None:
+    """And of what it has not, that it was aborted."""
+    with open_queue(storage, clock=FakeClock()) as queue:
+        queue.put(b"one")
+        tx = prepare(queue, "both", "t")
+        assert queue._in_doubt.verdict("t", tx._nonce) is Verdict.IN_DOUBT
+        queue.commit_prepared("t")
+        assert queue._in_doubt.verdict("t", tx._nonce) is Verdict.COMMITTED
+        assert queue._in_doubt.verdict("other", bytes(16)) is Verdict.ABORTED
+
+
+def test_a_commit_whose_memory_cannot_be_written_stands_and_the_next_opening_does_the_rest(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The decision is in the log; it is remembered once the queue is opened again."""
+    queue = open_queue(storage, clock=FakeClock())
+    queue.put_many([b"one", b"two"])
+    prepare(queue, "both", "t")
+    with refusing(storage, "write_at", "prepared/decided.new"):
+        assert queue.commit_prepared("t") == range(2, 3)
+    assert "the next opening" in caplog.text
+    assert waiting(queue) == [b"two", b"new"]
+    for end in (kill, cut_power):
+        storage = end(storage, queue)
+        queue = open_queue(storage, clock=FakeClock())
+        assert (queue.prepared(), waiting(queue)) == ([], [b"two", b"new"])
+        assert queue.commit_prepared("t") == range(2, 3)
+    queue.close()
+
+
+def test_what_cannot_be_let_go_of_stays_in_doubt_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue that should decide never did; the disk of this one refuses just then."""
+    storage = voted()
+    with monkeypatch.context() as patched:
+        patched.setattr(InDoubt, "resolve", lambda _: None)
+        aside = open_queue(storage, ASIDE)
+    with aside:
+        with refusing(storage, "remove", ".batch"):
+            assert len(aside.prepared()) == 1
+        assert "stays in doubt" in caplog.text
+        assert aside.prepared() == []
+        assert waiting(aside) == NEITHER[1]

@@ -1,0 +1,94 @@
+"""What a forked child does with the queues of its parent, step by step in one process: test_fork.py really forks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import ForkedError, PersistentQueue, Transaction
+from holdfast.queue import fork, watcher
+from support.clocks import FakeClock
+from support.simulated_storage import SimulatedStorage
+from support.transactions import open_queue, prepare
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Do what happens in the child; threads, which it does not have, end first."""
+    monkeypatch.setattr(watcher, "_watchers", {})
+    monkeypatch.setattr(watcher, "_lock", watcher._lock)
+    monkeypatch.setattr(fork, "_open", weakref.WeakSet())
+
+    def forget() -> None:
+        for each in list(watcher._watchers.values()):
+            each.end()
+        fork._forget_all()
+        watcher._forget_all()
+
+    return forget
+
+
+def verbs_of(queue: PersistentQueue, tx: Transaction) -> list[Callable[[], object]]:
+    """Return a few of every kind."""
+    return [lambda: queue.put(b"x"), lambda: queue.get(timeout=0), queue.stats, lambda: tx.put(b"x"), tx.commit]
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+def test_what_is_forgotten_is_not_touched_and_answers_that_it_was_forked(
+    storage: SimulatedStorage, forked: Callable[[], None], mode: str
+) -> None:
+    """Handles are closed and nothing is written: not the batch that a transaction has begun either."""
+    with open_queue(storage) as queue:
+        queue.put_many([b"one", b"two"])
+        queue.get(timeout=0)
+    queue = open_queue(storage, mode=mode, clock=FakeClock())
+    tx = queue.begin()
+    if mode != "consume":
+        tx.put_many([bytes(1000)] * 100)
+    if mode != "produce":
+        tx.ack(tx.receive(timeout=0))
+    tree, count = storage.tree(), storage.mutation_count
+    forked()
+    for verb in verbs_of(queue, tx):
+        with pytest.raises(ForkedError):
+            verb()
+    queue.close()
+    assert (storage.tree(), storage.mutation_count) == (tree, count)
+    assert watcher._watchers == {}
+
+
+def test_a_queue_that_nobody_has_used_is_forgotten_too(storage: SimulatedStorage, forked: Callable[[], None]) -> None:
+    """It has no books yet."""
+    queue = open_queue(storage, clock=FakeClock())
+    forked()
+    with pytest.raises(ForkedError):
+        queue.receive(timeout=0)
+
+
+def test_those_who_have_asked_leave_their_mailboxes_to_the_parent(
+    storage: SimulatedStorage, forked: Callable[[], None]
+) -> None:
+    """A handle that looks has asked for a group, a producer for the votes of one, a consumer for puts."""
+    producer, consumer = open_queue(storage, mode="produce"), open_queue(storage, mode="consume")
+    look = open_queue(storage, mode="look")
+    producer.put(b"one")
+    prepare(consumer, "acks")
+    prepare(producer, "puts")
+    look.pause()
+    producer.commit_prepared("acks")
+    consumer.commit_prepared("puts")
+    for queue in (producer, consumer):
+        assert queue._server is not None
+        queue._server.stop()
+    tree, count = storage.tree(), storage.mutation_count
+    forked()
+    asking = [look.resume, lambda: producer.commit_prepared("acks"), lambda: consumer.commit_prepared("puts")]
+    for ask in asking:
+        with pytest.raises(ForkedError):
+            ask()
+    for queue in (producer, consumer, look):
+        queue.close()
+    assert sum(path.name.endswith(".answers") for path in tree) == 3
+    assert (storage.tree(), storage.mutation_count) == (tree, count)

@@ -1,0 +1,111 @@
+"""Bringing sides up when there is no room, or when the disk refuses."""
+
+import errno
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
+from holdfast.queue import transactional, watcher
+from support.jobs import ROOT, Jobs
+from support.refusals import refusing
+
+
+def test_a_read_side_that_cannot_be_opened_leaves_nothing_locked_or_open() -> None:
+    """The next attempt gets it."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+        assert queue.get(timeout=0) == b"a"
+        queue.put(b"b")
+    with refusing(jobs.storage, "allocate", ".position"), pytest.raises(StorageError, match="position file"):
+        jobs.open(mode="consume")
+    handles: Counter[Path] = Counter()
+
+    def count(verb: str, path: Path) -> None:
+        if path.name != "priorities":  # which nobody has made
+            handles[path] += (verb == "open") - (verb == "close")
+
+    jobs.storage.before_verb = count
+    with refusing(jobs.storage, "allocate", ".position"), pytest.raises(StorageError):
+        jobs.open(mode="consume")
+    jobs.storage.before_verb = None
+    assert handles.total() == 0
+    with jobs.open(mode="consume") as queue:
+        assert queue.get(timeout=0) == b"b"
+
+
+def test_a_group_begins_on_a_full_disk_with_the_room_that_was_set_aside() -> None:
+    """Nobody has consumed yet, and consuming is what makes room."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+        assert ROOT / "groups" / ".reserve" in jobs.storage.tree()
+        with refusing(jobs.storage, "allocate", ".position", errno.ENOSPC, count=1):
+            assert queue.get(timeout=0) == b"a"
+        assert ROOT / "groups" / ".reserve" not in jobs.storage.tree()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_where_that_room_does_not_help_the_take_fails_and_can_be_tried_again(error: int) -> None:
+    """It is spent for a full disk only, and once."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+        with refusing(jobs.storage, "allocate", ".position", error):
+            for _ in range(2):
+                with pytest.raises(DiskFullError if error == errno.ENOSPC else StorageError):
+                    queue.get(timeout=0)
+        assert (ROOT / "groups" / ".reserve" in jobs.storage.tree()) == (error == errno.EIO)
+        assert queue.get(timeout=0) == b"a"
+
+
+def test_a_consumer_answers_for_no_decision_of_the_log() -> None:
+    """Its error names the modes that do."""
+    jobs = Jobs()
+    jobs.open().close()
+    queue: PersistentQueue
+    with jobs.open(mode="consume") as queue, pytest.raises(UsageError, match="produce"):
+        queue.sides.require_coordinator()
+
+
+def test_shutting_down_needs_no_write_side() -> None:
+    """A consumer's takes end once the queue is empty."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+    with jobs.open(mode="consume") as queue:
+        queue.shutdown()
+        assert queue.get(timeout=0) == b"a"
+        assert queue.sides.require_read_side()._may_have_more(), "whoever waits has to hear of it"
+
+
+def test_a_producer_is_told_of_a_pause_until_it_is_over() -> None:
+    """From the disk; the group's owner may be elsewhere, and need not have noted the end of it."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+        queue.pause(jobs.clock.time_ns() / 1e9 + 60, reason="maintenance")
+    with jobs.open(mode="produce") as queue:
+        assert queue.stats().paused == "maintenance"
+        jobs.clock.advance(61)
+        assert queue.stats().paused is None
+
+
+def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next attempt gets both sides."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    jobs = Jobs()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(transactional, "RequestServer", interrupt)
+        jobs.open()
+    assert jobs.clock not in watcher._watchers
+    with jobs.open() as queue:
+        queue.put(b"a")
+        assert queue.get(timeout=0) == b"a"

@@ -1,0 +1,181 @@
+"""Batches in waiting when the disk refuses, or when somebody decides them meanwhile."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from holdfast import CorruptionError, PersistentQueue, StorageError, TransactionStateError
+from holdfast.persistence.batch_file import BatchFileWriter
+from holdfast.persistence.batch_file_reader import BatchSummary
+from holdfast.persistence.decision import Acknowledged, Decision
+from holdfast.queue import prepared_transactions
+from holdfast.queue.waiting_batches import WaitingBatches
+from support.refusals import refusing
+from support.simulated_storage import SimulatedStorage
+from support.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
+
+
+def in_doubt(storage: SimulatedStorage) -> SimulatedStorage:
+    """Return what a kill leaves of a queue in which one message is prepared."""
+    queue = open_queue(storage)
+    prepare(queue, "puts", "t")
+    return kill(storage, queue)
+
+
+def removing(storage: SimulatedStorage, verb: str, name: str = "t.batch") -> None:
+    """Remove the batch just before ``verb`` is called on it: somebody else has decided it."""
+
+    def remove(called: str, path: Path) -> None:
+        if called == verb and path.name == name:
+            storage.before_verb = None
+            storage.remove(path)
+
+    storage.before_verb = remove
+
+
+def batches_of(queue: PersistentQueue) -> tuple[WaitingBatches, BatchSummary]:
+    """Return the batches of a queue, and the one that waits."""
+    batch = prepared_transactions.find_batch(queue.sides, "t")
+    assert batch is not None
+    return queue.sides.require_batches(), batch
+
+
+# -- Looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_decided_while_it_is_looked_for_is_not_in_doubt(storage: SimulatedStorage) -> None:
+    """It was listed; a disk that refuses is another matter."""
+    left = in_doubt(storage)
+    with open_queue(left, mode="consume") as queue:
+        with refusing(left, "open", "t.batch"), pytest.raises(StorageError, match="reading a prepared transaction"):
+            queue.prepared()
+        assert prepared_ids(queue) == ["t"]
+        removing(left, "open")
+        assert prepared_ids(queue) == []
+
+
+@pytest.mark.parametrize("mode", ["produce", "consume"])
+def test_damage_of_a_batch_that_is_decided_meanwhile_is_none(storage: SimulatedStorage, mode: str) -> None:
+    """With a write side or without; a disk that refuses says so."""
+    left = in_doubt(storage)
+    with open_queue(left, mode=mode) as queue:
+        batch = prepared_transactions.find_batch(queue.sides, "t")
+        assert batch is not None
+        with refusing(left, "open", "t.batch"), pytest.raises(StorageError, match="verifying"):
+            prepared_transactions.find_damage(queue.sides, batch)
+        left.remove(batch.path)
+        assert prepared_transactions.find_damage(queue.sides, batch) == []
+
+
+# -- Taking over -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision("t", b"n" * 16, 1, 0),
+        Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/other.batch"),
+        Decision("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file="prepared/t.batch"),
+    ],
+    ids=["for nowhere", "for another id", "acknowledges"],
+)
+def test_what_is_handed_in_and_holds_no_puts_to_prepare_is_refused(
+    storage: SimulatedStorage, decision: Decision
+) -> None:
+    """Another process has written it; it stays where it is."""
+    with open_queue(storage) as queue:
+        source = ORDERS / "handed-in"
+        writer = BatchFileWriter(storage, source, queue.sides.queue_id)
+        writer.add(b"payload", b"", 1)
+        writer.finish(decision)
+        writer.close()
+        with pytest.raises(CorruptionError, match="holds no puts to prepare"):
+            queue.sides.require_batches().take_over(source)
+        assert prepared_ids(queue) == []
+        assert source in storage.tree()
+
+
+def test_an_id_that_is_prepared_is_not_taken_over_a_second_time(storage: SimulatedStorage) -> None:
+    """The first one waits for its verdict."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        source = ORDERS / "handed-in"
+        writer = BatchFileWriter(storage, source, queue.sides.queue_id)
+        writer.add(b"second", b"", 1)
+        writer.finish(Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
+        writer.close()
+        with pytest.raises(TransactionStateError, match="decide it before its id is used again"):
+            queue.sides.require_batches().take_over(source)
+        queue.commit_prepared("t")
+        assert waiting(queue) == [b"new"]
+
+
+# -- Deciding ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_for_which_the_log_has_no_room_becomes_a_part_of_it(storage: SimulatedStorage) -> None:
+    """Committing what is prepared needs no room: its file is there."""
+    left = in_doubt(storage)
+    with open_queue(left) as queue:
+        with refusing(left, "allocate", "next.data", errno.ENOSPC):
+            assert queue.commit_prepared("t") == range(1)
+        assert waiting(queue) == [b"new"]
+        left = kill(left, queue)
+    with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
+
+
+def test_a_committed_batch_that_cannot_be_removed_is_committed_once(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why it is there still; the next opening removes it."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        with refusing(storage, "remove", "t.batch"):
+            assert queue.commit_prepared("t") == range(1)
+        assert "is committed and could not be removed" in caplog.text
+        left = kill(storage, queue)
+    with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
+    assert ORDERS / "prepared" / "t.batch" not in left.tree()
+
+
+def test_a_committed_batch_whose_file_is_gone_is_committed(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is left to be removed."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        removing(storage, "remove")
+        assert queue.commit_prepared("t") == range(1)
+        assert storage.before_verb is None
+        assert "could not be removed" not in caplog.text
+        assert queue.sides.require_batches().sync()
+
+
+def test_an_aborted_batch_that_cannot_be_removed_stays_in_doubt(storage: SimulatedStorage) -> None:
+    """The caller is told, and may try again; one that is gone already is aborted."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        with refusing(storage, "remove", "t.batch"), pytest.raises(StorageError, match="removing a batch"):
+            queue.abort_prepared("t")
+        assert ORDERS / "prepared" / "t.batch" in storage.tree()
+        removing(storage, "remove")
+        queue.abort_prepared("t")
+        assert (prepared_ids(queue), waiting(queue)) == ([], [])
+
+
+def test_a_removal_that_could_not_be_synced_keeps_decisions_open(storage: SimulatedStorage) -> None:
+    """A second sync could succeed over what the first one has lost: it is for the next opening to see to."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        batches, _ = batches_of(queue)
+        assert batches.sync()
+        with refusing(storage, "sync_directory", "prepared"), pytest.raises(StorageError, match="syncing"):
+            queue.abort_prepared("t")
+        assert not batches.sync()
+        left = kill(storage, queue)
+    with open_queue(left) as again:
+        assert waiting(again) == []
+        assert again.sides.require_batches().sync()

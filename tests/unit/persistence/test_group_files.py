@@ -1,0 +1,54 @@
+"""Groups on the disk: found, made and made again after a fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.persistence.file_header import PositionFileHeader, block_buffers
+from holdfast.persistence.group_files import find_group, write_group
+from holdfast.persistence.group_visit import visit_group
+from holdfast.persistence.layout import position_file
+from support.log_parts import LogParts, put
+from support.refusals import refusing
+
+
+def test_a_disk_that_refuses_is_not_taken_for_no_group(parts: LogParts) -> None:
+    """Else a group that has progress would begin anew."""
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    with refusing(parts.storage, "open", "group.json"), pytest.raises(OSError, match="Input/output error"):
+        find_group(parts.storage, parts.directory, "g")
+    assert find_group(parts.storage, parts.directory, "g") == made
+    assert find_group(parts.storage, parts.directory, "other") is None
+
+
+def test_a_damaged_group_takes_its_id_from_a_position_file_that_has_a_header(parts: LogParts) -> None:
+    """Another one of them may be damaged too; where all are, nobody knows the id."""
+    group = parts.directory.group("g")
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    put(parts.storage, group / "group.json", b"{}")
+    put(parts.storage, position_file(group, 1), block_buffers(bytes(512)))
+    found = find_group(parts.storage, parts.directory, "g")
+    assert found is not None
+    assert found.group_id == bytes(16)
+    header = PositionFileHeader(parts.queue_id, made.group_id, 2)
+    put(parts.storage, position_file(group, 2), block_buffers(header.encode()))
+    found = find_group(parts.storage, parts.directory, "g")
+    assert found is not None
+    assert found.group_id == made.group_id
+    assert [damage.path.name for damage in found.damage] == ["group.json"]
+
+
+def test_a_group_whose_name_could_not_be_synced_gets_a_new_one_for_the_next_attempt(parts: LogParts) -> None:
+    """A second sync could succeed over the lost name; once the group is made, no loss of power takes it back."""
+    with refusing(parts.storage, "sync_directory", "groups"), pytest.raises(OSError, match="Input/output error"):
+        write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    assert find_group(parts.storage, parts.directory, "g") is None
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    assert find_group(parts.storage.crash_dropping_unsynced(), parts.directory, "g") == made
+
+
+def test_a_group_that_is_not_there_needs_no_note(parts: LogParts) -> None:
+    """It is not made for it."""
+    count = parts.storage.mutation_count
+    assert visit_group(parts.storage, parts.directory, parts.queue_id, parts.clock, "g", pytest.fail)
+    assert parts.storage.mutation_count == count

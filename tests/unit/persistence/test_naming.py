@@ -1,0 +1,31 @@
+"""Giving files their names again, so that a sync of the directory has something new to make durable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.persistence.naming import finish_naming, name_again
+from support.log_parts import put
+from support.simulated_storage import SimulatedStorage
+
+FILE = Path("/prepared/a.batch")
+
+
+def test_a_process_that_dies_between_two_names_loses_none() -> None:
+    """After any crash the next one finds the file under its own name, durably once it has synced the directory."""
+    storage = SimulatedStorage()
+    storage.make_directory(FILE.parent)
+    storage.sync_directory(FILE.parent.parent)
+    put(storage, FILE, b"batch")
+    begun = storage.mutation_count
+    name_again(storage, FILE)
+    names = set()
+    for crash in storage.prefix_crashes():
+        if crash.operation_count < begun:
+            continue
+        names.update(crash.storage.list(FILE.parent))
+        finish_naming(crash.storage, FILE.parent)
+        crash.storage.sync_directory(FILE.parent)
+        assert crash.storage.crash_dropping_unsynced().tree()[FILE] == b"batch"
+        assert crash.storage.list(FILE.parent) == [FILE.name]
+    assert len(names) == 2, "no crash has fallen between the two names"

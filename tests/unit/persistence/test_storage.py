@@ -1,0 +1,91 @@
+"""The operating system's storage where the operating system does less than usual: short reads, no locks, macOS."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import portalocker
+import pytest
+
+from holdfast.persistence.storage import OsFile, OsStorage, write_whole
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> OsFile:
+    """An open file of ten bytes."""
+    (tmp_path / "file").write_bytes(b"0123456789")
+    return OsStorage().open(tmp_path / "file")
+
+
+def test_a_read_that_comes_in_pieces_is_put_together(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the size asked for, or to the end of the file."""
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 3), position))
+    assert file.read_at(8, 1) == b"12345678"
+    assert file.read_at(100, 1) == b"123456789"
+    assert file.read_at(3, 7) == b"789"
+    file.close()
+
+
+def test_without_reservations_the_file_gets_its_size_all_the_same(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS; what was in it stays."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    file.allocate(20)
+    assert file.read_at(30, 0) == b"0123456789" + bytes(10)
+    file.allocate(5)
+    assert file.size() == 20
+    file.close()
+
+
+def test_without_fdatasync_everything_is_synced(tmp_path: Path, file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file as a directory is: by fsync, and where there is F_FULLFSYNC, through the cache of the drive."""
+    calls: list[object] = []
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(os, "fsync", lambda fd: calls.append("fsync"))
+    file.sync()
+    OsStorage().sync_directory(tmp_path)
+    assert calls == ["fsync", "fsync"]
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda fd, command: calls.append(command))
+    file.sync()
+    OsStorage().sync_directory(tmp_path)
+    assert calls == ["fsync", "fsync", 51, 51]
+    file.close()
+
+
+def test_a_file_system_that_cannot_lock_says_so(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that somebody else has the lock."""
+
+    def lock(fd: int, flags: object) -> None:
+        raise portalocker.LockException("no locks available")
+
+    monkeypatch.setattr(portalocker, "lock", lock)
+    with pytest.raises(OSError, match="cannot lock: no locks available") as caught:
+        file.try_lock()
+    assert caught.value.errno == errno.ENOLCK
+    file.close()
+
+
+class Stuck:
+    """A file that takes a few bytes and then none."""
+
+    def __init__(self) -> None:
+        self.sizes = [3, 2, 0]
+
+    def write_at(self, buffers: Sequence[bytes], position: int) -> int:
+        return self.sizes.pop(0)
+
+
+def test_writing_ends_where_the_file_system_takes_no_more_bytes() -> None:
+    """It would go on for ever."""
+    file = Stuck()
+    with pytest.raises(OSError, match="took no bytes") as caught:
+        write_whole(file, (b"0123", b"456789"), 0)  # type: ignore[arg-type]  # the one verb that is used
+    assert caught.value.errno == errno.EIO
+    assert file.sizes == []
