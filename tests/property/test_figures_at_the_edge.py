@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Empty, PersistentQueue
+from holdfast import Empty, PersistentQueue, Put
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 
@@ -46,3 +46,16 @@ def test_ids_that_were_forgotten_early_stay_forgotten_after_a_kill() -> None:
         assert queue.stats().dedup_forgotten == 2
         assert [queue.put(b"again", dedup_id=name) for name in "cd"] == [2, 3]
         assert queue.put(b"again", dedup_id="a") == 4
+
+
+def test_a_message_whose_key_a_prepared_transaction_has_finished_can_be_taken_by_the_figures() -> None:
+    """``qsize`` does not go on counting it among those that wait, until somebody takes."""
+    with PersistentQueue("/q", data_file_bytes=16 * 2**10, storage=SimulatedStorage(), clock=FakeClock()) as queue:
+        queue.put_many([Put(b"first", order_key="a"), Put(b"second", order_key="a")])
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=0))
+        tx.prepare("held")
+        assert queue.qsize() == 0
+        tx.commit()
+        assert queue.qsize() == 1
+        assert queue.get(block=False) == b"second"

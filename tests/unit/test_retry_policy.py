@@ -136,3 +136,9 @@ def test_an_exception_whose_text_cannot_be_had_hides_nothing() -> None:
     failure = failure_of(caught(CannotSayError()))
     assert failure.exception.endswith("CannotSayError")
     assert failure.detail
+
+
+def test_what_was_kept_of_an_exception_already_stays_as_it_is() -> None:
+    """Another process has made it of one that cannot come here itself."""
+    kept = failure_of(caught(ValueError("there")), "undecodable")
+    assert failure_of(kept) is kept

@@ -75,7 +75,9 @@ class Deduplication:
         for each in remembered:  # a wall clock that was set back meanwhile makes nothing come from the future
             latest = max(latest, min(each.timestamp_ns, self._wall_ns))
             self._take_up(Remembered(each.digest, each.offset, latest))
-        self._forget(self._wall_ns, ids_max)  # messages of the last data file bring back what was forgotten early
+        # Messages of the last data file bring back what was forgotten early. What the ring has room for stays until the
+        # next put, which gives it its new size.
+        self._forget(self._wall_ns, max(ids_max, ring.slot_count))
 
     def find(self, dedup_id: str) -> int | None:
         """Return the offset of the message that was put with an id within the window; None where there is none."""

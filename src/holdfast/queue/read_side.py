@@ -280,6 +280,8 @@ class ReadSide(Reserving):
     def waiting_count(self) -> int:
         """Messages that wait for their time or for their order key, as far as the log has been read."""
         with self._take_lock:
+            if self._backlog.must_read_anew:
+                return 0  # what is known of them may be over: a message of their key is done
             return self._backlog.aside.waiting_count
 
     @property

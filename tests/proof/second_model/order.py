@@ -77,8 +77,11 @@ def either_first(mine: Course, other: Course) -> bool:
     A retried dead letter "comes behind whoever has the turn then" and "joins the end of its key's line": whether a
     message has the turn, or a place in the line, that nobody was handed yet is not said.
     """
+    both = (mine, other)
+    if all(one.state == "waiting" for one in both) and any(one.rank[1] and one.place == "either" for one in both):
+        return True  # retried before reading came by it: then it stands where it was put
     is_retried = mine.rank[1] > 0, other.rank[1] > 0
-    has_begun = any(one.state in ("leased", "held") or one.times.high > 0 for one in (mine, other) if not one.rank[1])
+    has_begun = any(one.state in ("leased", "held") or one.times.high > 0 for one in both if not one.rank[1])
     return is_retried[0] != is_retried[1] and not has_begun
 
 

@@ -7,7 +7,7 @@ from proof.second_model.history import Answer, Call
 from proof.second_model.putting import ask_of, room
 from proof.second_model.settling import refusals
 from proof.second_model.taking import receive
-from proof.second_model.transitions import aborted, appended, finished, given_back, settled, with_transaction
+from proof.second_model.transitions import aborted, appended, finished, given_back, read_anew, settled, with_transaction
 
 STATES = 'transactions.md "States"'
 ENDS = 'transactions.md "What it means"'
@@ -33,6 +33,10 @@ def verb(state: State, call: Call, answer: Answer) -> State:
     name = call.verb.removeprefix("tx_").replace("fail", "abort")
     if answer.error == "TransactionStateError" and name == "ack" and tx.state == "open" and is_anothers(state, call):
         return state
+    if is_of_another(state, tx, call["tx"]) and name in legal["prepared"]:
+        errors = ("TransactionStateError", "TransactionNotFoundError")
+        expect(answer.error in errors, f"{REMEMBERED}: the latest one answers", errors, answer)
+        return state
     if answer.error == "TransactionStateError":
         is_id_taken = name == "prepare" and call["id"] in state.prepared and tx.state == "open"
         is_refused = is_id_taken or name not in legal[tx.state]
@@ -45,6 +49,12 @@ def verb(state: State, call: Call, answer: Answer) -> State:
 def is_anothers(state: State, call: Call) -> bool:
     """Whether one of the deliveries belongs to another transaction."""
     return any(state.receipts[receipt].transaction not in (None, call["tx"]) for receipt in call["receipts"])
+
+
+def is_of_another(state: State, tx: Tx, number: int) -> bool:
+    """Whether a prepared transaction was decided by its id, which is in doubt again for another one."""
+    waiting = None if tx.id is None else state.prepared.get(tx.id)
+    return tx.state == "prepared" and waiting is not None and waiting.tx != number
 
 
 def is_decided_otherwise(state: State, tx: Tx, name: str) -> bool:
@@ -214,7 +224,8 @@ def let_go(state: State, prepared: Prepared, verdict: str) -> State:
     own, state = state.group, replace(state, group=prepared.group)
     for offset in prepared.held:
         state = finished(state, offset) if verdict == "committed" else given_back(state, offset, counts=True)
-    return replace(state, group=own)
+    state = replace(state, group=own)
+    return read_anew(state) if prepared.held and prepared.group == own else state
 
 
 def decide_by_id(state: State, call: Call, answer: Answer) -> State:

@@ -56,7 +56,7 @@ def passed(state: State, offset: int) -> State:
     state = with_group(state, replace(own, passed=offset + 1))
     for earlier in range(own.passed, offset):
         course = state.course(earlier)
-        if course.state == "waiting" and course.place == "either":
+        if course.state == "waiting" and course.place == "either" and not course.rank[1]:
             state = with_course(state, earlier, course._replace(place="aside"))
     return state
 
@@ -66,6 +66,16 @@ def finished(state: State, offset: int) -> State:
     course = state.course(offset)
     state = settled(state, course.receipt, "settled")
     return with_course(passed(state, offset), offset, Course("done", times=course.times))
+
+
+def read_anew(state: State) -> State:
+    """Have the log be read from its start: what waits stands in it again, until reading has come by it."""
+    own = state.own
+    courses = {
+        offset: course._replace(place="either") if course.state == "waiting" else course
+        for offset, course in own.courses.items()
+    }
+    return replace(with_group(state, replace(own, courses=courses, passed=0)), read_end=0)
 
 
 def settled(state: State, receipt: int | None, how: str) -> State:

@@ -126,3 +126,35 @@ def test_what_was_read_ahead_is_more_to_take() -> None:
         assert backlog.may_have_more
         assert queue.get(timeout=0) == b"two"
         assert not backlog.may_have_more
+
+
+def test_what_was_over_its_time_in_a_look_that_failed_ends_with_the_next_take() -> None:
+    """The disk refused the note that it was dropped."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"one")
+        assert queue.get(timeout=0) == b"one"
+        queue.put(b"late", ttl=5)
+        assert len(queue.peek()) == 1
+        jobs.clock.advance(10)
+        with refusing(jobs.storage, "write_at", ".position", count=1), pytest.raises(StorageError):
+            queue.peek()
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        assert (queue.stats().dropped, queue.stats().depth) == (1, 0)
+
+
+def test_the_end_of_the_log_is_the_end_where_it_cannot_be_read() -> None:
+    """What stands there is lost, and the next message comes."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"one")
+        assert queue.get(timeout=0) == b"one"
+        queue.put(b"broken")
+        small = SmallQueue(ROOT, jobs.storage, 2)
+        path = small.data_files()[0]
+        small.flip(path, small.read(path).index(b"broken"))
+        assert drained(queue) == []
+        queue.put(b"two")
+        assert drained(queue) == [b"two"]
+        assert (queue.stats().lost, queue.stats().depth) == (1, 0)

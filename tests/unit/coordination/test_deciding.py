@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import PersistentQueue, TransactionStateError
+from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, TransactionStateError
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.own_votes import OwnVotes
@@ -92,3 +92,18 @@ def test_what_cannot_be_let_go_of_stays_in_doubt_until_it_can(
         assert "stays in doubt" in caplog.text
         assert aside.prepared() == []
         assert waiting(aside) == NEITHER[1]
+
+
+def test_a_joint_abort_refuses_once_the_removal_of_a_part_may_be_lost(storage: SimulatedStorage) -> None:
+    """The part is gone, and nobody knows whether it is there again after a loss of power."""
+    with open_queue(storage, clock=FakeClock()) as queue:
+        part = queue.begin()
+        part.put(b"part")
+        part.prepare("a", part_of=("app", 1))
+        with (
+            refusing(storage, "sync_directory", "prepared", count=1),
+            pytest.raises(CommitUnknownError, match="aborting jointly"),
+        ):
+            queue.joint_commits.abort("app", 1)
+        with pytest.raises(PoisonedError):
+            queue.joint_commits.abort("app", 1)

@@ -1,10 +1,12 @@
 """What becomes of deliveries where settling them is cut short, or meets an end that came before."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, Empty, PersistentQueue, transaction
+from holdfast import ClosedError, Delivery, Empty, PersistentQueue, transaction
+from holdfast.queue.delivery import DeliveryBatch
 from holdfast.queue.read_side import ReadSide
 from support.clocks import FakeClock
 from support.jobs import Jobs, drained
@@ -25,14 +27,15 @@ def interrupted(*_: Any, **__: Any) -> None:
 
 
 def test_an_acknowledgement_that_is_cut_short_in_memory_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written, so the next take reads what is left from the log: the next one of its order key, and not itself."""
+    """It is written, so the next take reads what is left from the log: the next one of its order key."""
     with Jobs().open() as queue:
         for payload in (b"first", b"second"):
             queue.put(payload, order_key="a")
         delivery = queue.receive(timeout=0)
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patched:
             patched.setattr(side_of(queue)._leases, "end", interrupted)
-            delivery.ack()
+            with pytest.raises(KeyboardInterrupt):
+                delivery.ack()
         assert queue.stats().depth == 1
         delivery.release()
         assert drained(queue) == [b"second"]
@@ -78,9 +81,10 @@ def test_what_an_interrupted_abort_has_handed_back_stays_with_its_receiver(
         tx = queue.begin(timeout=10)
         tx.receive(timeout=0)
         tx.ack(delivery)
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patched:
             patched.setattr(side_of(queue), "nack", interrupted)
-            tx.abort()
+            with pytest.raises(KeyboardInterrupt):
+                tx.abort()
         clock.advance(50)
         assert queue.stats().in_flight == 1
         clock.advance(49)
@@ -100,6 +104,32 @@ def test_what_a_transaction_finishes_makes_room_for_whoever_waits(storage: Simul
         tx.commit()
         threads.join()
         assert waiting(queue) == [b"result", b"waits"]
+
+
+class CutShort(list[Delivery]):
+    """Deliveries, of whose going through an interruption comes in the middle; once."""
+
+    is_cut = False
+
+    def __iter__(self) -> Iterator[Delivery]:
+        if self.is_cut:
+            yield from super().__iter__()
+            return
+        self.is_cut = True
+        yield self[0]
+        raise KeyboardInterrupt
+
+
+def test_a_batch_whose_block_is_not_entered_leaves_its_leases_to_their_time() -> None:
+    """Nobody will leave that block."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"one", b"two"])
+        found = CutShort(queue.receive_many(2, timeout=0, lease_seconds=5))
+        with pytest.raises(KeyboardInterrupt):
+            DeliveryBatch(side_of(queue), found).__enter__()
+        jobs.clock.advance(6)
+        assert drained(queue) == [b"one", b"two"]
 
 
 # -- Over several queues -----------------------------------------------------------------------------------------------

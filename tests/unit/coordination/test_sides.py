@@ -102,9 +102,10 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
         raise KeyboardInterrupt
 
     jobs = Jobs()
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(transactional, "RequestServer", interrupt)
-        jobs.open()
+        with pytest.raises(KeyboardInterrupt):
+            jobs.open()
     assert jobs.clock not in watcher._watchers
     with jobs.open() as queue:
         queue.put(b"a")

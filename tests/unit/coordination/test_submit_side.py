@@ -46,9 +46,10 @@ def test_of_what_an_owner_that_died_did_not_prepare_nobody_knows(
     submitter: PersistentQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not there."""
-    with monkeypatch.context() as patched, pytest.raises(CommitUnknownError):
+    with monkeypatch.context() as patched:
         dying(patched, when_done=False)
-        prepare(submitter, "puts", "t")
+        with pytest.raises(CommitUnknownError):
+            prepare(submitter, "puts", "t")
     assert prepared_ids(submitter) == []
 
 

@@ -1,4 +1,4 @@
-"""Whoever stands in where nobody owns the write side: when he comes, why he leaves, and what he says where he cannot."""
+"""Whoever stands in where nobody owns the write side: when he comes, why he leaves, and what he cannot do."""
 
 from __future__ import annotations
 
