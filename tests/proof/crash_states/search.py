@@ -42,8 +42,8 @@ class Care:
 CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 6))
 """By the number of actions, the last for longer ones too; what comes before the last action is another workload."""
 
-BRIEF = (Care(0),)
-"""One crash at each instant."""
+BRIEF = (Care(0), Care(0), Care(0, 8))
+"""One crash at each instant; of two actions, at up to eight of them."""
 
 PAST_CARE = Care(2)
 DRAWN_CARE = Care(1)

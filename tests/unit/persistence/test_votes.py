@@ -19,6 +19,7 @@ from holdfast.persistence.format import (
     ENTRY_TEXT,
     ENTRY_VOTE,
     FRAMES_START,
+    NUMBER_MAX,
 )
 from holdfast.persistence.layout import list_generations, position_file
 from holdfast.persistence.position_entry import Change
@@ -113,7 +114,7 @@ U64 = st.integers(0, 2**64 - 1)
 @given(
     st.text(max_size=100),
     st.binary(min_size=16, max_size=16),
-    st.integers(0, 2**63),
+    st.integers(0, NUMBER_MAX),
     st.none() | st.builds(Participant, st.text(max_size=50), st.binary(min_size=16, max_size=16), st.text(max_size=9)),
     st.lists(st.tuples(U64, U64, U64, st.integers(0, 2**32 - 1)), max_size=5),
 )
