@@ -17,21 +17,30 @@ def _interrupted_while(call: Callable[[], object], waits: Callable[[], object]) 
     main = threading.main_thread().ident
     assert main is not None
     assert threading.get_ident() == main, "signals go to the main thread"
-    threads = Threads()
+    threads, is_over = Threads(), threading.Event()
+    struck: list[int] = []
 
     def strike() -> None:
         wait_until(lambda: bool(waits()))
-        signal.pthread_kill(main, signal.SIGINT)
+        while not is_over.is_set():  # one that comes just before Python begins to wait is seen with the next one
+            signal.pthread_kill(main, signal.SIGINT)
+            is_over.wait(0.05)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    def raise_once(number: int, frame: object) -> None:
+        if not struck:
+            struck.append(number)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, raise_once)
     try:
         threads.start(strike)
         call()
     except KeyboardInterrupt:
         return True
     finally:
-        signal.signal(signal.SIGINT, before)
+        is_over.set()
         threads.join()
+        signal.signal(signal.SIGINT, before)
     return False
 
 
