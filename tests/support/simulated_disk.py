@@ -35,6 +35,7 @@ from support.disk_operations import (
 )
 from support.simulated_file_image import Fate, FileImage
 
+_UNKNOWN = -1
 ROOT = 0  # the inode of "/", which is always there
 Key = tuple[int, str]  # the inode of a directory and a name in it
 
@@ -106,7 +107,7 @@ class Disk:
         self._name_changes: list[NameChange] = []
         self._files: dict[int, FileImage] = {}
         self._directories: set[int] = {ROOT}
-        self._found: dict[str, int] = {}  # inodes by path, until a name changes
+        self._found: dict[str, int | None] = {}  # inodes by absolute path, until that name changes
         self._dispatch: dict[type, Callable[[Any], None]] = {
             Write: lambda o: self._files[o.inode].write(o.data, o.position),
             Truncate: lambda o: self._files[o.inode].resize(o.size),
@@ -132,8 +133,9 @@ class Disk:
 
     def find(self, path: Path) -> int | None:
         """Return the inode at a path, None where the last name is missing."""
-        known = self._found.get(str(path))
-        if known is not None:
+        text = str(path)
+        known = self._found.get(text, _UNKNOWN)
+        if known is not _UNKNOWN:
             return known
         parts = path.parts[1:] if path.is_absolute() else path.parts
         inode: int | None = ROOT
@@ -143,8 +145,8 @@ class Disk:
             if inode not in self._directories:
                 raise os_error(errno.ENOTDIR, path)
             inode = self.names.entries.get((inode, name))
-        if inode is not None:
-            self._found[str(path)] = inode
+        if path.is_absolute():
+            self._found[text] = inode
         return inode
 
     def find_existing(self, path: Path) -> int:
@@ -245,10 +247,19 @@ class Disk:
         return self.find_directory(path.parent), path.name
 
     def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
-        self._found.clear()
+        self._forget(operation)
         change = NameChange(operation, home[0], bindings, Fate.UNSYNCED)
         change.apply(self.names)
         self._name_changes.append(change)
+
+    def _forget(self, operation: NameOperation) -> None:
+        """Find what this changes anew: two paths where it is about a file, and any where it is about a directory."""
+        paths = (operation.source, operation.target) if isinstance(operation, Rename) else (operation.path,)
+        is_directory = not isinstance(operation, Create) and self.find(paths[0]) in self._directories
+        if isinstance(operation, MakeDirectory) or is_directory or not all(path.is_absolute() for path in paths):
+            self._found.clear()
+        for path in paths:
+            self._found.pop(str(path), None)
 
     def _create(self, operation: Create) -> None:
         key = self._key(operation.path)

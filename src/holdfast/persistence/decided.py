@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.document import undone
 from holdfast.persistence.format import (
     DECIDED_ABORTED,
     DECIDED_COMMITTED,
@@ -25,7 +26,7 @@ from holdfast.persistence.format import (
     HEADER_CRC,
     NUMBER_MAX,
 )
-from holdfast.persistence.layout import is_missing, undone
+from holdfast.persistence.layout import is_missing
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.storage import File, Storage, storage_errors, write_whole
 

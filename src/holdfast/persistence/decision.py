@@ -136,7 +136,7 @@ class Decision:
             coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
             first_offset = fields.get("first_offset")
             return cls(
-                id=str(fields["id"]),
+                id=_transaction_id(fields["id"]),
                 nonce=as_id(fields["nonce"]),
                 count=as_number(fields["count"]),
                 timestamp_ns=as_number(fields["at"]),
@@ -152,6 +152,12 @@ class Decision:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a decision: {error}") from None
+
+
+def _transaction_id(found: object) -> str:
+    if found == "":  # ``encode`` would leave it out
+        raise ValueError("the transaction has no id")
+    return str(found)
 
 
 def _participant_fields(participant: Participant) -> list[str]:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.document import undone
 from holdfast.persistence.format import DEDUP_DIGEST_BYTES, DEDUP_SLOT, HEADER_CRC
-from holdfast.persistence.layout import is_missing, undone
+from holdfast.persistence.layout import is_missing
 from holdfast.persistence.storage import Storage, storage_errors, write_whole
 
 

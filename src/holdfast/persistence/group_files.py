@@ -12,18 +12,11 @@ from dataclasses import dataclass, replace
 from holdfast.clock import Clock
 from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence import locks
+from holdfast.persistence.document import read_document, undone, write_document
 from holdfast.persistence.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
 from holdfast.persistence.json_object import as_id, as_number
-from holdfast.persistence.layout import (
-    QueueDirectory,
-    is_missing,
-    list_generations,
-    position_file,
-    read_document,
-    undone,
-    write_document,
-)
+from holdfast.persistence.layout import QueueDirectory, is_missing, list_generations, position_file
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.position_file_reader import PositionFileReader
@@ -76,7 +69,7 @@ def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
     """Return what is known of a group, or None where it does not exist."""
     try:
-        document = read_document(storage, directory.group(name) / "group.json")
+        document = read_document(storage, directory.group_document(name))
         retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
         return GroupInfo(name, as_id(document["group_id"]), as_number(document["start_offset"]), retired)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
@@ -112,9 +105,9 @@ def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, 
     return repaired
 
 
-def list_groups(storage: Storage, directory: QueueDirectory) -> list[GroupInfo]:
-    """Return the groups that exist, by name."""
-    names = (name for name in storage.list(directory.groups) if not name.startswith("."))
+def list_groups(storage: Storage, directory: QueueDirectory, *, but: str = "") -> list[GroupInfo]:
+    """Return the groups that exist, by name, without the one that is called ``but``."""
+    names = (name for name in storage.list(directory.groups) if not name.startswith(".") and name != but)
     return [group for name in names if (group := find_group(storage, directory, name)) is not None]
 
 
@@ -167,7 +160,7 @@ def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> Non
         "start_offset": group.start_offset,
         "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
     }
-    write_document(storage, directory.group(group.name) / "group.json", fields)
+    write_document(storage, directory.group_document(group.name), fields)
 
 
 def remove_group(

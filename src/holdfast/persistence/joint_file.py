@@ -13,9 +13,10 @@ from typing import Any
 
 from holdfast.errors import CorruptionError, HoldfastError
 from holdfast.persistence.decision import PartOf
+from holdfast.persistence.document import read_document, write_document
 from holdfast.persistence.format import FORMAT_VERSION, JOINT_APPLICATIONS_MAX
 from holdfast.persistence.json_object import as_id, as_number
-from holdfast.persistence.layout import is_missing, read_document, write_document
+from holdfast.persistence.layout import is_missing
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.storage import Storage, storage_errors
 

@@ -20,26 +20,22 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
 from holdfast.persistence import locks
-from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.document import read_document, undone, write_document
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
-from holdfast.persistence.json_object import as_number, parse_object, read_id
-from holdfast.persistence.poison import Poison, undoing
-from holdfast.persistence.storage import Storage, storage_error, write_whole
+from holdfast.persistence.json_object import read_id
+from holdfast.persistence.storage import Storage, storage_error
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
@@ -145,11 +141,27 @@ class QueueDirectory:
 
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""
-        return self.data / str(name)
+        return within(self.data, str(name))
 
     def group(self, name: str) -> Path:
         """Return the directory of a group."""
-        return self.groups / name
+        return within(self.groups, name)
+
+    def group_document(self, name: str) -> Path:
+        """Return the path of a group's ``group.json``."""
+        return within(self.group(name), "group.json")
+
+
+@lru_cache(maxsize=64)
+def queue_directory(root: Path) -> QueueDirectory:
+    """Return the paths of the queue at ``root``."""
+    return QueueDirectory(root)
+
+
+@lru_cache(maxsize=1024)
+def within(directory: Path, name: str) -> Path:
+    """Return the path of a name in a directory; made once, for making one takes as long as opening a file."""
+    return directory / name
 
 
 def check_name(name: str, what: str) -> str:
@@ -187,7 +199,7 @@ def list_generations(storage: Storage, group_directory: Path) -> list[int]:
 
 def position_file(group_directory: Path, generation: int) -> Path:
     """Return the path of one generation of a group's progress."""
-    return group_directory / f"{generation:010d}.position"
+    return within(group_directory, f"{generation:010d}.position")
 
 
 def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, path: Path) -> None:
@@ -225,7 +237,7 @@ def open_directory(
     UnsupportedVersionError, CorruptionError, StorageError
         ``queue.json`` is of a newer version, unreadable with nothing to rebuild it from, or the disk refuses.
     """
-    directory = QueueDirectory(root)
+    directory = queue_directory(root)
     try:
         names = _look_at_root(storage, root, writable=writable)
         if names is None or "queue.json" not in names:
@@ -327,71 +339,6 @@ def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool)
             if repair:
                 _write_identity(storage, directory, queue_id)
             return queue_id
-        raise
-
-
-# -- Small documents: JSON for people and tools, with a checksum ------------------------------------------------------
-
-
-def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
-    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable."""
-    text = json.dumps({**fields, "crc32c": _document_checksum(fields)}, indent=2) + "\n"
-    new = path.with_name(path.name + ".new")
-    file = storage.open(new, create=True)
-    try:
-        file.truncate(0)
-        write_whole(file, (text.encode(),), 0)
-        file.sync()
-    finally:
-        file.close()
-    storage.rename(new, path)
-    storage.sync_directory(path.parent)
-
-
-def read_document(storage: Storage, path: Path) -> dict[str, Any]:
-    """Return what :func:`write_document` wrote.
-
-    Raises
-    ------
-    CorruptionError
-        It is damaged.
-    UnsupportedVersionError
-        A newer Holdfast wrote it.
-    """
-    file = storage.open(path, writable=False)
-    try:
-        text = file.read_at(file.size(), 0)
-    finally:
-        file.close()
-    try:
-        fields = parse_object(text)
-        checksum = fields.pop("crc32c")
-        version = as_number(fields["format"])
-    except (ValueError, KeyError):
-        raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
-    if checksum != _document_checksum(fields):
-        raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
-    if version > FORMAT_VERSION:
-        raise UnsupportedVersionError(
-            f"{path} has format version {version}, this is version {FORMAT_VERSION}: open it with a newer Holdfast",
-            path=str(path),
-            version=version,
-        )
-    return fields
-
-
-def _document_checksum(fields: dict[str, Any]) -> str:
-    return f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
-
-
-@contextmanager
-def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterator[None]:
-    """Remove a new document whose making fails: a second sync could succeed over a lost name."""
-    try:
-        yield
-    except BaseException:
-        with undoing(poison), suppress(FileNotFoundError):
-            storage.remove(path)
         raise
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
+from holdfast.persistence.document import read_document, write_document
 from holdfast.persistence.format import FORMAT_VERSION, NUMBER_MAX
-from holdfast.persistence.layout import is_missing, read_document, write_document
+from holdfast.persistence.layout import is_missing
 from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.storage import Storage
 

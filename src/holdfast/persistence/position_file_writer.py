@@ -65,6 +65,7 @@ class PositionFileWriter:
     ) -> None:
         self._storage = storage
         self._directory = directory
+        self._next_path = directory / _NEXT
         self._time_ns = clock.time_ns
         self._ids = (queue_id, group_id)
         self._progress = progress
@@ -214,8 +215,8 @@ class PositionFileWriter:
         try:
             older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
             if older:
-                self._storage.rename(position_file(self._directory, older.pop()), self._directory / _NEXT)
-            file = self._storage.open(self._directory / _NEXT, create=True)
+                self._storage.rename(position_file(self._directory, older.pop()), self._next_path)
+            file = self._storage.open(self._next_path, create=True)
         except OSError as error:
             raise storage_error(error, "beginning a position file", target) from error
         is_written = False
@@ -225,14 +226,14 @@ class PositionFileWriter:
             slots = (file.size() - FRAMES_START) // ENTRY.size
             is_written = True
             file.sync()
-            self._storage.rename(self._directory / _NEXT, target)
+            self._storage.rename(self._next_path, target)
             self._storage.sync_directory(self._directory)
         except BaseException as error:
             file.close()
             if isinstance(error, OSError):
                 if is_written or error.errno not in DISK_FULL_ERRNOS:  # never sync again what a sync has failed on
                     with suppress(OSError):
-                        self._storage.remove(self._directory / _NEXT)
+                        self._storage.remove(self._next_path)
                 raise storage_error(error, "beginning a position file", target) from error
             raise
         self._file, self._generation, self._salt = file, generation, header.salt
@@ -247,7 +248,7 @@ class PositionFileWriter:
         if len(list_generations(self._storage, self._directory)) > 1:
             return
         try:
-            file = self._storage.open(self._directory / _NEXT, create=True)
+            file = self._storage.open(self._next_path, create=True)
             try:
                 file.allocate(self._file_bytes)
                 file.sync()
@@ -255,7 +256,7 @@ class PositionFileWriter:
                 file.close()
         except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
             with suppress(OSError):  # never sync again what a sync has failed on
-                self._storage.remove(self._directory / _NEXT)
+                self._storage.remove(self._next_path)
             logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
 
     # -- Closing -----------------------------------------------------------------------------------------------------

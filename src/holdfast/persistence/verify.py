@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
+from holdfast.persistence.document import read_document
 from holdfast.persistence.file_header import DataFileHeader, block_copies, damaged_copies
 from holdfast.persistence.file_walk import FileWalk
 from holdfast.persistence.format import (
@@ -34,7 +35,6 @@ from holdfast.persistence.layout import (
     open_directory,
     position_file,
     read_data_file_header,
-    read_document,
 )
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.recovery import count_unreadable, missing_last_file

@@ -77,6 +77,7 @@ class Backlog:
     ) -> None:
         self._source = source
         self._cursor = LogCursor(source, make_reader, progress, path)
+        self._cursor.go_to_floor()
         self._ahead = LogCursor(source, make_reader, progress, path)
         self._ahead_end = 0
         self._progress = progress

@@ -58,7 +58,7 @@ class LogCursor:
         self.books: GroupBooks | None = None
         self.damage: list[Damage] = []
         self._reader.recheck = self._lookups.recheck = True
-        self._reader.seek(progress.floor, progress.hint)
+        self._is_placed = False
 
     def begin(self, books: GroupBooks) -> None:
         """Go on with the books of a group that has begun: from here on it pins what it has not finished."""
@@ -69,7 +69,7 @@ class LogCursor:
     @property
     def next_offset(self) -> int:
         """Offset of the message that is read next."""
-        return self._reader.next_offset
+        return self._reader.next_offset if self._is_placed else self._progress.floor
 
     @property
     def has_seen_headers(self) -> bool:
@@ -85,9 +85,12 @@ class LogCursor:
         with storage_errors("reading", self._path):
             self._reader.seek(offset, hint)
         self._jumped_to = -1
+        self._is_placed = True
 
     def read(self, count_max: int, end_offset: int | None = None) -> list[Record]:
         """Return records from where the cursor stands, finished ones too; none at the end of the log."""
+        if not self._is_placed:
+            self.go_to_floor()
         reader, end = self._reader, self._source.end
         stop = end[2] if end_offset is None else min(end[2], end_offset)
         with storage_errors("reading", self._path):

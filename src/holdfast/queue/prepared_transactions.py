@@ -161,10 +161,10 @@ def find_damage(sides: Sides, batch: BatchSummary) -> list[Damage]:
 
 def _votes(sides: Sides, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
     """Yield the votes of every group, or of those named: of the own one from memory, of others from the disk."""
-    own = sides.read_side.progress if sides.read_side is not None else None
-    if own is not None and (names is None or sides.group.name in names):
-        yield from ((sides.group.name, vote) for vote in list(own.votes.values()))
-    for group in list_groups(sides.storage, sides.directory):
-        if (own is None or group.name != sides.group.name) and (names is None or group.name in names):
+    own = sides.group.name if sides.read_side is not None else ""
+    if sides.read_side is not None and (names is None or own in names):
+        yield from ((own, vote) for vote in list(sides.read_side.progress.votes.values()))
+    for group in list_groups(sides.storage, sides.directory, but=own):
+        if names is None or group.name in names:
             progress = progress_reader(sides.storage, sides.directory, sides.queue_id, group).refresh()
             yield from ((group.name, vote) for vote in progress.votes.values())

@@ -22,12 +22,7 @@ from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.dedup_ring import DedupRing
-from holdfast.persistence.group_files import (
-    GroupInfo,
-    groups_locked,
-    list_groups,
-    progress_reader,
-)
+from holdfast.persistence.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, progress_reader
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
@@ -193,7 +188,8 @@ class Sides:
 
     def _open_read_side(self) -> None:
         options = self._options
-        self.group.find()  # before anything is made
+        if options.group != DEFAULT_GROUP:
+            self.group.find()  # where there is none, nothing is made
         path = self.directory.group(options.group)
         self._storage.make_directory(path)
         lock = locks.acquire(

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.persistence.document import read_document, write_document
 from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.layout import is_missing, read_document, write_document
+from holdfast.persistence.layout import is_missing
 from holdfast.persistence.storage import Storage
 
 _NOTE = "holdfast.json"

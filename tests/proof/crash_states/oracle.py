@@ -106,13 +106,13 @@ def look(queue: PersistentQueue) -> Seen:
     exists = "default" in queue.groups.list()
     if exists:
         assert queue.qsize() == len(messages), f"{queue.qsize()} to take, {len(messages)} are there"
-    stats = queue.stats()
-    log = _log(queue, stats.first_offset)
-    end = log[-1][0] + 1 if log else stats.first_offset
+    queue.sides.files.refresh()
+    first = queue.sides.files.first_offset
+    log = _log(queue, first)
     return Seen(
-        stats.next_offset,
+        queue.sides.next_offset(),
         log,
-        end,
+        log[-1][0] + 1 if log else first,
         tuple(sorted((each.offset, each.payload, each.delivery_count) for each in messages)),
         frozenset(letter.offset for letter in queue.dead.list()) if exists else frozenset(),
         frozenset((each.id, each.put_count, each.ack_count) for each in found),

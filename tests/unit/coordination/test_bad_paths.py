@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.document import write_document
 from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.layout import write_document
 from holdfast.persistence.storage import OsStorage
 from support.real_trees import tree
 

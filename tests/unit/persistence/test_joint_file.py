@@ -10,8 +10,8 @@ import pytest
 from holdfast.errors import CommitUnknownError, CorruptionError, PoisonedError, StorageError, UnsupportedVersionError
 from holdfast.persistence import joint_file
 from holdfast.persistence.decision import PartOf
+from holdfast.persistence.document import write_document
 from holdfast.persistence.joint_file import JointCommit, JointFile
-from holdfast.persistence.layout import write_document
 from support.faults import FaultPlan
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

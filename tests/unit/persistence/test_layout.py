@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.document import read_document, write_document
 from holdfast.persistence.file_header import block_buffers
 from holdfast.persistence.format import FORMAT_VERSION, HEADER_COPY_POSITIONS
 from holdfast.persistence.layout import (
@@ -19,8 +20,6 @@ from holdfast.persistence.layout import (
     list_generations,
     open_directory,
     position_file,
-    read_document,
-    write_document,
 )
 from support.faults import FaultPlan
 from support.log_parts import LogParts, put

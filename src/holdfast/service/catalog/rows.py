@@ -13,14 +13,9 @@ from holdfast.errors import CorruptionError, HoldfastError, QueueNotFoundError
 from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.decision import Participant
+from holdfast.persistence.document import read_document
 from holdfast.persistence.group_files import GroupInfo, list_groups, progress_reader
-from holdfast.persistence.layout import (
-    QueueDirectory,
-    is_missing,
-    list_batch_files,
-    open_directory,
-    read_document,
-)
+from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files, open_directory
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.redo import OWN
 from holdfast.persistence.report import DAMAGED, Damage

@@ -1,0 +1,78 @@
+"""Small documents: JSON for people and tools, with a checksum, the old or the new one there after any crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptionError, UnsupportedVersionError
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.json_object import as_number, parse_object
+from holdfast.persistence.poison import Poison, undoing
+from holdfast.persistence.storage import Storage, write_whole
+
+
+def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
+    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable."""
+    text = json.dumps({**fields, "crc32c": _document_checksum(fields)}, indent=2) + "\n"
+    new = path.with_name(path.name + ".new")
+    file = storage.open(new, create=True)
+    try:
+        file.truncate(0)
+        write_whole(file, (text.encode(),), 0)
+        file.sync()
+    finally:
+        file.close()
+    storage.rename(new, path)
+    storage.sync_directory(path.parent)
+
+
+def read_document(storage: Storage, path: Path) -> dict[str, Any]:
+    """Return what :func:`write_document` wrote.
+
+    Raises
+    ------
+    CorruptionError
+        It is damaged.
+    UnsupportedVersionError
+        A newer Holdfast wrote it.
+    """
+    file = storage.open(path, writable=False)
+    try:
+        text = file.read_at(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        fields = parse_object(text)
+        checksum = fields.pop("crc32c")
+        version = as_number(fields["format"])
+    except (ValueError, KeyError):
+        raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
+    if checksum != _document_checksum(fields):
+        raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
+    if version > FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"{path} has format version {version}, this is version {FORMAT_VERSION}: open it with a newer Holdfast",
+            path=str(path),
+            version=version,
+        )
+    return fields
+
+
+def _document_checksum(fields: dict[str, Any]) -> str:
+    return f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+@contextmanager
+def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterator[None]:
+    """Remove a new document whose making fails: a second sync could succeed over a lost name."""
+    try:
+        yield
+    except BaseException:
+        with undoing(poison), suppress(FileNotFoundError):
+            storage.remove(path)
+        raise
