@@ -36,6 +36,8 @@ from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File, Storage
 
+_ENDS_TWICE = "a second decision ends the file, and not the first"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
@@ -134,7 +136,8 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
     Raises
     ------
     CorruptionError
-        At the first one that does not verify, or where the decision is not right behind the last one.
+        At the first one that does not verify, or where the decision is not right behind the last one, or another one
+        than the end of the file speaks of.
     UnsupportedVersionError
         A newer Holdfast wrote the file.
     """
@@ -145,6 +148,9 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
             for frame in _batch_frames(file, header):
                 if frame.kind == KIND_MESSAGE:
                     yield frame.payload, frame.headers
+            ending = _from_the_end(file, header, path)
+            if ending is not None and ending.decision_end != frame.end:
+                raise BadBatchError(frame.end, _ENDS_TWICE)
         except BadBatchError as error:
             raise _corruption(path, error) from None
     finally:
@@ -179,9 +185,12 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
             found = [each for each in walk.damage if each.position <= error.position]  # what is behind may be carried
             where = Damage(path, error.position, size - error.position, range(0), DAMAGED, error.reason)
             return damage + (walk.damage if found else [where, *walk.damage])
-        if _from_the_end(file, header, path) is None:
+        ending = _from_the_end(file, header, path)
+        if ending is None:
             reason = "no seal that fits ends the file"
             damage.append(Damage(path, end, size - end, range(0), UNSYNCED_OR_DAMAGED, reason))
+        elif ending.decision_end != end:
+            damage.append(Damage(path, end, size - end, range(ending.message_count), DAMAGED, _ENDS_TWICE))
         return damage
     finally:
         file.close()

@@ -15,6 +15,7 @@ from unittest import mock
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue import live_queues
+from holdfast.queue.prepared_transactions import find_prepared
 from proof.faults.world import World, begin_life
 from support.simulated_storage import SimulatedStorage
 
@@ -34,8 +35,8 @@ def name_of(payload: bytes) -> str:
     return f"{payload[:16].rstrip(bytes(1)).decode()} of {len(payload)}"
 
 
-def look(world: World) -> dict[Key, str]:
-    """Return what the open queues show."""
+def look(world: World, *, is_settling: bool = True) -> dict[Key, str]:
+    """Return what the open queues show; unless ``is_settling``, nothing that was decided is done before."""
     seen: dict[Key, str] = {}
     for path, queue in world.queues.items():
         place = str(path)
@@ -45,10 +46,12 @@ def look(world: World) -> dict[Key, str]:
                 if key in seen:
                     raise ViolationError(f"{key} is there twice")
                 seen[key] = f"{state} @{each.offset} #{each.delivery_count}"
-        for waiting in queue.prepared():
+        for waiting in queue.prepared() if is_settling else ():
             seen[place, "prepared", waiting.id] = f"in doubt, {waiting.put_count} puts, {waiting.ack_count} acks"
             if waiting.damage:
                 raise ViolationError(f"{waiting} is damaged")
+        for found in () if is_settling else find_prepared(queue.sides):
+            seen[place, "prepared", found.id] = "in doubt"
         for name in queue.groups.list():
             seen[place, "group", name] = "is there" if name == "default" else _begin(world, path, name)
         stats = queue.stats()
