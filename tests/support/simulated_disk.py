@@ -66,8 +66,8 @@ class Names:
             self.homes[inode] = key
 
     def children(self, directory: int) -> list[str]:
-        """Return the names in a directory."""
-        return [name for parent, name in self.entries if parent == directory]
+        """Return the names in a directory, sorted."""
+        return sorted(name for parent, name in self.entries if parent == directory)
 
 
 class NameChange:
@@ -108,6 +108,7 @@ class Disk:
         self._files: dict[int, FileImage] = {}
         self._directories: set[int] = {ROOT}
         self._found: dict[str, int | None] = {}  # inodes by absolute path, until that name changes
+        self._listed: dict[int, list[str]] = {}  # until any name changes
         self._dispatch: dict[type, Callable[[Any], None]] = {
             Write: lambda o: self._files[o.inode].write(o.data, o.position),
             Truncate: lambda o: self._files[o.inode].resize(o.size),
@@ -162,6 +163,14 @@ class Disk:
         if inode not in self._directories:
             raise os_error(errno.ENOTDIR, path)
         return inode
+
+    def list(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        directory = self.find_directory(path)
+        names = self._listed.get(directory)
+        if names is None:
+            names = self._listed[directory] = self.names.children(directory)
+        return names.copy()
 
     def is_directory(self, inode: int) -> bool:
         """Return whether an inode is a directory."""
@@ -260,6 +269,7 @@ class Disk:
             self._found.clear()
         for path in paths:
             self._found.pop(str(path), None)
+        self._listed.clear()
 
     def _create(self, operation: Create) -> None:
         key = self._key(operation.path)

@@ -212,7 +212,7 @@ class SimulatedStorage:
     def list(self, path: Path) -> list[str]:
         self._enter("list", path)
         with self._mutex:
-            return sorted(self._disk.names.children(self._disk.find_directory(path)))
+            return self._disk.list(path)
 
     def rename(self, source: Path, target: Path) -> None:
         self._enter("rename", source)
