@@ -36,7 +36,7 @@ from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.storage import File, Storage
 
-_ENDS_TWICE = "a second decision ends the file, and not the first"
+_ENDS_TWICE = "its end speaks of another decision than the one behind its messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
     Raises
     ------
     CorruptionError
-        At the first one that does not verify, or where the decision is not right behind the last one, or another one
+        At the first one that does not verify, or where the decision is not right behind the last one, or is another one
         than the end of the file speaks of.
     UnsupportedVersionError
         A newer Holdfast wrote the file.
@@ -149,7 +149,7 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
                 if frame.kind == KIND_MESSAGE:
                     yield frame.payload, frame.headers
             ending = _from_the_end(file, header, path)
-            if ending is not None and ending.decision_end != frame.end:
+            if ending is not None and ending.decision != Decision.decode(frame.payload):
                 raise BadBatchError(frame.end, _ENDS_TWICE)
         except BadBatchError as error:
             raise _corruption(path, error) from None
@@ -178,7 +178,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         copies = damaged_copies(file.read_at(FRAMES_START, 0), DATA_MAGIC, str(path))
         damage = [Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, "a copy of the header") for at in copies]
         try:
-            end = _verified_end(file, header)
+            last = _verified_decision(file, header)
         except BadBatchError as error:
             walk = FileWalk(file, header, path, size, _sealed_count(file, header, size))
             walk.run()
@@ -188,9 +188,10 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         ending = _from_the_end(file, header, path)
         if ending is None:
             reason = "no seal that fits ends the file"
-            damage.append(Damage(path, end, size - end, range(0), UNSYNCED_OR_DAMAGED, reason))
-        elif ending.decision_end != end:
-            damage.append(Damage(path, end, size - end, range(ending.message_count), DAMAGED, _ENDS_TWICE))
+            damage.append(Damage(path, last.end, size - last.end, range(0), UNSYNCED_OR_DAMAGED, reason))
+        elif ending.decision != Decision.decode(last.payload):
+            lost = range(ending.message_count)
+            damage.append(Damage(path, last.end, size - last.end, lost, DAMAGED, _ENDS_TWICE))
         return damage
     finally:
         file.close()
@@ -283,13 +284,13 @@ def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
         index, kind = index + 1, frame.kind
 
 
-def _verified_end(file: File, header: DataFileHeader) -> int:
-    """Return the position behind the decision: :func:`_batch_frames` for those who want nothing of the messages."""
+def _verified_decision(file: File, header: DataFileHeader) -> Frame:
+    """Return the decision's frame: :func:`_batch_frames` for those who want nothing of the messages."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
     index = 0
     while (frame := _next(scanner, index)).kind != KIND_DECISION:
         index = scanner.pass_messages(index + 1)
-    return frame.end
+    return frame
 
 
 def _next(scanner: FrameScanner, index: int) -> Frame:
