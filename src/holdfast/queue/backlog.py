@@ -111,8 +111,6 @@ class Backlog:
         while True:
             if not ready:
                 self._read_on(max(count_max, PREFETCH_COUNT))
-                if self.aside.ended:
-                    self._tell_ended()
                 if self._aside_ready and (records := self._take_aside(count_max, alone=alone)):
                     return records  # handed out before, so found aside and not in their order
                 if not ready:
@@ -277,7 +275,7 @@ class Backlog:
     @property
     def may_have_more(self) -> bool:
         """Whether looking again may find something."""
-        if self._ready or self._aside_ready or self.aside.ended or self.must_read_anew:
+        if self._ready or self._aside_ready or self.must_read_anew:
             return True
         return self._source.end[2] > self._cursor.next_offset or self._is_due
 

@@ -258,3 +258,40 @@ def test_a_disk_that_refuses_is_not_taken_for_an_empty_memory() -> None:
     note(DecidedFile(storage, PATH), 0)
     with refusing(storage, "open", PATH.name), pytest.raises(StorageError, match="reading decided transactions"):
         DecidedFile(storage, PATH)
+
+
+def test_a_note_that_is_interrupted_leaves_nothing_behind() -> None:
+    """It may stand in the file, and nobody remembers it: so it is taken out."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    with refusing(storage, "open", "", KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
+        note(decided, 0)
+    note(decided, 1)
+    with refusing(storage, "write_at", "", KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
+        note(decided, 2)
+    note(decided, 3)
+    decided.close()
+    for each in (decided, DecidedFile(storage, PATH)):
+        assert [each.find(f"t{number}") is not None for number in range(4)] == [False, True, False, True]
+
+
+def test_an_interrupted_note_that_cannot_be_taken_out_is_the_last_one() -> None:
+    """The next reader may find what this one does not know."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    with refusing(storage, "write_at", "", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        note(decided, 1)
+    with pytest.raises(PoisonedError):
+        note(decided, 2)
+
+
+def test_nothing_is_noted_behind_a_sync_that_was_interrupted() -> None:
+    """Nobody knows what it has put on the disk."""
+    storage = storage_with_queue()
+    decided = DecidedFile(storage, PATH)
+    note(decided, 0)
+    with refusing(storage, "sync", "", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        decided.sync()
+    with pytest.raises(PoisonedError):
+        note(decided, 1)

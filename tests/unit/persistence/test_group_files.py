@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.group_files import find_group, write_group
+from holdfast.persistence.group_files import find_group, remove_group, write_group
 from holdfast.persistence.group_visit import visit_group
 from holdfast.persistence.layout import position_file
 from support.log_parts import LogParts, put
@@ -52,3 +52,18 @@ def test_a_group_that_is_not_there_needs_no_note(parts: LogParts) -> None:
     count = parts.storage.mutation_count
     assert visit_group(parts.storage, parts.directory, parts.queue_id, parts.clock, "g", pytest.fail)
     assert parts.storage.mutation_count == count
+
+
+def test_a_damaged_group_whose_deletion_could_not_be_synced_is_not_made_up(parts: LogParts) -> None:
+    """What stood in its document is not known any more; one that is sound is written again."""
+    group = parts.directory.group("g")
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
+        remove_group(parts.storage, parts.directory, made)
+    assert find_group(parts.storage, parts.directory, "g") == made
+    put(parts.storage, group / "group.json", b"{}")
+    damaged = find_group(parts.storage, parts.directory, "g")
+    assert damaged is not None
+    with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
+        remove_group(parts.storage, parts.directory, damaged)
+    assert find_group(parts.storage, parts.directory, "g") is None

@@ -11,7 +11,8 @@ from pathlib import Path
 import portalocker
 import pytest
 
-from holdfast.persistence.storage import OsFile, OsStorage, write_whole
+from holdfast import DiskFullError, StorageError
+from holdfast.persistence.storage import OsFile, OsStorage, is_disk_full, write_whole
 
 
 @pytest.fixture
@@ -89,3 +90,14 @@ def test_writing_ends_where_the_file_system_takes_no_more_bytes() -> None:
         write_whole(file, (b"0123", b"456789"), 0)  # type: ignore[arg-type]  # the one verb that is used
     assert caught.value.errno == errno.EIO
     assert file.sizes == []
+
+
+def test_a_full_disk_is_told_from_others_through_what_an_error_came_from() -> None:
+    """Whoever raised last may have said less."""
+    unknown = StorageError("it failed", path="/q")
+    assert not is_disk_full(unknown)
+    unknown.__cause__ = OSError(errno.EIO, "Input/output error")
+    assert not is_disk_full(unknown)
+    for full in (OSError(errno.ENOSPC, "No space left on device"), DiskFullError("full", path="/q")):
+        unknown.__cause__ = full
+        assert is_disk_full(unknown)

@@ -157,3 +157,12 @@ def test_a_message_out_of_its_order_ends_the_log_unless_it_was_synced(parts: Log
         "what can be read is not lost"
     )
     assert found.message_count == 4
+
+
+def test_a_message_that_comes_again_below_the_witness_is_damage_and_costs_none(parts: LogParts) -> None:
+    """Its checksum is right; the one behind it has the number that is expected."""
+    frames = [single(parts, 0), single(parts, 1), single(parts, 0)]
+    again_at, end = FRAMES_START + 2 * len(frames[0]), FRAMES_START + sum(map(len, frames))
+    found = scan(parts, [*frames, single(parts, 2, durable_mark=end)])
+    assert [(each.position, each.offsets) for each in found.damage] == [(again_at, range(0))]
+    assert found.message_count == 3

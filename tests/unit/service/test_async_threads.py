@@ -115,7 +115,8 @@ async def test_puts_that_wait_for_room_end_soon_after_they_were_cancelled(tmp_pa
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await until(lambda: len(numbers.sync.raw.sides.require_write_side().bounds.room.waiting) == 0)  # type: ignore[union-attr]
+        all_free = threading.Barrier(THREADS_MAX)
+        await asyncio.gather(*(numbers._threads.run_patiently(all_free.wait) for _ in range(THREADS_MAX)))
         assert (await (await numbers.receive()).ack()) is None
         assert await numbers.put(1, timeout=0) == 1
 

@@ -1,0 +1,24 @@
+"""Closing where the disk refuses: everything is let go of, and the next owner goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import ClosedError, CommitUnknownError, FlushPolicy
+from support.jobs import Jobs, drained
+from support.refusals import refusing
+
+
+def test_a_closing_that_could_not_sync_says_so_once_and_lets_go_of_everything() -> None:
+    """Closing again does nothing; whoever opens the queue finds out what is on the disk."""
+    jobs = Jobs()
+    queue = jobs.open(flush=FlushPolicy.never())
+    queue.put_many([b"one", b"two"])
+    assert queue.get() == b"one"
+    with refusing(jobs.storage, "sync", count=1), pytest.raises(CommitUnknownError, match="reopen the queue and look"):
+        queue.close()
+    queue.close()
+    with pytest.raises(ClosedError):
+        queue.put(b"three")
+    with jobs.open() as again:
+        assert drained(again) == [b"two"]
