@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CorruptionError, UnsupportedVersionError
+from holdfast import CorruptionError, PersistentQueue, UnsupportedVersionError
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.format import (
     FORMAT_VERSION,
@@ -95,6 +95,25 @@ def test_several_missing_last_files_are_reported_with_all_their_messages(queue: 
     assert lost_offsets(report) == drained.lost
     assert drained.lost == set(range(first, queue.put_count))
     assert drained.payloads == {offset: payload(offset) for offset in range(queue.taken_count, first)}
+
+
+@pytest.mark.parametrize("count", [3, 2**32 - 1, 2**32, 2**62])
+def test_a_queue_whose_data_files_are_all_gone_goes_on_behind_what_its_group_has_finished(count: int) -> None:
+    """However much that is: no data file holds 2**32 messages, and no offset is given a second time."""
+    storage, path = SimulatedStorage(), Path("/queue")
+    with PersistentQueue(path, storage=storage) as handle:
+        handle.put(b"one")
+        assert handle.get() == b"one"
+        books = handle.sides.require_read_side().books
+        assert books is not None
+        books.lose(range(1, count))
+    for name in storage.list(path / "data"):
+        storage.remove(path / "data" / name)
+    storage.remove(path / "write.mark")
+    for life in range(3):
+        with PersistentQueue(path, storage=storage) as handle:
+            assert handle.put(b"new") == count + life
+            assert handle.get(timeout=0) == b"new"
 
 
 def test_no_data_file_at_all_is_reported(queue: SmallQueue) -> None:

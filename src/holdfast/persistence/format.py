@@ -234,6 +234,9 @@ CRC-32C of all that."""
 WRITE_MARK_MAGIC = b"\x89HFMARK\n"
 WRITE_MARK_BYTES = WRITE_MARK.size + HEADER_CRC.size
 
+MESSAGES_MAX = 2**32 - 1
+"""Of one data file, as ``write.mark`` counts them."""
+
 assert HEADER_PREFIX.size == 60
 assert DATA_HEADER_REST.size == 48
 assert (

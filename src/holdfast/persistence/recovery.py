@@ -22,6 +22,7 @@ from holdfast.persistence.format import (
     FRAME_SIZE_END,
     FRAMES_START,
     KIND_MESSAGE,
+    MESSAGES_MAX,
     RECORD_SIZE_MIN,
     STX,
 )
@@ -177,7 +178,8 @@ def _miss_last_file(
         tail.file.close()
     header = DataFileHeader(tail.header.queue_id, mark.sequence, tail.next_offset, tail.timestamp_ns)
     timestamp = max(tail.timestamp_ns, mark.timestamp_ns)
-    tail = LogTail(header, 0, len(damage.offsets), timestamp, None, tail.decisions)  # what it carried stood here before
+    tail = LogTail(header, 0, 0, timestamp, None, tail.decisions)  # what it carried stood here before
+    tail = _going_on_at(tail, damage.offsets.stop, mark.sequence)
     return tail, replace(report, clean=False, damage=(*report.damage, damage))
 
 
@@ -191,8 +193,20 @@ def _keep_offsets(
     if tail.file is not None:
         tail.file.close()
     damage = Damage(path, tail.position, 0, missing, UNSYNCED_OR_DAMAGED, reason)
-    tail = replace(tail, message_count=next_offset - tail.header.first_offset, file=None)
+    tail = _going_on_at(tail, next_offset, tail.header.sequence + 1)
     return tail, replace(report, clean=False, damage=(*report.damage, damage))
+
+
+def _going_on_at(tail: LogTail, next_offset: int, sequence: int) -> LogTail:
+    """Return a tail behind which the next message has an offset, in a file of its own.
+
+    Where that leaves out more than one file can hold, the tail is that of an imaginary file ``sequence``, an empty one.
+    """
+    count = next_offset - tail.header.first_offset
+    if count <= MESSAGES_MAX:
+        return replace(tail, message_count=count, file=None)
+    header = DataFileHeader(tail.header.queue_id, sequence, next_offset, tail.timestamp_ns)
+    return replace(tail, header=header, position=0, message_count=0, file=None)
 
 
 def _give_up_file(
