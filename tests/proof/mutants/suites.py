@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 
 SUITE_SECONDS_MAX = 900.0
 """A suite that takes longer than this hangs; the slowest takes a few minutes where two run at once on two cores."""
+
+MEMORY_BYTES_MAX = 4 * 2**30
+"""Code that believes any size takes all there is; with a bound it ends in a MemoryError, which a test reports."""
 
 _PYTEST_FAILED = 1
 _COUNTS = re.compile(r"(\d+) (passed|failed|error)")
@@ -60,23 +64,25 @@ class Suite:
     def run(self, root: Path) -> Verdict:
         """Run it in the copy at ``root``. Raises SuiteError."""
         arguments = [sys.executable, "-m", *self.arguments]
-        try:
-            done = subprocess.run(
-                arguments,
-                cwd=root,
-                env=environment(root),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=SUITE_SECONDS_MAX,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Verdict(caught=True, count=0, where=f"nothing came back for {SUITE_SECONDS_MAX:.0f} s")
-        output = done.stdout + done.stderr
-        if done.returncode not in (0, _PYTEST_FAILED):
-            raise SuiteError(f"{self.name} ended with {done.returncode}:\n{output[-4000:]}")
-        return self.read(done.stdout, caught=done.returncode != 0)
+        with subprocess.Popen(
+            arguments,
+            cwd=root,
+            env=environment(root),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            if hasattr(resource, "prlimit"):
+                resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+            try:
+                output, errors = process.communicate(timeout=SUITE_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return Verdict(caught=True, count=0, where=f"nothing came back for {SUITE_SECONDS_MAX:.0f} s")
+        if process.returncode not in (0, _PYTEST_FAILED):
+            raise SuiteError(f"{self.name} ended with {process.returncode}:\n{(output + errors)[-4000:]}")
+        return self.read(output, caught=process.returncode != 0)
 
     def read(self, output: str, *, caught: bool) -> Verdict:
         """Return what the output says, which is that of pytest or that of the explorer. Raises SuiteError."""
