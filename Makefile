@@ -13,7 +13,8 @@ PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11)
 # More arguments for pytest: make test ARGS="-k torn"; one test at a time: make test ARGS="-n 0"
 ARGS ?=
 
-# What of the tests has to reach every branch of what.
+# Which of the tests have to reach every branch of what.
+COVERING := tests/unit tests/contract tests/property tests/corruption tests/compat
 COVERAGE := --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
 
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
@@ -55,7 +56,7 @@ format: $(VENV)/.dev-ready  ## format, and fix what can be fixed
 	$(RUN) -m ruff format .
 
 coverage: $(VENV)/.dev-ready  ## check that tests reach every branch of persistence and queue
-	$(RUN) -m pytest $(AT_ONCE) tests/unit tests/contract tests/property tests/corruption tests/compat $(COVERAGE) $(ARGS)
+	$(RUN) -m pytest $(AT_ONCE) $(COVERING) $(COVERAGE) $(ARGS)
 
 crash: $(VENV)/.dev-ready  ## explore 500,000 crash states, kill 1,000 processes, race 1,000 times for a lock
 	$(PROVE).crash_states $(PROOF_ARGS)

@@ -214,6 +214,12 @@ class DecodeError(SerializationError):
     code = "decode"
 
 
+class HeadersError(DecodeError, ValueError):
+    """The headers of a message cannot be read, or must be understood and are not; ``get`` returns its payload."""
+
+    code = "headers"
+
+
 class UnknownContentTypeError(SerializationError):
     """No serializer is registered for it. Attributes: ``content_type``, ``known``."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import CorruptionError, PersistentQueue, verify
+from holdfast import CorruptionError, HeadersError, PersistentQueue, verify
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.decided import ABORTED, Decided
 from holdfast.persistence.decision import Decision
@@ -20,6 +20,9 @@ from holdfast.persistence.format import (
     ENTRY_DONE,
     HEADER_CRC,
     NUMBER_MAX,
+    TLV,
+    TLV_EXPIRES,
+    TLV_USER_HEADER,
 )
 from holdfast.persistence.mailbox import Answer
 from holdfast.persistence.position_entry import Change, decode_entry, encode_entry
@@ -192,3 +195,23 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
     with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
         assert [message.payload for message in queue.peek(10)] == [b"two", b"three"]
         assert not queue.recovery.damage
+
+
+@pytest.mark.parametrize("headers", [b"\x01", TLV.pack(TLV_EXPIRES, 200), TLV.pack(TLV_USER_HEADER, 9), b"\xff" * 9])
+def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_up(headers: bytes) -> None:
+    """Its payload is what was put; who asks for the headers is told, and in one line."""
+    storage = SimulatedStorage()
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        queue.sides.require_write_side().put(b"one", headers, None)
+        queue.put(b"two")
+        for look in (lambda: queue.peek(5), lambda: queue.browse("ready")):
+            with pytest.raises(HeadersError, match="headers of a message cannot be read"):
+                look()
+        delivery = queue.receive(timeout=0)
+        with pytest.raises(ValueError, match="headers of a message cannot be read"):
+            _ = delivery.headers
+        assert delivery.payload == b"one"
+        delivery.nack(delay=0)
+        assert queue.get_many(5, timeout=0) == [b"one"]
+        assert queue.get(timeout=0) == b"two"
+        assert queue.stats().lost == 0

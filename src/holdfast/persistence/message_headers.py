@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.errors import RecordTooLargeError
+from holdfast.errors import HeadersError, RecordTooLargeError
 from holdfast.messages import CommonHeaders
 from holdfast.persistence.format import (
     HEADERS_BYTES_MAX,
@@ -67,9 +67,16 @@ def decode_headers(encoded: bytes) -> dict[str, str]:
 
     Raises
     ------
-    ValueError
+    HeadersError
         The bytes are not what :func:`encode_headers` makes, or hold a number that must be understood and is not.
     """
+    try:
+        return _decode(encoded)
+    except ValueError as error:
+        raise HeadersError(f"the headers of a message cannot be read: {error}; get its payload with get()") from error
+
+
+def _decode(encoded: bytes) -> dict[str, str]:
     headers: dict[str, str] = {}
     at = 0
     while at < len(encoded):

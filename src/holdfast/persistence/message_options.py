@@ -84,21 +84,12 @@ def has_priority(headers: bytes) -> bool:
 
 
 def dedup_id_of(headers: bytes) -> str:
-    """Return what tells a message put twice; empty where it has nothing of the kind, or its headers are not whole."""
-    try:
-        return decode_options(headers).dedup_id
-    except ValueError:
-        return ""
+    """Return what tells a message put twice; empty where it has nothing of the kind."""
+    return decode_options(headers).dedup_id
 
 
 def decode_options(headers: bytes) -> MessageOptions:
-    """Return what a message asks for.
-
-    Raises
-    ------
-    ValueError
-        The fields are not whole.
-    """
+    """Return what a message asks for; what cannot be read of that it does not ask for, so that it holds nobody up."""
     if not has_options(headers):
         return NO_OPTIONS
     not_before_ns = priority = expires_ns = at = 0
@@ -109,19 +100,26 @@ def decode_options(headers: bytes) -> MessageOptions:
         at += TLV.size + size
         if number == TLV_USER_HEADER:
             break
-        if len(value) != size or (number in (TLV_NOT_BEFORE, TLV_EXPIRES) and size != TLV_TIME.size):
-            raise ValueError("a field of the headers is not whole")
-        if number == TLV_NOT_BEFORE:
+        if len(value) != size:
+            break
+        if number == TLV_NOT_BEFORE and size == TLV_TIME.size:
             (not_before_ns,) = TLV_TIME.unpack(value)
         elif number == TLV_PRIORITY and size == 1:
             priority = value[0]
-        elif number == TLV_EXPIRES:
+        elif number == TLV_EXPIRES and size == TLV_TIME.size:
             (expires_ns,) = TLV_TIME.unpack(value)
         elif number == TLV_DEDUP_ID:
-            dedup_id = value.decode()
+            dedup_id = _text(value)
         elif number == TLV_ORDER_KEY:
-            order_key = value.decode()
+            order_key = _text(value)
     return MessageOptions(not_before_ns, priority, expires_ns, dedup_id, order_key)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def with_options(options: MessageOptions, headers: bytes) -> bytes:

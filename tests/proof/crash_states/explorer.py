@@ -21,7 +21,10 @@ FOLLOWED_EVERY = 4
 """One in so many of what recoveries leave is worked with; and of those of a killed process, loses its power."""
 
 CACHED_MAX = 20_000
-"""What so many states show is kept: the same disk comes from different histories, and is judged for each."""
+"""What so many states show is kept: the same disk comes from different histories, and is judged for each.
+
+What a recovery shows follows from what it reads, so that what is not synced of it makes no difference there.
+"""
 
 
 @dataclass
@@ -57,8 +60,9 @@ class Explorer:
     def __init__(self, policy: FlushPolicy, tally: Tally) -> None:
         self.policy = policy
         self.tally = tally
-        self._cache: dict[bytes, dict[str, Seen]] = {}
+        self._cache: dict[tuple[bytes | str, ...], dict[str, Seen]] = {}
         self._worked: set[bytes] = set()
+        self._killed: set[bytes] = set()
 
     def explore(
         self, life: Life, since: Place, rng: random.Random, *, samples: int | None, instants: int | None
@@ -115,22 +119,24 @@ class Explorer:
     ) -> None:
         """Recover one disk and apply the oracle; crash its recovery, now and then, and work with what it left."""
         self.tally.crashes += 1
-        key = crashed.digest() + (b"killed" if killed else b"")
-        seen = self._cache.get(key)
-        if seen is not None:
+        digest = crashed.digest()
+        seen = self._cache.get((digest, *names))
+        loses_power = killed and digest[1] % FOLLOWED_EVERY == 0 and digest not in self._killed
+        if seen is not None and not loses_power:
             judge(history, seen, before, under_way, self.policy, killed=killed)
             return
-        is_new = self._count(key)
+        is_new = self._count(digest)
         draw_from("recovery")
         recovered = Recovered(crashed, self.policy, names)
         try:
             judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
-            self._remember(key, recovered.seen)
+            self._remember(digest, recovered.seen)
             if is_new and len(self.tally.digests) % RECOVERY_CRASHED_EVERY == 0:
                 self._crash_recovery(history, recovered, before, under_way, rng)
-            left = crashed.digest()
-            if killed and left[1] % FOLLOWED_EVERY == 0:
+            if loses_power:
+                self._killed.add(digest)
                 self._lose_power(history, recovered, before, under_way)
+            left = crashed.digest()
             if left[0] % FOLLOWED_EVERY == 0 and left not in self._worked:
                 self._worked.add(left)
                 self.tally.works += 1
@@ -138,17 +144,18 @@ class Explorer:
         finally:
             recovered.close()
 
-    def _count(self, key: bytes) -> bool:
+    def _count(self, digest: bytes) -> bool:
         """Count a state; return whether it is one that this process has not seen yet."""
-        digest, before = int.from_bytes(key[:8], "little") >> 1, len(self.tally.digests)
-        self.tally.digests.add(digest)
+        before = len(self.tally.digests)
+        self.tally.digests.add(int.from_bytes(digest[:8], "little") >> 1)
         return len(self.tally.digests) > before
 
-    def _remember(self, key: bytes, seen: dict[str, Seen]) -> None:
+    def _remember(self, digest: bytes, seen: dict[str, Seen]) -> None:
         if len(self._cache) >= CACHED_MAX:
             self._cache.clear()
             self._worked.clear()
-        self._cache[key] = seen
+            self._killed.clear()
+        self._cache[digest, *seen] = seen
 
     def _lose_power(self, history: History, recovered: Recovered, before: Moment, under_way: Moment) -> None:
         """What a recovery has shown is durable, even where the killed process had not synced it."""
@@ -171,14 +178,17 @@ class Explorer:
         under_way: Moment,
     ) -> None:
         self.tally.recoveries_crashed += 1
-        self._count(crashed.digest())
-        draw_from("recovery of a recovery")
-        second = Recovered(crashed, self.policy, list(recovered.seen))
-        try:
-            judge(history, second.seen, before, under_way, self.policy, reported=True)
-            for name, seen in second.seen.items():
-                assert seen.without_report() == recovered.seen[name].without_report(), (
-                    "the second recovery shows other things"
-                )
-        finally:
+        digest = crashed.digest()
+        self._count(digest)
+        seen = self._cache.get((digest, *recovered.seen))
+        if seen is None:
+            draw_from("recovery of a recovery")
+            second = Recovered(crashed, self.policy, list(recovered.seen))
             second.close()
+            seen = second.seen
+            self._remember(digest, seen)
+        judge(history, seen, before, under_way, self.policy, reported=True)
+        for name, each in seen.items():
+            assert each.without_report() == recovered.seen[name].without_report(), (
+                "the second recovery shows other things"
+            )

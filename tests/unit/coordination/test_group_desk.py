@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +252,18 @@ def test_in_a_forked_child_a_visit_is_the_parents(storage: SimulatedStorage) -> 
         visitor.forget()
         visitor.call()
         assert visitor.is_there
+
+
+def test_a_visit_is_made_by_one_thread_for_all(storage: SimulatedStorage) -> None:
+    """Whoever comes meanwhile does not wait for it."""
+    with visiting(storage) as (visitor, _):
+        seen: list[bool] = []
+
+        def come_again(verb: str, path: Path) -> None:
+            storage.before_verb = None
+            visitor.call()
+            seen.append(visitor.is_there)
+
+        storage.before_verb = come_again
+        visitor.call()
+        assert (seen, visitor.is_there) == ([False], True)

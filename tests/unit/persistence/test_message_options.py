@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RecordTooLargeError
-from holdfast.persistence.format import HEADERS_BYTES_MAX, TLV
+from holdfast.persistence.format import (
+    HEADERS_BYTES_MAX,
+    TLV,
+    TLV_DEDUP_ID,
+    TLV_EXPIRES,
+    TLV_NOT_BEFORE,
+    TLV_ORDER_KEY,
+    TLV_PRIORITY,
+)
 from holdfast.persistence.message_headers import decode_headers, encode_headers
 from holdfast.persistence.message_options import (
     NO_OPTIONS,
@@ -61,13 +69,21 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
         MessageOptions(order_key="some key"),
     ],
 )
-def test_a_field_that_is_not_whole_is_said_to_be_so(options: MessageOptions) -> None:
-    """Cut anywhere in its value: a ValueError, never half a key or another time."""
+def test_a_field_that_is_not_whole_asks_for_nothing(options: MessageOptions) -> None:
+    """Cut anywhere in its value: never half a key or another time. What stands before it counts."""
     whole = options.encode()
     for size in range(TLV.size, len(whole)):
-        with pytest.raises(ValueError, match="not whole"):
-            decode_options(whole[:size])
+        assert decode_options(whole[:size]) == NO_OPTIONS
+        assert decode_options(MessageOptions(priority=4).encode() + whole[:size]) == MessageOptions(priority=4)
         assert dedup_id_of(whole[:size]) == ""
+
+
+@pytest.mark.parametrize("number", [TLV_NOT_BEFORE, TLV_EXPIRES, TLV_PRIORITY, TLV_DEDUP_ID, TLV_ORDER_KEY])
+def test_a_field_that_cannot_be_read_asks_for_nothing(number: int) -> None:
+    """It has another size, or is no text; what stands behind it counts."""
+    unreadable = TLV.pack(number, 3) + b"\xff\xfe\xfd"
+    behind = MessageOptions(0, 0, 0, "", "k") if number != TLV_ORDER_KEY else MessageOptions(0, 0, 0, "i", "")
+    assert decode_options(unreadable + behind.encode()) == behind
 
 
 def test_headers_that_leave_no_room_for_what_is_asked_are_too_large() -> None:
