@@ -192,8 +192,9 @@ class Ledger:
             raise ViolationError(LOST, f"recovery found something {' and '.join(verdicts)}")
 
     def _decide(self, step: Step, outcome: str) -> None:
-        if self._is_cut:
+        if self._is_cut:  # before the power went, perhaps: then the next owner goes on with it
             step.fates |= {HELD, outcome}
+            step.before = HELD
             return
         step.narrow(HELD, BACK, "was found in doubt")
         step.fates, step.before = {HELD, outcome}, HELD
