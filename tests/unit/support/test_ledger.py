@@ -72,7 +72,7 @@ def test_what_was_finished_stays_finished_for_ever() -> None:
     ledger = ledger_of("s 1 1 / S 1 0 keeps / G 2 keeps 1:0")
     ledger.read(lines("o 1 / v / h / go"))
     with pytest.raises(ViolationError, match="doubled"):
-        ledger.read(lines("o 1 / v 1:0@0 / h 1 / go"))
+        ledger.read(lines("o 1 / v 1:0@0 / h / go"))
 
 
 UNSYNCED = "s 1 1 / S 1 0 may-go / f / F / s 2 2 / S 2 1 may-go / s 3 1 / S 3 3 may-go"
