@@ -149,11 +149,7 @@ class LogFiles:
             self._total_bytes -= known.size_bytes if known else 0
 
     def _take_away(self, path: Path, file: File, spare: Path) -> None:
-        """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into.
-
-        Giving the blocks of a large file back takes milliseconds. That happens when its last handle is closed, which is
-        left to a thread.
-        """
+        """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into."""
         try:
             if file.link_count() == 1 and len(self._storage.list(self._directory.spare)) < SPARES_MAX:
                 self._storage.rename(path, spare)
@@ -161,7 +157,7 @@ class LogFiles:
             else:
                 self._storage.remove(path)
         finally:
-            threading.Thread(target=file.close, name="holdfast-reclaim", daemon=True).start()
+            close_aside(file)
 
     def _size_of(self, name: DataFileName) -> int | None:
         try:
@@ -174,3 +170,8 @@ class LogFiles:
             return file.size()
         finally:
             file.close()
+
+
+def close_aside(file: File) -> None:
+    """Close a file in a thread: with the last handle the blocks of a large one are given back, for milliseconds."""
+    threading.Thread(target=file.close, name="holdfast-reclaim", daemon=True).start()

@@ -60,9 +60,10 @@ def draw_from(seed: str) -> None:
 
 
 @contextmanager
-def no_watcher() -> Iterator[None]:
-    """Leave open queues alone: time stands still, so there is nothing to look for."""
+def no_threads() -> Iterator[None]:
+    """Leave open queues alone: time stands still, so there is nothing to look for. Files are closed at once."""
     with ExitStack() as stack:
+        stack.enter_context(patch("holdfast.persistence.log_files.close_aside", lambda file: file.close()))
         for module in ("resting", "request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))

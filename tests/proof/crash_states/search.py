@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from proof.crash_states.explorer import Explorer, Tally
 from proof.crash_states.life import Life, Place
-from proof.crash_states.opening import POLICIES, draw_from, no_watcher, same_identifiers
+from proof.crash_states.opening import POLICIES, draw_from, no_threads, same_identifiers
 from proof.crash_states.workloads import BEGINNINGS, EXHAUSTIVE, RANDOM, Workload
 
 
@@ -128,7 +128,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with same_identifiers(), no_watcher():
+        with same_identifiers(), no_threads():
             yield
     finally:
         logger.setLevel(level)
