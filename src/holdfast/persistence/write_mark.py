@@ -13,7 +13,14 @@ from pathlib import Path
 
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES, WRITE_MARK_MAGIC
+from holdfast.persistence.format import (
+    FORMAT_VERSION,
+    HEADER_CRC,
+    NUMBER_MAX,
+    WRITE_MARK,
+    WRITE_MARK_BYTES,
+    WRITE_MARK_MAGIC,
+)
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.storage import File, Storage
 
@@ -100,6 +107,8 @@ def decode_write_mark(data: bytes, queue_id: bytes) -> WriteMark | None:
     if HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(0, data[: WRITE_MARK.size]):
         return None
     sequence, first_offset, written, written_count, synced, synced_count, redo, timestamp_ns = numbers
+    if max(sequence, first_offset + max(written_count, synced_count), timestamp_ns) > NUMBER_MAX:
+        return None
     return WriteMark(
         queue_id,
         file_id,

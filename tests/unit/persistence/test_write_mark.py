@@ -49,6 +49,21 @@ def test_a_short_mark_says_nothing(size: int) -> None:
     assert read_write_mark(holding(MARK.encode()[:size]), QUEUE_ID) is None
 
 
+@pytest.mark.parametrize(
+    "mark",
+    [
+        replace(MARK, sequence=2**63),
+        replace(MARK, first_offset=2**63 - 40),
+        replace(MARK, first_offset=2**64 - 1, synced_count=0, written_count=0),
+        replace(MARK, timestamp_ns=2**63),
+    ],
+)
+def test_a_mark_of_numbers_that_no_queue_comes_to_says_nothing(mark: WriteMark) -> None:
+    """Its checksum is right; recovery would count with them."""
+    assert read_write_mark(holding(mark.encode()), QUEUE_ID) is None
+    assert read_write_mark(holding(replace(MARK, first_offset=2**63 - 41).encode()), QUEUE_ID) is not None
+
+
 def test_every_flipped_bit_of_a_mark_makes_it_say_nothing() -> None:
     """It is never believed wrongly."""
     raw = MARK.encode()
