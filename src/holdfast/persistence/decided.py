@@ -214,9 +214,10 @@ class DecidedFile:
         finally:
             file.close()
         found = []
-        for slot in range(len(data) // DECIDED_SLOT.size):
+        used = len(data.rstrip(b"\0"))  # a ring that has not gone round is mostly room
+        for slot in range(min(-(-used // DECIDED_SLOT.size), len(data) // DECIDED_SLOT.size)):
             raw = data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size]
-            if raw == _UNUSED:  # most of them, mostly
+            if raw == _UNUSED:
                 continue
             try:
                 decided = Decided.decode(raw)

@@ -196,7 +196,8 @@ class DedupRing:
         """Return what slots say, by number; those that were never used, are torn or damaged say nothing."""
         found = {}
         unused = bytes(HEADER_CRC.size)
-        for at in range(0, slot_count * DEDUP_SLOT.size, DEDUP_SLOT.size):
+        used = len(data[: slot_count * DEDUP_SLOT.size].rstrip(b"\0"))  # a ring that has not gone round is mostly room
+        for at in range(0, used, DEDUP_SLOT.size):
             slot = data[at : at + DEDUP_SLOT.size]
             if slot.startswith(unused) and not slot.strip(b"\0"):
                 continue
