@@ -249,8 +249,9 @@ class Life:
         self._progressed(f"reject({offset})", is_commit=True)
 
     def retry(self) -> None:
-        """Have all dead letters come again."""
+        """Have all dead letters come again, before the others: reading has come by them."""
         group = self._group()
+        self.queue.peek(sum(map(len, self.history.payloads.values())))
         offsets = sorted(group.dead)
         assert self.queue.dead.retry(offsets) == len(offsets)
         group.retry(offsets, CLOCK.time_ns())
