@@ -12,7 +12,7 @@ import pytest
 from holdfast import FlushPolicy, ForkedError, StorageError
 from holdfast.errors import HoldfastError
 from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR
-from holdfast.persistence.locks import try_acquire
+from holdfast.persistence.locks import SideLock, try_acquire
 from holdfast.persistence.mailbox import TEXT_BYTES_MAX, Answer, Mailbox
 from holdfast.persistence.requests import ASK, RequestName, list_requests, write_verb
 from holdfast.queue import group_desk
@@ -267,3 +267,21 @@ def test_a_visit_is_made_by_one_thread_for_all(storage: SimulatedStorage) -> Non
         storage.before_verb = come_again
         visitor.call()
         assert (seen, visitor.is_there) == ([False], True)
+
+
+def test_a_visitor_that_somebody_is_faster_than_leaves_again(storage: SimulatedStorage) -> None:
+    """The group was free when it looked, and has an owner when it comes in."""
+    with visiting(storage) as (visitor, _):
+        owners: list[SideLock | None] = []
+
+        def be_faster(verb: str, path: Path) -> None:
+            if path.name == "queue.json":
+                storage.before_verb = None
+                owners.append(try_acquire(storage, DIRECTORY.group("default") / "read.lock"))
+
+        storage.before_verb = be_faster
+        visitor.call()
+        assert (visitor.is_there, visitor.failure) == (False, None)
+        (owner,) = owners
+        assert owner is not None
+        owner.release()
