@@ -215,3 +215,7 @@ def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_u
         assert queue.get_many(5, timeout=0) == [b"one"]
         assert queue.get(timeout=0) == b"two"
         assert queue.stats().lost == 0
+        queue.sides.require_write_side().put(b"three", headers, None)
+        queue.receive(timeout=0).reject("no use")
+        (letter,) = queue.dead.list()
+        assert (letter.payload, letter.headers, letter.detail) == (b"three", {}, "no use")

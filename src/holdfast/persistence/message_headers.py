@@ -73,7 +73,8 @@ def decode_headers(encoded: bytes) -> dict[str, str]:
     try:
         return _decode(encoded)
     except ValueError as error:
-        raise HeadersError(f"the headers of a message cannot be read: {error}; get its payload with get()") from error
+        text = f"the headers of a message cannot be read: {error}; get its payload with get()"
+        raise HeadersError(text, content_type=None, offset=None) from error
 
 
 def _decode(encoded: bytes) -> dict[str, str]:
