@@ -66,7 +66,7 @@ crash: $(VENV)/.dev-ready  ## explore 500,000 crash states, kill 1,000 processes
 crash-long: $(VENV)/.dev-ready  ## explore 20,000,000 crash states, for hours; goes on where it was broken off
 	$(PROVE).crash_states --states 20000000 --ledger build/crash-states.sqlite $(PROOF_ARGS)
 
-crash-mutants: $(VENV)/.dev-ready  ## plant 20 bugs, one at a time; each has to be found
+crash-mutants: $(VENV)/.dev-ready  ## plant known bugs, one at a time; each has to be found
 	$(PROVE).mutants $(PROOF_ARGS)
 
 faults: $(VENV)/.dev-ready  ## let every storage call fail, once and for ever

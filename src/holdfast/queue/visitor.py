@@ -12,7 +12,6 @@ import threading
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence import locks
 from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.layout import QueueDirectory
 from holdfast.queue.doorbell import Flag
 from holdfast.queue.group_askers import GroupAskers
 from holdfast.queue.in_doubt import InDoubt
@@ -68,7 +67,7 @@ class Visitor:
             dedup_window_ns=sides.options.dedup_window_ns,
             dedup_max=sides.options.dedup_max,
         )
-        self._directory = QueueDirectory(sides.path)
+        self._directory = sides.directory
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._more = Flag()

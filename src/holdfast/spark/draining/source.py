@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.layout import queue_directory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage, storage_errors
 from holdfast.spark.draining.plan import DrainPlan, leave_word
@@ -82,7 +82,7 @@ def read_parts(
     on_loss: Callable[[Damage], None],
 ) -> Iterator[Any]:
     """Yield messages as record batches."""
-    storage, directory = OsStorage(), QueueDirectory(plan.root)
+    storage, directory = OsStorage(), queue_directory(plan.root)
     for part in parts:
         path = directory.data_file(part.name)
         with storage_errors("reading a reservation", path):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.persistence.layout import QueueDirectory, is_missing
+from holdfast.persistence.layout import is_missing, queue_directory
 from holdfast.persistence.sealed_file import sealed_places
 from holdfast.persistence.storage import Storage
 from holdfast.spark.reading.file_range import FileRange, clipped
@@ -20,7 +20,7 @@ _LARGE = 1.5
 
 def pack(storage: Storage, root: Path, parts: list[FileRange], partition_bytes: int) -> list[list[FileRange]]:
     """Return the parts by task, in the order of the log."""
-    directory = QueueDirectory(root)
+    directory = queue_directory(root)
     tasks: list[list[FileRange]] = []
     room = 0
     for part in parts:

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.layout import QueueDirectory
+from holdfast.persistence.layout import queue_directory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage, storage_errors
 from holdfast.spark.reading.columns import record_batch
@@ -80,7 +80,7 @@ class QueueReader(DataSourceReader):
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
-        storage, directory = OsStorage(), QueueDirectory(partition.root)
+        storage, directory = OsStorage(), queue_directory(partition.root)
         for part in partition.parts:
             path = directory.data_file(part.name)
             reader = FileRangeReader(storage, path, partition.queue_id, part, self._lose)
