@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from holdfast.persistence.mailbox import Answer
 from holdfast.persistence.position_entry import Change, decode_entry, encode_entry
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import DAMAGED, Damage, RecoveryReport, VerifyReport
+from holdfast.persistence.write_mark import read_write_mark
 from support.log_parts import LogParts, frame, put
 from support.simulated_storage import SimulatedStorage
 
@@ -195,6 +197,27 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
     with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
         assert [message.payload for message in queue.peek(10)] == [b"two", b"three"]
         assert not queue.recovery.damage
+
+
+def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away() -> None:
+    """The queue goes on behind the messages that are there, in a file behind the one that is missing."""
+    storage = closed_queue()
+    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+        queue_id = queue.sides.queue_id
+    file = storage.open(ROOT / "write.mark")
+    mark = read_write_mark(file, queue_id)
+    assert mark is not None
+    file.write_at((replace(mark, sequence=7, written_count=1, synced_count=1).encode(),), 0)
+    file.close()
+    (gone,) = verify(ROOT, storage=storage).damage
+    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+        assert queue.recovery.damage == (gone,)
+        assert "data files 2 to 7, the last ones, are missing" in gone.reason
+        assert not gone.offsets
+        assert queue.put(b"four") == 3
+        assert [queue.get(timeout=0) for _ in range(3)] == [b"two", b"three", b"four"]
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        assert queue.recovery.clean
 
 
 @pytest.mark.parametrize("headers", [b"\x01", TLV.pack(TLV_EXPIRES, 200), TLV.pack(TLV_USER_HEADER, 9), b"\xff" * 9])

@@ -109,24 +109,10 @@ class Disk:
         self._directories: set[int] = {ROOT}
         self._found: dict[str, int | None] = {}  # inodes by absolute path, until that name changes
         self._listed: dict[int, list[str]] = {}  # until any name changes
-        self._dispatch: dict[type, Callable[[Any], None]] = {
-            Write: lambda o: self._files[o.inode].write(o.data, o.position),
-            Truncate: lambda o: self._files[o.inode].resize(o.size),
-            Allocate: lambda o: self._files[o.inode].resize(o.size),
-            Sync: lambda o: self._files[o.inode].sync(),
-            FailedSync: lambda o: self._files[o.inode].fail_sync(),
-            Create: self._create,
-            MakeDirectory: self._make_directory,
-            Rename: self._rename,
-            Remove: self._remove,
-            RemoveDirectory: self._remove_directory,
-            SyncDirectory: self._sync_directory,
-            FailedSyncDirectory: self._fail_sync_directory,
-        }
 
     def apply(self, operation: Operation) -> None:
         """Do one operation or raise the ``OSError`` a kernel would."""
-        self._dispatch[type(operation)](operation)
+        _APPLY[type(operation)](self, operation)
 
     def image(self, inode: int) -> FileImage:
         """Return the contents of a file, named or not."""
@@ -192,18 +178,20 @@ class Disk:
     def digest(self) -> bytes:
         """Return 16 bytes that tell apart what processes see: names and contents, without what is unsynced of them."""
         found = []
+        paths = {ROOT: b"/"}
         for inode, (directory, name) in self.names.homes.items():
+            path = (paths.get(directory) or self._path(directory, paths)) + name.encode()
             image = self._files.get(inode)
-            path = self._path(directory) + name
-            found.append(path.encode() + (b"/" if image is None else b" " + _content_digest(image.content())))
-        return blake2b(b"\n".join(sorted(found)), digest_size=16).digest()
+            found.append(path + (b"/" if image is None else b" " + _content_digest(image.content())))
+        found.sort()
+        return blake2b(b"\n".join(found), digest_size=16).digest()
 
-    def _path(self, directory: int) -> str:
-        path = "/"
-        while directory != ROOT:
-            directory, name = self.names.homes[directory]
-            path = f"/{name}{path}"
-        return path
+    def _path(self, directory: int, paths: dict[int, bytes]) -> bytes:
+        """Return the path of a directory with a slash behind it, and keep it in ``paths``."""
+        if directory not in paths:
+            parent, name = self.names.homes[directory]
+            paths[directory] = b"%s%s/" % (self._path(parent, paths), name.encode())
+        return paths[directory]
 
     def after_power_loss(self, choice: CrashChoice) -> Disk:
         """Return what the disk could hold; all of it is durable, since nobody has touched it yet."""
@@ -337,6 +325,22 @@ class Disk:
         for change in self._name_changes:
             if change.directory == directory and change.fate is Fate.UNSYNCED:
                 change.fate = Fate.ABANDONED
+
+
+_APPLY: dict[type, Callable[[Disk, Any], None]] = {
+    Write: lambda disk, o: disk.image(o.inode).write(o.data, o.position),
+    Truncate: lambda disk, o: disk.image(o.inode).resize(o.size),
+    Allocate: lambda disk, o: disk.image(o.inode).resize(o.size),
+    Sync: lambda disk, o: disk.image(o.inode).sync(),
+    FailedSync: lambda disk, o: disk.image(o.inode).fail_sync(),
+    Create: Disk._create,
+    MakeDirectory: Disk._make_directory,
+    Rename: Disk._rename,
+    Remove: Disk._remove,
+    RemoveDirectory: Disk._remove_directory,
+    SyncDirectory: Disk._sync_directory,
+    FailedSyncDirectory: Disk._fail_sync_directory,
+}
 
 
 @lru_cache(maxsize=4096)

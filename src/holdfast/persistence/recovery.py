@@ -153,10 +153,13 @@ def _make_durable(file: File, scan: TailScan) -> None:
 
 
 def missing_last_file(mark: WriteMark | None, data: Path, sequence: int, next_offset: int) -> Damage | None:
-    """Return what is lost where the last file in ``data`` is ``sequence``, and ``write.mark`` speaks of a later one."""
+    """Return what is lost where the last file in ``data`` is ``sequence``, and ``write.mark`` speaks of a later one.
+
+    The damage names no message where that one, against the order of the log, ends before ``next_offset``.
+    """
     if mark is None or mark.sequence <= sequence:
         return None
-    lost = range(next_offset, mark.first_offset + mark.visible[1])
+    lost = range(next_offset, max(next_offset, mark.first_offset + mark.visible[1]))
     if mark.sequence == sequence + 1:
         return Damage(data, 0, 0, lost, DAMAGED, f"data file {mark.sequence}, the last one, is missing")
     return Damage(

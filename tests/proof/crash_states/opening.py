@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,8 +45,15 @@ def open_queue(
 
 @contextmanager
 def same_identifiers() -> Iterator[None]:
-    """Draw all identifiers and nonces from :func:`draw_from`, so that a history makes the same bytes each time."""
+    """Draw all identifiers and nonces from :func:`draw_from`, so that a history makes the same bytes each time.
+
+    What files say of who locked them, and of the second when they were made, is the same too: states that differ in
+    nothing else are one.
+    """
     with (
+        patch.object(os, "getpid", lambda: 1),
+        patch.object(socket, "gethostname", lambda: "host"),
+        patch.object(time, "gmtime", lambda *_: _MADE),
         patch.object(secrets, "token_bytes", lambda count=16: _drawn.randbytes(count)),
         patch.object(secrets, "token_hex", lambda count=16: _drawn.randbytes(count).hex()),
         patch.object(secrets, "randbits", _drawn.getrandbits),
@@ -52,6 +62,7 @@ def same_identifiers() -> Iterator[None]:
 
 
 _drawn = random.Random(0)
+_MADE = time.struct_time((2026, 1, 1, 0, 0, 0, 3, 1, 0))
 
 
 def draw_from(seed: str) -> None:
