@@ -35,7 +35,6 @@ from support.disk_operations import (
 )
 from support.simulated_file_image import Fate, FileImage
 
-_UNKNOWN = -1
 ROOT = 0  # the inode of "/", which is always there
 Key = tuple[int, str]  # the inode of a directory and a name in it
 
@@ -121,12 +120,10 @@ class Disk:
     def find(self, path: Path) -> int | None:
         """Return the inode at a path, None where the last name is missing."""
         text = str(path)
-        known = self._found.get(text, _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known
-        parts = path.parts[1:] if path.is_absolute() else path.parts
+        if text in self._found:
+            return self._found[text]
         inode: int | None = ROOT
-        for name in parts:
+        for name in path.parts[1:] if path.is_absolute() else path.parts:
             if inode is None:
                 raise os_error(errno.ENOENT, path)
             if inode not in self._directories:
@@ -241,7 +238,7 @@ class Disk:
     def _key(self, path: Path) -> Key:
         if not path.name:
             raise os_error(errno.EBUSY, path)
-        return self.find_directory(path.parent), path.name
+        return self.find_directory(_parent(path)), path.name
 
     def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
         self._forget(operation)
@@ -341,6 +338,12 @@ _APPLY: dict[type, Callable[[Disk, Any], None]] = {
     SyncDirectory: Disk._sync_directory,
     FailedSyncDirectory: Disk._fail_sync_directory,
 }
+
+
+@lru_cache(maxsize=4096)
+def _parent(path: Path) -> Path:
+    """Return the directory that holds a name; the same few are asked for again and again."""
+    return path.parent
 
 
 @lru_cache(maxsize=4096)

@@ -72,8 +72,9 @@ def draw_from(seed: str) -> None:
 
 @contextmanager
 def no_threads() -> Iterator[None]:
-    """Leave open queues alone: time stands still, so there is nothing to look for. Files are closed at once."""
+    """Leave open queues alone: time stands still, so nothing is due or to be looked for. Files are closed at once."""
     with ExitStack() as stack:
+        stack.enter_context(patch("holdfast.queue.flusher.Flusher.kick", lambda flusher: None))
         stack.enter_context(patch("holdfast.persistence.log_files.close_aside", lambda file: file.close()))
         for module in ("resting", "request_server"):
             for verb in ("watch", "unwatch"):
