@@ -19,7 +19,7 @@ class Message:
     timestamp_ns : int
         When it was put, in nanoseconds since the epoch; never smaller than that of an earlier message.
     headers : mapping of str to str
-        What was put beside the payload.
+        What was put beside the payload; where that cannot be read, who looks is shown none.
     delivery_count : int
         How often it has been handed out by ``receive`` so far.
     """

@@ -15,6 +15,8 @@ from holdfast.persistence.json_object import as_number, parse_object
 from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.storage import Storage, write_whole
 
+_in_order = json.JSONEncoder(sort_keys=True).encode
+
 
 def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
     """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable."""
@@ -64,7 +66,7 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
 
 
 def _document_checksum(fields: dict[str, Any]) -> str:
-    return f"{crc32c(0, json.dumps(fields, sort_keys=True).encode()):08x}"
+    return f"{crc32c(0, _in_order(fields).encode()):08x}"
 
 
 @contextmanager

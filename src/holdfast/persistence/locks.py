@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from holdfast.clock import Clock
@@ -151,14 +152,19 @@ def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> Si
         if not file.try_lock():
             lock.release()
             return None
-        note: dict[str, object] = {"pid": os.getpid(), "host": socket.gethostname()}
-        if is_visitor:
-            note["visitor"] = True
-        file.write_at((json.dumps(note).encode().ljust(_NOTE_BYTES),), 0)
+        file.write_at((_note(os.getpid(), socket.gethostname(), is_visitor),), 0)
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+@lru_cache(maxsize=4)
+def _note(pid: int, host: str, is_visitor: bool) -> bytes:
+    note: dict[str, object] = {"pid": pid, "host": host}
+    if is_visitor:
+        note["visitor"] = True
+    return json.dumps(note).encode().ljust(_NOTE_BYTES)
 
 
 def read_owner(storage: Storage, path: Path) -> LockOwner:

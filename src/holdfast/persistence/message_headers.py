@@ -77,6 +77,14 @@ def decode_headers(encoded: bytes) -> dict[str, str]:
         raise HeadersError(text, content_type=None, offset=None) from error
 
 
+def readable_headers(encoded: bytes) -> dict[str, str]:
+    """As :func:`decode_headers`, for who looks at many messages; none where they cannot be read."""
+    try:
+        return decode_headers(encoded)
+    except HeadersError:
+        return {}
+
+
 def _decode(encoded: bytes) -> dict[str, str]:
     headers: dict[str, str] = {}
     at = 0

@@ -21,8 +21,12 @@ def name_again(storage: Storage, path: Path) -> None:
     storage.rename(aside, path)
 
 
-def finish_naming(storage: Storage, directory: Path) -> None:
-    """Give files back the names that :func:`name_again` was about to give them when its process died."""
-    for name in storage.list(directory):
-        if name.endswith(_ASIDE):
-            storage.rename(directory / name, directory / name.removesuffix(_ASIDE))
+def finish_naming(storage: Storage, directory: Path) -> bool:
+    """Give files back the names that :func:`name_again` was about to give them when its process died.
+
+    Returns whether there were any.
+    """
+    aside = [name for name in storage.list(directory) if name.endswith(_ASIDE)]
+    for name in aside:
+        storage.rename(directory / name, directory / name.removesuffix(_ASIDE))
+    return bool(aside)

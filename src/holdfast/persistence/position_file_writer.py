@@ -81,7 +81,8 @@ class PositionFileWriter:
         self.end = 0
         self._synced_end = 0
         self._begin_generation(checkpoint(progress))
-        self._reserve_next()
+        if not generations:
+            self._reserve_next()
 
     # -- Appending ---------------------------------------------------------------------------------------------------
 
@@ -244,9 +245,7 @@ class PositionFileWriter:
                 self._storage.remove(position_file(self._directory, number))
 
     def _reserve_next(self) -> None:
-        """Keep the space of one more generation: the one before this, or a file in waiting."""
-        if len(list_generations(self._storage, self._directory)) > 1:
-            return
+        """Keep the space of one more generation in a file in waiting; later on it is in the one before."""
         try:
             file = self._storage.open(self._next_path, create=True)
             try:

@@ -68,8 +68,8 @@ def recover_log(
         The disk refuses.
     """
     next_data_file.delete_spares(storage, directory)
-    finish_naming(storage, directory.data)
-    files.refresh()
+    if finish_naming(storage, directory.data):
+        files.refresh()
     mark_file = storage.open(directory.write_mark, create=True)
     try:
         mark = read_write_mark(mark_file, queue_id)

@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.errors import UsageError
 from holdfast.persistence.data_file_reader import QueueFileReader, Record
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_headers import readable_headers
 from holdfast.persistence.message_options import decode_options
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
@@ -171,7 +171,7 @@ class Browser:
             payload,
             offset,
             timestamp,
-            decode_headers(headers),
+            readable_headers(headers),
             progress.deliveries.get(offset, 0),
             state.value,
             until if state is MessageState.DELAYED else None,

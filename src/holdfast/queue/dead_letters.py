@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HeadersError, UsageError
+from holdfast.errors import UsageError
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.format import DEAD_REASONS
-from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_headers import readable_headers
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.browse import Browser
 from holdfast.queue.group_verbs import DEAD_DISCARD, DEAD_RETRY
@@ -201,16 +201,8 @@ class DeadLetters:
                 note.get("detail", ""),
                 note.get("exception", ""),
                 note.get("traceback", ""),
-                _readable(headers),
+                readable_headers(headers),
             )
-
-
-def _readable(headers: bytes) -> dict[str, str]:
-    """Return headers; none where they cannot be read, which may be why the letter is dead."""
-    try:
-        return decode_headers(headers)
-    except HeadersError:
-        return {}
 
 
 def _offsets(which: Which) -> list[int]:

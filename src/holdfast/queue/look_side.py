@@ -10,7 +10,7 @@ from holdfast.messages import Message
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_headers import readable_headers
 from holdfast.persistence.message_options import decode_options
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
@@ -79,7 +79,7 @@ class LookSide:
                             continue
                         if with_held or self._is_ready(offset, headers, progress):
                             count = progress.deliveries.get(offset, 0)
-                            found.append(Message(payload, offset, timestamp, decode_headers(headers), count))
+                            found.append(Message(payload, offset, timestamp, readable_headers(headers), count))
             finally:
                 reader.close()
                 self._note_losses()

@@ -19,7 +19,7 @@ from holdfast.messages import Message
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.message_headers import decode_headers
+from holdfast.persistence.message_headers import readable_headers
 from holdfast.persistence.pause_file import Pause
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
@@ -255,7 +255,7 @@ class ReadSide(Reserving):
             deliveries = self._progress.deliveries
             records = self._in_step(lambda: self._backlog.peek(count_max))
             return [
-                Message(payload, offset, timestamp, decode_headers(headers), deliveries.get(offset, 0))
+                Message(payload, offset, timestamp, readable_headers(headers), deliveries.get(offset, 0))
                 for offset, timestamp, headers, payload, _, _ in records
             ]
 
