@@ -13,9 +13,10 @@ PYTHON_PROBE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11)
 # More arguments for pytest: make test ARGS="-k torn"; one test at a time: make test ARGS="-n 0"
 ARGS ?=
 
-# Which of the tests have to reach every branch of what.
+# Which of the tests have to reach every branch of what. Behind `make coverage`, `make test COVERED=1` runs the others.
+COVERED ?=
 COVERING := tests/unit tests/contract tests/property tests/corruption tests/compat
-COVERAGE := --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
+COVERAGE := --timeout=600 --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
 
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
@@ -39,7 +40,7 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 	$(RUN) examples/spark_pipeline.py
 
 test: $(VENV)/.dev-ready  ## run all tests
-	$(RUN) -m pytest $(AT_ONCE) $(ARGS)
+	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .

@@ -66,7 +66,7 @@ def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) 
 
 def test_the_demo_keeps_the_queue_and_the_journals_where_it_is_asked_to(tmp_path: Path) -> None:
     """Whoever wants to look inside is told where."""
-    demo = start(tmp_path, "--kills", "0", "--events", "20", "--keep")
+    demo = start(tmp_path, "--kills", "0", "--worker-kills", "0", "--events", "20", "--keep")
     output, _ = demo.communicate()
     (kept,) = tmp_path.iterdir()
     assert f"Kept: {kept}" in output
@@ -173,7 +173,7 @@ def test_the_demo_fails_where_the_queue_seems_to_break_a_promise(
     assert line in source
     script.write_text(source.replace(line, broken), encoding="utf-8")
 
-    demo = start(tmp_path / "temporary", "--kills", "0", "--events", "20", examples=examples)
+    demo = start(tmp_path / "temporary", "--kills", "0", "--worker-kills", "0", "--events", "20", examples=examples)
     output, errors = demo.communicate()
     assert demo.returncode == 1, output
     assert f"FAILED: {failure}; seed 7\n" == errors

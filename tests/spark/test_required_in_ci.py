@@ -35,8 +35,8 @@ def test_without_java_a_test_is_skipped_or_fails_as_the_environment_says(
 def test_ci_requires_spark(tmp_path: Path) -> None:
     """Every command of ``.ci/run`` gets the environment that says so."""
     make = tmp_path / "make"
-    make.write_text('#!/bin/sh\necho "$1 $HOLDFAST_TEST_REQUIRE_SPARK"\n', encoding="utf-8")
+    make.write_text('#!/bin/sh\necho "$* $HOLDFAST_TEST_REQUIRE_SPARK"\n', encoding="utf-8")
     make.chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     output = subprocess.run([ROOT / ".ci" / "run"], env=environment, capture_output=True, text=True, check=True).stdout
-    assert output.split("\n") == ["lint 1", "layers 1", "types 1", "test 1", ""]
+    assert output.split("\n") == ["lint 1", "layers 1", "types 1", "coverage 1", "test COVERED=1 1", ""]
