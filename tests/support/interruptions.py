@@ -16,8 +16,8 @@ Watched are our own bytecodes, and those of the standard library that hold locks
 
 from __future__ import annotations
 
+import _thread
 import contextlib
-import ctypes
 import dis
 import signal
 import sys
@@ -26,7 +26,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -46,17 +46,13 @@ _REFUSES = _CALLS | {dis.opmap[name] for name in ("BEFORE_WITH",) if name in dis
 _SKIPPED = {"PRECALL", "CACHE", "KW_NAMES"}
 _LOADS = {"LOAD_METHOD", "LOAD_ATTR"}
 
-_set_async = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_set_async.argtypes = (ctypes.c_ulong, ctypes.py_object)
-_set_async.restype = ctypes.c_int
 
-
-def pending() -> Iterator[int]:
-    """Return what makes an interruption pending in this thread when a loop takes from it.
+def pending() -> Iterator[object]:
+    """Return what makes an interruption pending, as Ctrl-C does, when a loop in the main thread takes from it.
 
     A call would deliver it on its return; a loop over this makes none.
     """
-    return iter(partial(_set_async, threading.get_ident(), KeyboardInterrupt), -1)
+    return iter(_thread.interrupt_main, pending)
 
 
 class Kind(Enum):
@@ -181,7 +177,8 @@ def interrupted(call: Callable[[], object], point: Point) -> BaseException | Non
     """Make a call, interrupt it at a point, and return what came out; None: it did not come so far.
 
     Where it was interrupted so late that it has returned, that is an interruption behind it. Who holds on to what comes
-    out is as one who handles it: the frames of the call are there still.
+    out is as one who handles it: the frames of the call are there still. Python's own ``Condition.wait``, by which it
+    starts threads, makes a RuntimeError of an interruption; that counts as one.
     """
     watch, before = _Watch(point), sys.gettrace()
     try:
@@ -191,6 +188,10 @@ def interrupted(call: Callable[[], object], point: Point) -> BaseException | Non
         finally:
             sys.settrace(before)  # delivers what is pending still
     except (KeyboardInterrupt, HoldfastError) as error:
+        return error
+    except RuntimeError as error:
+        if not isinstance(error.__context__, KeyboardInterrupt) or "release unlocked lock" not in str(error):
+            raise
         return error
     return KeyboardInterrupt() if watch.is_reached else None
 

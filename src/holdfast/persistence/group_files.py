@@ -5,8 +5,6 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
@@ -17,6 +15,7 @@ from holdfast.persistence.file_header import PositionFileHeader, block_copies, r
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
 from holdfast.persistence.json_object import as_id, as_number
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_generations, position_file
+from holdfast.persistence.locks import Guard
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.position_file_reader import PositionFileReader
@@ -52,18 +51,11 @@ class GroupInfo:
         return progress
 
 
-@contextmanager
-def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Iterator[None]:
-    """Hold the lock under which groups come and go and data files are retired."""
-    lock = locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
-    try:
-        yield
-    finally:
-        try:
-            lock.release()
-        except BaseException:  # interrupted: nobody else could let go of it, this process neither
-            lock.release()
-            raise
+def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Guard:
+    """Return what holds the lock under which groups come and go and data files are retired."""
+    return Guard(
+        lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
+    )
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:

@@ -13,8 +13,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +63,46 @@ class SideLock:
         self._file.close()
 
 
+class Guard:
+    """Holds a lock for a ``with`` block.
+
+    An interruption at the very end of the block may come before :meth:`__exit__` has done anything. Then the lock goes
+    with the traceback; who cannot leave it to that calls :meth:`release` as well.
+
+    Parameters
+    ----------
+    take : callable or None
+        Takes the lock; None: there is none to hold.
+    """
+
+    def __init__(self, take: Callable[[], SideLock] | None = None) -> None:
+        self._held = _hold(take)
+
+    def __enter__(self) -> None:
+        next(self._held)
+
+    def __exit__(self, *_: object) -> None:
+        next(self._held, None)
+
+    def release(self) -> None:
+        """Let go of the lock; once more does nothing."""
+        self._held.close()
+
+
+def _hold(take: Callable[[], SideLock] | None) -> Generator[None, None, None]:
+    """Hold a lock from the first step until this is closed, or nobody has it any more."""
+    lock = take() if take is not None else None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            try:
+                lock.release()
+            except BaseException:  # interrupted: nobody else could let go of it, this process neither
+                lock.release()
+                raise
+
+
 # A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
 # them all: those too that other threads were just taking or letting go of, hence the gate.
 _open_locks: set[SideLock] = set()
@@ -85,7 +125,7 @@ def acquire(
     *,
     timeout: float,
     what: str,
-    guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+    guard: Callable[[], Guard] = Guard,
     begin: Callable[[SideLock], object] = lambda _: None,
     is_visitor: bool = False,
 ) -> SideLock:
@@ -98,7 +138,7 @@ def acquire(
     what : str
         What is owned through it, for people.
     guard : callable
-        Makes a context in which to try. Where everybody uses the same, a locked file already says who has it.
+        Makes what is held while trying. Where everybody uses the same, a locked file already says who has it.
     begin : callable
         Called with the lock inside that context: what the others must find done where they find it locked.
     is_visitor : bool
@@ -113,9 +153,9 @@ def acquire(
     """
     started = clock.monotonic()
     while True:
-        lock = None
+        lock, held = None, guard()
         try:
-            with guard():
+            with held:
                 lock = try_acquire(storage, path, is_visitor=is_visitor)
                 if lock is not None:
                     begin(lock)
@@ -124,6 +164,7 @@ def acquire(
         except BaseException:  # nobody else could let go of it
             if lock is not None:
                 lock.release()
+            held.release()
             raise
         patience = timeout
         if owner.is_visitor and not is_visitor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +24,7 @@ from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.dedup_ring import DedupRing
 from holdfast.persistence.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, progress_reader
 from holdfast.persistence.layout import open_directory
-from holdfast.persistence.locks import SideLock
+from holdfast.persistence.locks import Guard, SideLock
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.priorities import Priorities
 from holdfast.persistence.progress import GroupProgress
@@ -127,7 +127,7 @@ class Sides:
             if write_lock is not None and self.write_side is None:
                 write_lock.release()
 
-    def _groups_locked(self) -> AbstractContextManager[None]:
+    def _groups_locked(self) -> Guard:
         return groups_locked(self._storage, self.directory, self.clock)
 
     def _undo(self) -> None:

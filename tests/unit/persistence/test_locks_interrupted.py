@@ -3,8 +3,13 @@
 from pathlib import Path
 
 from holdfast import PersistentQueue
+from holdfast.clock import SystemClock
+from holdfast.persistence import locks
 from holdfast.persistence.group_files import groups_locked
-from support.interruptions import interrupt
+from holdfast.persistence.layout import QueueDirectory, queue_directory
+from holdfast.persistence.locks import Guard, SideLock
+from support.interruptions import Kind, guarded, interrupt, interrupted, points_of
+from support.simulated_storage import SimulatedStorage
 
 
 def test_the_list_of_groups_is_free_wherever_somebody_who_holds_it_is_interrupted(tmp_path: Path) -> None:
@@ -21,3 +26,33 @@ def test_the_list_of_groups_is_free_wherever_somebody_who_holds_it_is_interrupte
             with groups_locked(storage, directory, clock):
                 at += 1
         assert at > 10
+
+
+def test_who_handles_the_interruption_of_taking_a_lock_finds_its_guard_free() -> None:
+    """While the interruption is being handled its traceback is there, and nothing goes with that."""
+    clock, directory = SystemClock(), queue_directory(Path("/queue"))
+
+    def take(storage: SimulatedStorage) -> SideLock:
+        def guard() -> Guard:
+            return groups_locked(storage, directory, clock)
+
+        return locks.acquire(storage, directory.write_lock, clock, timeout=0, what="the write side", guard=guard)
+
+    take(_made(directory))  # paths and notes are made once
+    storage = _made(directory)
+    points = [point for point in points_of(lambda: take(storage)) if point.kind is not Kind.ELSEWHERE]
+    assert len(points) > 50
+    for point in points:
+        storage = _made(directory)
+        error = interrupted(lambda storage=storage: take(storage), point)  # type: ignore[misc]
+        assert isinstance(error, KeyboardInterrupt), point
+        with guarded(5), groups_locked(storage, directory, clock):
+            del error
+
+
+def _made(directory: QueueDirectory) -> SimulatedStorage:
+    """Return a disk with the directories in which locks are."""
+    storage = SimulatedStorage()
+    for path in (directory.root, directory.groups):
+        storage.make_directory(path)
+    return storage
