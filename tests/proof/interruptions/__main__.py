@@ -91,7 +91,7 @@ def rows(strides: Strides, only: str | None, process_count: int) -> Iterator[Row
 @click.command()
 @click.option("--only", help="One operation.")
 @click.option("--stride", default=1, help="Every so many points of each operation.")
-@click.option("--long-stride", default=17, help="The same, of opening and closing, which have thousands.")
+@click.option("--long-stride", default=1, help="The same, of opening and closing, which have thousands.")
 @click.option("--elsewhere", default=0, help="Every so many of the bytecodes where nothing can be delivered; 0: none.")
 @click.option("--signal-seconds", default=5.0, help="How long real signals are sent.")
 @click.option("--seed", default=1, help="Of the signals.")
