@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast import PersistentQueue
 from holdfast.persistence.naming import finish_naming, name_again
 from support.log_parts import put
 from support.simulated_storage import SimulatedStorage
@@ -29,3 +30,17 @@ def test_a_process_that_dies_between_two_names_loses_none() -> None:
         assert crash.storage.crash_dropping_unsynced().tree()[FILE] == b"batch"
         assert crash.storage.list(FILE.parent) == [FILE.name]
     assert len(names) == 2, "no crash has fallen between the two names"
+
+
+def test_a_data_file_between_two_names_is_part_of_the_log_again() -> None:
+    """Recovery gives it its name back before it looks for the end of the log."""
+    storage, path = SimulatedStorage(), Path("/queue")
+    with PersistentQueue(path, storage=storage) as queue:
+        queue.put_many([b"one", b"two"])
+    (name,) = storage.list(path / "data")
+    storage.rename(path / "data" / name, path / "data" / f"{name}.again")
+    with PersistentQueue(path, storage=storage) as queue:
+        assert queue.recovery.clean
+        assert queue.put(b"three") == 2
+        assert [queue.get(timeout=0) for _ in range(3)] == [b"one", b"two", b"three"]
+    assert storage.list(path / "data") == [name]
