@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from gunicorn.config import KNOWN_SETTINGS
 
-from holdfast import QueueService
+from holdfast import PersistentQueue, QueueService
 from support.consumers import lives
 from support.threads import wait_until
 
@@ -100,6 +100,11 @@ class Shop:
         """Return the numbers of the orders that were handled."""
         return [int(line.split()[0]) for line in self.ledger.read_text().splitlines()] if self.ledger.exists() else []
 
+    def waiting(self) -> int:
+        """Return how many orders nobody has acknowledged yet."""
+        with PersistentQueue(self.data / "orders", mode="look") as queue:
+            return queue.stats().depth
+
     @property
     def log(self) -> str:
         """What all processes have written."""
@@ -138,6 +143,7 @@ def test_every_accepted_order_is_handled_though_the_worker_is_killed(shop: Shop,
         with shop.works(*options) as worker:
             offsets = [each.result(SECONDS) for each in answers]
             wait_until(lambda: set(shop.handled()) == set(range(ORDERS)), SECONDS)
+            wait_until(lambda: shop.waiting() == 0, SECONDS)  # what the first one had handled comes to this one again
             stop(worker)
         web_processes = children(server.pid)
     assert sorted(offsets) == list(range(ORDERS))
