@@ -38,7 +38,8 @@ class Seen:
     log : tuple of (int, bytes)
         Every message that is still in the data files.
     log_end : int
-        Behind the last of them; up to ``next_offset`` offsets were given and lost.
+        Behind the last of them, or where an empty last data file begins: what lies between was finished, and its files
+        are retired. From here up to ``next_offset`` offsets were given and lost.
     shown : Shown
         What its group would be given.
     dead : frozenset of int
@@ -107,12 +108,12 @@ def look(queue: PersistentQueue) -> Seen:
     if exists:
         assert queue.qsize() == len(messages), f"{queue.qsize()} to take, {len(messages)} are there"
     queue.sides.files.refresh()
-    first = queue.sides.files.first_offset
-    log = _log(queue, first)
+    names = queue.sides.files.names()
+    log = _log(queue, queue.sides.files.first_offset)
     return Seen(
         queue.sides.next_offset(),
         log,
-        log[-1][0] + 1 if log else first,
+        max([0, *(name.first_offset for name in names[-1:]), *(offset + 1 for offset, _ in log[-1:])]),
         tuple(sorted((each.offset, each.payload, each.delivery_count) for each in messages)),
         frozenset(letter.offset for letter in queue.dead.list()) if exists else frozenset(),
         frozenset((each.id, each.put_count, each.ack_count) for each in found),
