@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from proof.crash_states.opening import POLICIES
-from proof.crash_states.search import BRIEF, Task, run
+from proof.crash_states.search import BRIEF, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS
 
 LIVES = [pytest.param(beginning, policy, id=f"{beginning}-{policy}") for beginning in BEGINNINGS for policy in POLICIES]
@@ -28,5 +28,23 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
     beginning: str, policy: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Some workloads of five to twelve actions; others than those of ``make crash``."""
-    tally = run(Task(beginning, policy, seed=-1, count=3))
+    tally = run(Task(beginning, policy, seed=-1, count=8))
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
+
+
+@pytest.mark.parametrize(
+    ("beginning", "policy", "workload"),
+    [
+        pytest.param(
+            "used",
+            "never",
+            "take get_many roll get_many kill put two_queues two_queues begin_large prepare",
+            id="an empty last file behind one that is retired",
+        )
+    ],
+)
+def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, workload: str) -> None:
+    """By the model or the oracle, or answered wrongly by recovery: what exploring has found stays found."""
+    search = Search(Task(beginning, policy))
+    search.alone(tuple(workload.split()), 0, Care(1))
+    assert len(search.tally.digests) > 100
