@@ -40,7 +40,13 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
             "never",
             "take get_many roll get_many kill put two_queues two_queues begin_large prepare",
             id="an empty last file behind one that is retired",
-        )
+        ),
+        pytest.param(
+            "used",
+            "every_2_commits",
+            "receive release receive get_many two_queues get kill two_queues flush put put",
+            id="a retired file is back",
+        ),
     ],
 )
 def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, workload: str) -> None:

@@ -71,9 +71,14 @@ class Seen:
         """Offsets that were given to messages and are lost."""
         return range(self.log_end, self.next_offset)
 
-    def without_report(self) -> tuple[object, ...]:
-        """Return what has to be the same after every further recovery."""
-        return self.next_offset, self.log, self.log_end, self.shown, self.dead, self.in_doubt, self.exists
+    def agrees_with(self, later: Seen) -> bool:
+        """Whether a further recovery shows the same, whatever the reports say.
+
+        The files of finished messages may be back: that they were retired need not be durable yet.
+        """
+        same = (self.next_offset, self.log_end, self.shown, self.dead, self.in_doubt, self.exists)
+        others = (later.next_offset, later.log_end, later.shown, later.dead, later.in_doubt, later.exists)
+        return same == others and set(self.log) <= set(later.log)
 
 
 class Recovered:
