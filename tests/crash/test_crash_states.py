@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from proof.crash_states import explorer
 from proof.crash_states.opening import POLICIES
 from proof.crash_states.search import BRIEF, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS
@@ -30,6 +31,13 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
     """Some workloads of five to twelve actions; others than those of ``make crash``."""
     tally = run(Task(beginning, policy, seed=-1, count=8))
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
+
+
+def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left on the way differs from operation to operation, and each of it recovers."""
+    monkeypatch.setattr(explorer, "RECOVERY_CRASHED_EVERY", 1)
+    tally = run(Task("fresh", "every_commit", ("put",), depth=1), BRIEF)
+    assert len(tally.digests) > 5 * tally.crashes > 0
 
 
 @pytest.mark.parametrize(

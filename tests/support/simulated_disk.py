@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from support.disk_operations import (
 from support.simulated_file_image import Fate, FileImage
 
 ROOT = 0  # the inode of "/", which is always there
+_ROOT_PATHS = {"/": ROOT, "": ROOT}  # the latter is what stands before the first slash of a path
 Key = tuple[int, str]  # the inode of a directory and a name in it
 
 
@@ -106,8 +108,9 @@ class Disk:
         self._name_changes: list[NameChange] = []
         self._files: dict[int, FileImage] = {}
         self._directories: set[int] = {ROOT}
-        self._found: dict[str, int | None] = {}  # inodes by absolute path, until that name changes
-        self._listed: dict[int, list[str]] = {}  # until any name changes
+        self._found: dict[str, int | None] = dict(_ROOT_PATHS)  # inodes by absolute path, until that name changes
+        self._listed: dict[int, list[str]] = {}  # names by directory, until one of them changes
+        self._paths: list[tuple[int, bytes]] | None = None  # of all inodes, until any name changes
 
     def apply(self, operation: Operation) -> None:
         """Do one operation or raise the ``OSError`` a kernel would."""
@@ -122,6 +125,14 @@ class Disk:
         text = str(path)
         if text in self._found:
             return self._found[text]
+        above, _, name = text.rpartition("/")
+        parent = self._found.get(above)
+        if parent is None or parent not in self._directories:
+            return self._walk(path)
+        inode = self._found[text] = self.names.entries.get((parent, name))
+        return inode
+
+    def _walk(self, path: Path) -> int | None:
         inode: int | None = ROOT
         for name in path.parts[1:] if path.is_absolute() else path.parts:
             if inode is None:
@@ -130,7 +141,7 @@ class Disk:
                 raise os_error(errno.ENOTDIR, path)
             inode = self.names.entries.get((inode, name))
         if path.is_absolute():
-            self._found[text] = inode
+            self._found[str(path)] = inode
         return inode
 
     def find_existing(self, path: Path) -> int:
@@ -174,14 +185,17 @@ class Disk:
 
     def digest(self) -> bytes:
         """Return 16 bytes that tell apart what processes see: names and contents, without what is unsynced of them."""
-        found = []
-        paths = {ROOT: b"/"}
-        for inode, (directory, name) in self.names.homes.items():
-            path = (paths.get(directory) or self._path(directory, paths)) + name.encode()
+        if self._paths is None:
+            known = {ROOT: b"/"}
+            self._paths = [
+                (inode, self._path(at, known) + name.encode()) for inode, (at, name) in self.names.homes.items()
+            ]
+            self._paths.sort(key=itemgetter(1))
+        hashed = blake2b(digest_size=16)
+        for inode, path in self._paths:
             image = self._files.get(inode)
-            found.append(path + (b"/" if image is None else b" " + _content_digest(image.content())))
-        found.sort()
-        return blake2b(b"\n".join(found), digest_size=16).digest()
+            hashed.update(path + (b"/\n" if image is None else b" " + _content_digest(image.content())))
+        return hashed.digest()
 
     def _path(self, directory: int, paths: dict[int, bytes]) -> bytes:
         """Return the path of a directory with a slash behind it, and keep it in ``paths``."""
@@ -192,21 +206,22 @@ class Disk:
 
     def after_power_loss(self, choice: CrashChoice) -> Disk:
         """Return what the disk could hold; all of it is durable, since nobody has touched it yet."""
-        names = self._durable_names
+        after = Disk()
+        after.next_inode = self.next_inode
         if self._name_changes:
-            names = names.copy()
+            names = self._durable_names.copy()
             for change in self._name_changes:
                 if change.fate is Fate.SYNCED or choice.keep_name(change.operation):
                     change.apply(names)
-        after = Disk()
-        after.next_inode = self.next_inode
-        for inode in sorted(self._reachable(names)):
-            after.names.bind(names.homes[inode], inode)
-            if inode in self._directories:
-                after._directories.add(inode)
-            else:
-                after._files[inode] = self._files[inode].after_power_loss(inode, choice)
+            homes = {inode: names.homes[inode] for inode in self._reachable(names)}
+            after.names = Names({key: inode for inode, key in homes.items()}, homes)
+        else:
+            after.names = self.names.copy()
+            self._share_what_was_found(after)
         after._durable_names = after.names.copy()
+        after._directories.update(self._directories.intersection(after.names.homes))
+        for inode in sorted(after.names.homes.keys() - after._directories):
+            after._files[inode] = self._files[inode].after_power_loss(inode, choice)
         return after
 
     def copy(self) -> Disk:
@@ -220,7 +235,14 @@ class Disk:
         alive.update(inode for change in self._name_changes for _, inode in change.bindings if inode is not None)
         twin._directories = self._directories & alive
         twin._files = {inode: image.copy() for inode, image in self._files.items() if inode in alive}
+        self._share_what_was_found(twin)
         return twin
+
+    def _share_what_was_found(self, twin: Disk) -> None:
+        """Spare another disk that has the same names to find them anew."""
+        twin._found = self._found.copy()
+        twin._listed = self._listed.copy()
+        twin._paths = self._paths
 
     def _reachable(self, names: Names) -> set[int]:
         """Return the inodes under the root: a directory that lost its name takes along what was in it."""
@@ -242,6 +264,9 @@ class Disk:
 
     def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
         self._forget(operation)
+        self._paths = None
+        for (directory, _), _ in bindings:
+            self._listed.pop(directory, None)
         change = NameChange(operation, home[0], bindings, Fate.UNSYNCED)
         change.apply(self.names)
         self._name_changes.append(change)
@@ -251,10 +276,9 @@ class Disk:
         paths = (operation.source, operation.target) if isinstance(operation, Rename) else (operation.path,)
         is_directory = not isinstance(operation, Create) and self.find(paths[0]) in self._directories
         if isinstance(operation, MakeDirectory) or is_directory or not all(path.is_absolute() for path in paths):
-            self._found.clear()
+            self._found = dict(_ROOT_PATHS)
         for path in paths:
             self._found.pop(str(path), None)
-        self._listed.clear()
 
     def _create(self, operation: Create) -> None:
         key = self._key(operation.path)

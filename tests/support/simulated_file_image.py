@@ -87,7 +87,7 @@ class FileImage:
 
     def read(self, size: int, position: int) -> bytes:
         """Return what a running process sees."""
-        return bytes(memoryview(self._data)[position : position + size])
+        return bytes(self._data[position : position + size])
 
     def content(self) -> bytes:
         """Return all that a running process sees; copies share the object until they are written to."""

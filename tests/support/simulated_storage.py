@@ -172,7 +172,7 @@ class SimulatedStorage:
         self.faults: FaultPlan | None = None
         self.owner = os.geteuid()
         self._disk = Disk() if disk is None else disk
-        self._start = self._disk.copy()
+        self._start: Disk | None = None  # the disk before the first change; until that, it is the disk itself
         self._locks: dict[int, SimulatedFile] = {}
         self._mutex = threading.RLock()
 
@@ -280,7 +280,7 @@ class SimulatedStorage:
         It is the same object each time, moved on by one operation: crash it, do not write to it.
         """
         with self._mutex:
-            storage = SimulatedStorage(self._start.copy())
+            storage = SimulatedStorage((self._start or self._disk).copy())
             operations = tuple(self.log)
         yield storage
         for operation in operations:
@@ -295,8 +295,7 @@ class SimulatedStorage:
 
     def _enter(self, verb: str, path: Path) -> bool:
         """Count the call and let hook and fault have it; return whether a write has to be short."""
-        with self._mutex:
-            self.verb_count += 1
+        self.verb_count += 1
         if self.before_verb is not None:
             self.before_verb(verb, path)
         if self.faults is None:
@@ -306,5 +305,7 @@ class SimulatedStorage:
 
     def _record(self, operation: Operation) -> None:
         with self._mutex:
+            if self._start is None:
+                self._start = self._disk.copy()
             self._disk.apply(operation)
             self.log.append(operation)

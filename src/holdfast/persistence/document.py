@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,11 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
     finally:
         file.close()
     try:
-        fields = parse_object(text)
-        checksum = fields.pop("crc32c")
+        fields, is_whole = _parsed(text)
         version = as_number(fields["format"])
     except (ValueError, KeyError):
         raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
-    if checksum != _document_checksum(fields):
+    if not is_whole:
         raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
     if version > FORMAT_VERSION:
         raise UnsupportedVersionError(
@@ -62,7 +62,15 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
             path=str(path),
             version=version,
         )
-    return fields
+    return fields.copy()
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
+    """Return fields, and whether they match their checksum; the same few documents are read again and again."""
+    fields = parse_object(text)
+    checksum = fields.pop("crc32c")
+    return fields, checksum == _document_checksum(fields)
 
 
 def _document_checksum(fields: dict[str, Any]) -> str:

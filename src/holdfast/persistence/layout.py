@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
@@ -48,8 +49,7 @@ _TOP_LEVEL = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DataFileName:
+class DataFileName(NamedTuple):  # one is made for each file at each look at the directory
     """What the name of a data file says: its sequence and the offset of its first message."""
 
     sequence: int

@@ -1,4 +1,4 @@
-"""The data files of one queue as this process knows them: what is there, how large it is, where each one ends.
+"""The data files of one queue as this process knows them: what is there, where each one ends, how large all are.
 
 One instance is shared by the write side, which adds files, and the read side, which retires them.
 """
@@ -7,24 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.persistence.layout import DataFileName, QueueDirectory, is_missing, list_data_files
-from holdfast.persistence.storage import File, Storage
+from holdfast.persistence.storage import File, Storage, storage_errors
 
 _GLANCE_SECONDS = 0.1
 
 SPARES_MAX = 2
 """Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One data file: its name and its size on the disk in bytes."""
-
-    name: DataFileName
-    size_bytes: int
 
 
 class LogFiles:
@@ -40,8 +31,9 @@ class LogFiles:
         self._storage = storage
         self._directory = directory
         self._lock = threading.Lock()
-        self._files: dict[int, LogFile] = {}
-        self._total_bytes = 0
+        self._names: dict[int, DataFileName] = {}
+        self._sizes: dict[int, int] = {}  # in bytes, by sequence: of those that were asked for
+        self._total_bytes: int | None = None  # until one of them changes
         self._looked_at = 0.0
         self.refresh()
 
@@ -52,22 +44,25 @@ class LogFiles:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that the known data files take."""
-        return self._total_bytes
+        """Bytes that the known data files take. Raises StorageError where the disk refuses to say."""
+        with self._lock, storage_errors("measuring data files", self.directory):
+            if self._total_bytes is None:
+                self._total_bytes = sum(self._size_of(name) for name in self._names.values())
+            return self._total_bytes
 
     @property
     def first_offset(self) -> int:
         """Offset of the oldest message that is still there; 0 while there is no file."""
         with self._lock:
-            return next((file.name.first_offset for file in self._files.values()), 0)
+            return next((name.first_offset for name in self._names.values()), 0)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._names)
 
     def names(self) -> list[DataFileName]:
         """Return the known files in log order."""
         with self._lock:
-            return [file.name for file in self._files.values()]
+            return list(self._names.values())
 
     def path(self, name: DataFileName) -> Path:
         """Return where a file is."""
@@ -75,18 +70,17 @@ class LogFiles:
 
     def named(self, sequence: int) -> DataFileName | None:
         """Return the name of a file; looks at the directory again where it is not known yet."""
-        if sequence not in self._files:
+        if sequence not in self._names:
             self.refresh()
-        file = self._files.get(sequence)
-        return file.name if file else None
+        return self._names.get(sequence)
 
     def next_after(self, sequence: int) -> DataFileName | None:
         """Return the first known file behind ``sequence``: the one that says where that file's offsets end."""
         with self._lock:
-            following = self._files.get(sequence + 1)
+            following = self._names.get(sequence + 1)
             if following is not None:
-                return following.name
-            return min((file.name for number, file in self._files.items() if number > sequence), default=None)
+                return following
+            return min((name for number, name in self._names.items() if number > sequence), default=None)
 
     def containing(self, offset: int) -> DataFileName | None:
         """Return the last file that starts at or before ``offset``, or the oldest one."""
@@ -97,18 +91,12 @@ class LogFiles:
         """Look at the directory again; other processes add files and retire them."""
         with self._lock:
             self._looked_at = time.monotonic()
-            known = self._files
-            self._files = {}
+            known = self._names
+            self._names = {name.sequence: name for name in list_data_files(self._storage, self._directory)}
             newest = max(known, default=0)  # was being written when it was measured, and may be sealed by now
-            for name in list_data_files(self._storage, self._directory):
-                file = known.get(name.sequence)
-                if file is None or file.name != name or name.sequence == newest:
-                    size = self._size_of(name)
-                    if size is None:
-                        continue
-                    file = LogFile(name, size)
-                self._files[name.sequence] = file
-            self._total_bytes = sum(file.size_bytes for file in self._files.values())
+            stay = {number for number in self._sizes if number != newest and self._names.get(number) == known[number]}
+            self._sizes = {number: self._sizes[number] for number in stay}
+            self._total_bytes = None
 
     def glance(self) -> None:
         """Look at the directory again, ten times a second at the most: a listing costs as much as there are files."""
@@ -118,17 +106,16 @@ class LogFiles:
     def add(self, name: DataFileName, size_bytes: int) -> None:
         """Take up a file that the writer has just made."""
         with self._lock:
-            known = self._files.get(name.sequence)  # somebody may have looked at the directory just before
-            self._files[name.sequence] = LogFile(name, size_bytes)
-            self._total_bytes += size_bytes - (known.size_bytes if known is not None else 0)
+            self._names[name.sequence] = name
+            self._sizes[name.sequence] = size_bytes
+            self._total_bytes = None
 
     def resize(self, sequence: int, size_bytes: int) -> None:
         """Note that a file's size has changed."""
         with self._lock:
-            file = self._files.get(sequence)
-            if file is not None:
-                self._files[sequence] = replace(file, size_bytes=size_bytes)
-                self._total_bytes += size_bytes - file.size_bytes
+            if sequence in self._names:
+                self._sizes[sequence] = size_bytes
+                self._total_bytes = None
 
     def retire(self, name: DataFileName) -> None:
         """Take a file out of the log: keep it as a spare where it can be used again, else remove it.
@@ -145,8 +132,9 @@ class LogFiles:
             self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
         self._storage.sync_directory(self._directory.data)
         with self._lock:
-            known = self._files.pop(name.sequence, None)
-            self._total_bytes -= known.size_bytes if known else 0
+            self._names.pop(name.sequence, None)
+            self._sizes.pop(name.sequence, None)
+            self._total_bytes = None
 
     def _take_away(self, path: Path, file: File, spare: Path) -> None:
         """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into."""
@@ -159,12 +147,19 @@ class LogFiles:
         finally:
             close_aside(file)
 
-    def _size_of(self, name: DataFileName) -> int | None:
+    def _size_of(self, name: DataFileName) -> int:
+        """Return the size of a file, 0 where it is gone; it is measured once."""
+        size = self._sizes.get(name.sequence)
+        if size is None:
+            size = self._sizes[name.sequence] = self._measure(name)
+        return size
+
+    def _measure(self, name: DataFileName) -> int:
         try:
             file = self._storage.open(self.path(name), writable=False)
         except OSError as error:
-            if is_missing(error):
-                return None
+            if is_missing(error):  # another process has retired it
+                return 0
             raise
         try:
             return file.size()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.dead_letter import DeadMark, reason_of
@@ -96,8 +97,7 @@ def dead_change(offset: int, mark: DeadMark) -> Change:
     return Change(ENTRY_DEAD, offset, mark.first_failure_ns, hint, mark.delivery_count)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A verified entry: its number, its flags, how many entries were known to be synced, and what it says."""
 
     number: int

@@ -43,6 +43,8 @@ def retire_finished_files(
         finished = _sealed_ranges(files)
         if own_progress is not None:
             finished = _finished_by(own_progress, finished)
+        if not finished:
+            return []
         groups = list_groups(storage, directory)
         readers = [progress_reader(storage, directory, queue_id, group) for group in groups if group.name != own_group]
         for reader in readers:

@@ -14,8 +14,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -232,13 +231,27 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-@contextmanager
-def storage_errors(what: str, path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` inside into the error a caller sees; not for hot paths."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(error, what, path) from error
+class storage_errors:  # noqa: N801 - a block that reads like contextlib.suppress
+    """Turns an ``OSError`` inside a ``with`` block into the error a caller sees; not for hot paths.
+
+    Parameters
+    ----------
+    what, path
+        As for :func:`storage_error`.
+    """
+
+    __slots__ = ("_path", "_what")
+
+    def __init__(self, what: str, path: Path) -> None:
+        self._what = what
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise storage_error(error, self._what, self._path) from error
 
 
 def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:

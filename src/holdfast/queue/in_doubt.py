@@ -80,7 +80,8 @@ class InDoubt:
 
     def prepared(self) -> list[PreparedTransaction]:
         """Return what is in doubt, oldest first; what another queue has decided meanwhile is settled first."""
-        self.resolve()
+        if not self.resolve():
+            return []
         now = self._sides.clock.time_ns()
         return [self._describe(found, now) for found in self._find_all()]
 
@@ -281,9 +282,13 @@ class InDoubt:
 
     # -- What another queue decides ----------------------------------------------------------------------------------
 
-    def resolve(self) -> None:
-        """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared."""
-        for found in self._find_all():
+    def resolve(self) -> bool:
+        """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared.
+
+        Returns whether there was anything in doubt.
+        """
+        all_found = self._find_all()
+        for found in all_found:
             if found.part_of is not None:  # JointDecisions puts parts into the log in their order
                 continue
             try:
@@ -291,6 +296,7 @@ class InDoubt:
                     self._resolve(found)
             except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
+        return bool(all_found)
 
     def _resolve(self, found: Found) -> bool:
         """Settle what this handle owns of a transaction, if its coordinator says how; return whether it did."""

@@ -60,7 +60,18 @@ class OwnGroup:
         self.name = name
         self._is_new = is_new
         self._opened: GroupInfo | None = None
+        self._recovered: tuple[GroupInfo, PositionFileReader] | None = None
         self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
+
+    def recover(self, group: GroupInfo) -> GroupProgress:
+        """Return the progress of any group; where it is this one, :meth:`open` reads on from there."""
+        reader = self._reader(group)
+        if group.name == self.name:
+            self._recovered = (group, reader)
+        return reader.refresh()
+
+    def _reader(self, group: GroupInfo) -> PositionFileReader:
+        return progress_reader(self._storage, self._directory, self._queue_id, group)
 
     def find(self) -> GroupInfo | None:
         """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
@@ -102,7 +113,8 @@ class OwnGroup:
         if group.damage:
             group = repair_group(self._storage, self._directory, group, self._files)
         self._opened = group
-        reader = progress_reader(self._storage, self._directory, self._queue_id, group)
+        recovered, self._recovered = self._recovered, None
+        reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
         progress = reader.refresh()
         positions = PositionFileWriter(
             self._storage,
@@ -122,8 +134,7 @@ class OwnGroup:
             group = require_group(self._storage, self._directory, self.name)
         if group is None:
             self._files.refresh()
-        reader = progress_reader(self._storage, self._directory, self._queue_id, group or self.unused())
-        return reader, group is not None
+        return self._reader(group or self.unused()), group is not None
 
     def require(self) -> GroupInfo:
         """Return the group, which has begun; while this handle owns it, it stays the same one."""

@@ -28,18 +28,26 @@ Done = tuple[Task, Tally, float]
 
 def timed(task: Task) -> Done:
     """Do a task; return it with what was covered, and its seconds."""
-    gc.freeze()
-    gc.set_threshold(50_000)  # thousands of queues are opened and closed, and most of them go without its help
     begun = time.perf_counter()
     return task, run(task), time.perf_counter() - begun
+
+
+def spare_garbage_collection() -> None:
+    """Look for garbage less often: thousands of queues are opened and closed, and most of them go without its help.
+
+    Once for each process: what is frozen is never collected.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def all_done(tasks: Iterator[Task], process_count: int) -> Iterator[Done]:
     """Do tasks in some processes, and yield each when it is done; the first failure stops everything."""
     if process_count == 1:
+        spare_garbage_collection()
         yield from map(timed, tasks)
         return
-    with ProcessPoolExecutor(process_count) as pool:
+    with ProcessPoolExecutor(process_count, initializer=spare_garbage_collection) as pool:
         running: set[Future[Done]] = {pool.submit(timed, task) for task in islice(tasks, process_count * AHEAD)}
         try:
             while running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from holdfast import FlushPolicy
 from proof.crash_states.crashes import crashes
@@ -12,9 +13,10 @@ from proof.crash_states.history import History, Moment
 from proof.crash_states.life import Life, Place, Segment
 from proof.crash_states.opening import draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge, work_on
+from support.disk_operations import Sync, SyncDirectory
 from support.simulated_storage import SimulatedStorage
 
-RECOVERY_CRASHED_EVERY = 500
+RECOVERY_CRASHED_EVERY = 100
 """One in so many distinct states has its recovery crashed at each of its operations."""
 
 FOLLOWED_EVERY = 4
@@ -131,18 +133,20 @@ class Explorer:
         try:
             judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
             self._remember(digest, recovered.seen)
-            if is_new and len(self.tally.digests) % RECOVERY_CRASHED_EVERY == 0:
-                self._crash_recovery(history, recovered, before, under_way, rng)
-            if loses_power:
-                self._killed.add(digest)
-                self._lose_power(history, recovered, before, under_way)
-            left = crashed.digest()
+            operation_count, left = len(crashed.log), crashed.digest()
+            without_power = crashed.crash_dropping_unsynced() if loses_power else None
             if left[0] % FOLLOWED_EVERY == 0 and left not in self._worked:
                 self._worked.add(left)
                 self.tally.works += 1
                 work_on(recovered)
         finally:
-            recovered.close()
+            recovered.close()  # before it is crashed: open queues answer what others ask in this process
+        if without_power is not None:  # what was shown is durable, even where the killed process had not synced it
+            self._killed.add(digest)
+            self._again(history, recovered.seen, without_power, before, under_way)
+        if is_new and int.from_bytes(digest[2:4], "little") % RECOVERY_CRASHED_EVERY == 0:
+            rng = random.Random(digest)
+            self._crash_recovery(history, recovered, operation_count, before, under_way, rng, killed=killed)
 
     def _count(self, digest: bytes) -> bool:
         """Count a state; return whether it is one that this process has not seen yet."""
@@ -157,36 +161,59 @@ class Explorer:
             self._killed.clear()
         self._cache[digest, *seen] = seen
 
-    def _lose_power(self, history: History, recovered: Recovered, before: Moment, under_way: Moment) -> None:
-        """What a recovery has shown is durable, even where the killed process had not synced it."""
-        self._again(history, recovered, recovered.storage.crash_dropping_unsynced(), before, under_way)
-
     def _crash_recovery(
-        self, history: History, recovered: Recovered, before: Moment, under_way: Moment, rng: random.Random
+        self,
+        history: History,
+        recovered: Recovered,
+        operation_count: int,
+        before: Moment,
+        under_way: Moment,
+        rng: random.Random,
+        *,
+        killed: bool,
     ) -> None:
-        """Crash a recovery at each of its operations: the next one shows the same."""
-        for storage in list(recovered.storage.replay()):
-            for again in (storage.crash_dropping_unsynced(), storage.random_crash(rng), storage.crash_keeping_all()):
-                self._again(history, recovered, again, before, under_way)
+        """Crash a recovery at each of its operations: the next one shows the same.
+
+        But for one case: what a killed process had not synced may be lost still, until the recovery is over.
+        """
+        for count, storage in enumerate(islice(recovered.storage.replay(), operation_count + 1)):
+            is_over = count == operation_count
+            is_sync = count > 0 and isinstance(storage.log[-1], Sync | SyncDirectory)
+            left = [] if is_sync else [(storage.crash_keeping_all(), True)]  # which a sync changes nothing of
+            if is_sync or is_over or not count:  # nothing else changes what is sure
+                left.append((storage.crash_dropping_unsynced(), is_over or not killed))
+            left.append((storage.random_crash(rng), is_over or not killed))
+            try:
+                for again, shows_the_same in left:
+                    self._again(history, recovered.seen, again, before, under_way, shows_the_same=shows_the_same)
+            except BaseException as error:
+                operation = storage.log[-1] if count else None
+                error.add_note(f"the recovery crashed at its operation {count} ({operation!r:.150})")
+                raise
 
     def _again(
         self,
         history: History,
-        recovered: Recovered,
+        first: dict[str, Seen],
         crashed: SimulatedStorage,
         before: Moment,
         under_way: Moment,
+        *,
+        shows_the_same: bool = True,
     ) -> None:
+        """Recover once more from what is left behind a recovery that has shown ``first``, or would have."""
         self.tally.recoveries_crashed += 1
         digest = crashed.digest()
         self._count(digest)
-        seen = self._cache.get((digest, *recovered.seen))
+        seen = self._cache.get((digest, *first))
         if seen is None:
             draw_from("recovery of a recovery")
-            second = Recovered(crashed, self.policy, list(recovered.seen))
+            second = Recovered(crashed, self.policy, list(first))
             second.close()
             seen = second.seen
             self._remember(digest, seen)
         judge(history, seen, before, under_way, self.policy, reported=True)
         for name, each in seen.items():
-            assert recovered.seen[name].agrees_with(each), "the second recovery shows other things"
+            assert not shows_the_same or first[name].agrees_with(each), (
+                f"the next recovery of {name} shows other things"
+            )

@@ -84,7 +84,7 @@ def test_what_cannot_be_let_go_of_stays_in_doubt_until_it_can(
     """The queue that should decide never did; the disk of this one refuses just then."""
     storage = voted()
     with monkeypatch.context() as patched:
-        patched.setattr(InDoubt, "resolve", lambda _: None)
+        patched.setattr(InDoubt, "resolve", lambda _: True)
         aside = open_queue(storage, ASIDE)
     with aside:
         with refusing(storage, "remove", ".batch"):

@@ -510,7 +510,7 @@ def test_a_vote_whose_puts_were_never_prepared_is_let_go(
     """Its process died in ``prepare``: nobody was told of it, and committing half of it would lose a message."""
     crashed = between_vote_and_puts()
     if not is_seen:  # the other side could not be asked just then
-        monkeypatch.setattr(InDoubt, "resolve", lambda _: None)
+        monkeypatch.setattr(InDoubt, "resolve", lambda _: True)
     with open_queue(crashed, mode="produce") as producer, open_queue(crashed, mode="consume") as consumer:
         handle = {"produce": producer, "consume": consumer}[mode]
         assert prepared_ids(handle) == ([] if is_seen else ["t"])

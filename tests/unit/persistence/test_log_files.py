@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StorageError
 from holdfast.persistence.layout import DataFileName, open_directory
 from holdfast.persistence.log_files import SPARES_MAX, LogFiles
 from holdfast.persistence.storage import OsStorage
@@ -61,6 +62,35 @@ def test_sizes_are_kept_in_step(parts: LogParts) -> None:
     files.resize(5, 700)
     files.resize(99, 5)
     assert files.total_bytes == before + 700
+
+
+def test_sizes_are_measured_when_they_are_asked_for(parts: LogParts) -> None:
+    """Opening a queue of many files measures none; another look measures only the one that was being written."""
+    files = with_files(parts)
+    measured: list[str] = []
+    parts.storage.before_verb = lambda verb, path: measured.append(path.name) if verb == "size" else None
+    files.refresh()
+    assert measured == []
+    assert files.total_bytes == 3 * 4608 + 7
+    assert measured == [str(name) for name in NAMES]
+    files.refresh()
+    assert files.total_bytes == 3 * 4608 + 7
+    assert measured == [str(name) for name in (*NAMES, NAMES[-1])]
+
+
+def test_a_file_that_is_gone_when_it_is_measured_takes_no_room(parts: LogParts) -> None:
+    """Another process has retired it."""
+    files = with_files(parts)
+    parts.storage.remove(parts.directory.data_file(NAMES[0]))
+    assert files.total_bytes == 2 * 4608 + 6
+
+
+def test_a_disk_that_does_not_say_how_large_a_file_is(parts: LogParts) -> None:
+    """The error is one of ours, and the next time all is well."""
+    files = with_files(parts)
+    with refusing(parts.storage, "open", f"{NAMES[1]}"), pytest.raises(StorageError, match="measuring data files"):
+        _ = files.total_bytes
+    assert files.total_bytes == 3 * 4608 + 7
 
 
 def test_retired_files_are_kept_as_spares_up_to_a_bound(parts: LogParts) -> None:
