@@ -109,7 +109,7 @@ class Disk:
         self._files: dict[int, FileImage] = {}
         self._directories: set[int] = {ROOT}
         self._found: dict[str, int | None] = dict(_ROOT_PATHS)  # inodes by absolute path, until that name changes
-        self._listed: dict[int, list[str]] = {}  # names by directory, until one of them changes
+        self._listed: dict[str, list[str]] = {}  # names by absolute path of a directory, until one of them changes
         self._paths: list[tuple[int, bytes]] | None = None  # of all inodes, until any name changes
 
     def apply(self, operation: Operation) -> None:
@@ -134,14 +134,15 @@ class Disk:
 
     def _walk(self, path: Path) -> int | None:
         inode: int | None = ROOT
+        passed = ""
         for name in path.parts[1:] if path.is_absolute() else path.parts:
             if inode is None:
                 raise os_error(errno.ENOENT, path)
             if inode not in self._directories:
                 raise os_error(errno.ENOTDIR, path)
             inode = self.names.entries.get((inode, name))
-        if path.is_absolute():
-            self._found[str(path)] = inode
+            passed = f"{passed}/{name}"
+            self._found[passed] = inode
         return inode
 
     def find_existing(self, path: Path) -> int:
@@ -160,10 +161,11 @@ class Disk:
 
     def list(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
-        directory = self.find_directory(path)
-        names = self._listed.get(directory)
+        names = self._listed.get(str(path))
         if names is None:
-            names = self._listed[directory] = self.names.children(directory)
+            names = self.names.children(self.find_directory(path))
+            if path.is_absolute():
+                self._listed[str(path)] = names
         return names.copy()
 
     def is_directory(self, inode: int) -> bool:
@@ -265,8 +267,6 @@ class Disk:
     def _change_names(self, operation: NameOperation, home: Key, *bindings: tuple[Key, int | None]) -> None:
         self._forget(operation)
         self._paths = None
-        for (directory, _), _ in bindings:
-            self._listed.pop(directory, None)
         change = NameChange(operation, home[0], bindings, Fate.UNSYNCED)
         change.apply(self.names)
         self._name_changes.append(change)
@@ -277,8 +277,10 @@ class Disk:
         is_directory = not isinstance(operation, Create) and self.find(paths[0]) in self._directories
         if isinstance(operation, MakeDirectory) or is_directory or not all(path.is_absolute() for path in paths):
             self._found = dict(_ROOT_PATHS)
+            self._listed.clear()
         for path in paths:
             self._found.pop(str(path), None)
+            self._listed.pop(str(_parent(path)), None)
 
     def _create(self, operation: Create) -> None:
         key = self._key(operation.path)

@@ -122,7 +122,7 @@ def stats(path: Path, group: str, as_json: bool) -> None:
             "first_offset": figures.first_offset,
             "next_offset": figures.next_offset,
             "last_writer": _owner(queue, directory.write_lock),
-            "last_reader": _owner(queue, directory.group(group) / "read.lock"),
+            "last_reader": _owner(queue, directory.group_lock(group)),
         }
         if as_json:
             write_json(row)

@@ -23,7 +23,7 @@ POSITION_FILE_BYTES = 16 * 2**10
 
 def is_group_free(storage: Storage, directory: QueueDirectory, name: str) -> bool:
     """Whether nobody owns a group. The caller holds the groups lock."""
-    lock = locks.try_acquire(storage, directory.group(name) / "read.lock")
+    lock = locks.try_acquire(storage, directory.group_lock(name))
     if lock is not None:
         lock.release()
     return lock is not None
@@ -49,7 +49,7 @@ def visit_group(
     if group is None:
         return True
     reader = progress_reader(storage, directory, queue_id, group)
-    lock = locks.try_acquire(storage, directory.group(name) / "read.lock", is_visitor=True)
+    lock = locks.try_acquire(storage, directory.group_lock(name), is_visitor=True)
     if lock is None:
         return not is_needed(reader.refresh())
     try:

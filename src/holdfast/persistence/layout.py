@@ -147,6 +147,10 @@ class QueueDirectory:
         """Return the directory of a group."""
         return within(self.groups, name)
 
+    def group_lock(self, name: str) -> Path:
+        """Return the path of the lock that the owner of a group holds."""
+        return within(self.group(name), "read.lock")
+
     def group_document(self, name: str) -> Path:
         """Return the path of a group's ``group.json``."""
         return within(self.group(name), "group.json")

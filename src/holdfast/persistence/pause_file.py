@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.errors import CorruptionError
 from holdfast.persistence.document import read_document, write_document
 from holdfast.persistence.format import FORMAT_VERSION, NUMBER_MAX
-from holdfast.persistence.layout import is_missing
+from holdfast.persistence.layout import is_missing, within
 from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.storage import Storage
 
@@ -39,7 +39,7 @@ def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     """Pause a group, durably. Raises ``OSError``; CommitUnknownError where the name of its directory may be lost."""
     until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
     fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason}
-    write_document(storage, directory / NAME, fields)
+    write_document(storage, within(directory, NAME), fields)
     try:
         storage.sync_directory(directory.parent)  # a group that has not begun has one that nobody has synced yet
     except OSError as error:
@@ -49,7 +49,7 @@ def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
 def remove_pause(storage: Storage, directory: Path) -> None:
     """End a pause, durably, if there is one. Raises ``OSError``."""
     try:
-        storage.remove(directory / NAME)
+        storage.remove(within(directory, NAME))
     except OSError as error:
         if is_missing(error):
             return
@@ -60,7 +60,7 @@ def remove_pause(storage: Storage, directory: Path) -> None:
 def read_pause(storage: Storage, directory: Path) -> Pause | None:
     """Return the pause of a group; one that cannot be made out goes on until ``resume``. Raises ``OSError``."""
     try:
-        fields = read_document(storage, directory / NAME)
+        fields = read_document(storage, within(directory, NAME))
         until_ns = fields["until_ns"]
         return Pause(None if until_ns is None else int(until_ns), str(fields["reason"]))
     except OSError as error:

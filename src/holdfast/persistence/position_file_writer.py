@@ -19,7 +19,7 @@ from holdfast.clock import Clock
 from holdfast.errors import StorageError
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START
-from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.layout import list_generations, position_file, within
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, encode_entry, run_flags
 from holdfast.persistence.position_run import apply_run, checkpoint
@@ -65,7 +65,7 @@ class PositionFileWriter:
     ) -> None:
         self._storage = storage
         self._directory = directory
-        self._next_path = directory / _NEXT
+        self._next_path = within(directory, _NEXT)
         self._time_ns = clock.time_ns
         self._ids = (queue_id, group_id)
         self._progress = progress

@@ -73,7 +73,7 @@ class GroupAsker:
             if self._requester is None:
                 sides = self._sides
                 visitor = GroupVisitor(sides, self._group)
-                lock_path = sides.directory.group(self._group) / "read.lock"
+                lock_path = sides.directory.group_lock(self._group)
                 self._requester = Requester(sides.storage, sides.clock, sides.directory, lock_path, visitor)
             return self._requester
 

@@ -46,7 +46,7 @@ class GroupVisitor:
 
     def __init__(self, asking: Sides, group: str) -> None:
         self._asking = asking
-        self._lock_path = asking.directory.group(group) / "read.lock"
+        self._lock_path = asking.directory.group_lock(group)
         self._options = replace(
             asking.options,
             mode="consume",

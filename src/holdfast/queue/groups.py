@@ -116,7 +116,7 @@ class Groups:
             require_group(self._storage, self._directory, name)
             lock = locks.acquire(
                 self._storage,
-                self._path(name) / "read.lock",
+                self._directory.group_lock(name),
                 self._clock,
                 timeout=0,
                 what=f"group {name!r}",

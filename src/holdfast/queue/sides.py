@@ -194,7 +194,7 @@ class Sides:
         self._storage.make_directory(path)
         lock = locks.acquire(
             self._storage,
-            path / "read.lock",
+            self.directory.group_lock(options.group),
             self.clock,
             timeout=options.lock_timeout,
             what=f"group {options.group!r}",

@@ -154,7 +154,7 @@ class VoteSettling:
 
     def _locked(self, found: Found, group: str, why: str) -> QueueLockedError:
         path = self._sides.directory.group(group)
-        owner = read_owner(self._sides.storage, path / "read.lock")
+        owner = read_owner(self._sides.storage, self._sides.directory.group_lock(group))
         who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
         return QueueLockedError(
             f"transaction {found.id} holds messages of group {group!r}, which {who} owns, and that {why}",

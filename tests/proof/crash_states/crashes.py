@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cached_property
 
 from support.crash_choices import CrashChoice, RandomChoice, ReadsZeros, SameForAll
 from support.disk_operations import NameOperation
@@ -48,18 +49,22 @@ class AllBut(ReadsZeros):
 
 
 class WithGarbage:
-    """The answers of another choice; what was never written reads back as pieces of ``stale``."""
+    """The answers of another choice; what was never written reads back as pieces of the files in ``storage``."""
 
-    def __init__(self, choice: CrashChoice, stale: bytes, rng: random.Random) -> None:
+    def __init__(self, choice: CrashChoice, storage: SimulatedStorage, rng: random.Random) -> None:
         self.keep_sectors = choice.keep_sectors
         self.keep_size = choice.keep_size
         self.keep_name = choice.keep_name
-        self._stale = stale
+        self._storage = storage
         self._rng = rng
 
     def garbage(self, inode: int, sector: int) -> bytes:
         at = self._rng.randrange(max(1, len(self._stale) // SECTOR_SIZE_BYTES)) * SECTOR_SIZE_BYTES
         return self._stale[at : at + SECTOR_SIZE_BYTES]
+
+    @cached_property
+    def _stale(self) -> bytes:
+        return b"".join(content for content in self._storage.tree().values() if content)
 
 
 def piece_count(storage: SimulatedStorage) -> int:
@@ -109,4 +114,4 @@ def _drawn_choice(storage: SimulatedStorage, rng: random.Random) -> CrashChoice:
     choice = RandomChoice(rng, NEARLY_ALL if rng.random() < 0.5 else 0.5)
     if rng.random() < 0.75:
         return choice
-    return WithGarbage(choice, b"".join(content for content in storage.tree().values() if content), rng)
+    return WithGarbage(choice, storage, rng)

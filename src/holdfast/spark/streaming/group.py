@@ -97,7 +97,7 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
 
 
 def _locked(log: StreamLog, group: str) -> QueueLockedError:
-    path = log.directory.group(group) / "read.lock"
+    path = log.directory.group_lock(group)
     owner = read_owner(log.storage, path)
     return QueueLockedError(
         f"group {group!r} of {log.directory.root} is owned by process {owner.pid} on {owner.host}: "
