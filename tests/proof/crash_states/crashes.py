@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from support.crash_choices import CrashChoice, RandomChoice, ReadsZeros, SameForAll
-from support.disk_operations import NameOperation
+from support.disk_operations import NameOperation, Operation, Sync, SyncDirectory
 from support.simulated_file_image import SECTOR_SIZE_BYTES
 from support.simulated_storage import SimulatedStorage
 
@@ -74,23 +74,28 @@ def piece_count(storage: SimulatedStorage) -> int:
     return counting.count
 
 
-def crashes(storage: SimulatedStorage, rng: random.Random, samples: int | None) -> Iterator[Crash]:
+def crashes(
+    storage: SimulatedStorage, rng: random.Random, samples: int | None, last: Operation | None = None
+) -> Iterator[Crash]:
     """Yield what crashes now would leave, some of them alike; where nothing is unsynced there is but one.
 
     ``samples``: how many losses of power are drawn beside the one that takes all; 0: one crash of any kind; None: a
-    thorough look.
+    thorough look. ``last``: what was done since the same was asked, if that alone has happened: a sync changes nothing
+    of what a kill leaves, and nothing but a sync what is lost in no case.
     """
     if samples == 0:
         yield _one_crash(storage, rng)
         return
     count = piece_count(storage)
-    if count:
+    is_sync = isinstance(last, Sync | SyncDirectory)
+    if count and not is_sync:
         yield "kill", storage.crash_keeping_all()
     is_thorough = samples is None
     if count <= (EXHAUSTIVE_PIECES_MAX if is_thorough else 1):
         yield from (("power loss", state) for state in storage.crash_states())
         return
-    yield "power loss that takes all", storage.crash(SameForAll(keep=False))
+    if is_sync or last is None:
+        yield "power loss that takes all", storage.crash(SameForAll(keep=False))
     if is_thorough:
         yield "power loss that takes nothing", storage.crash(SameForAll(keep=True))
         for odd in range(count):

@@ -13,7 +13,7 @@ from proof.crash_states.history import History, Moment
 from proof.crash_states.life import Life, Place, Segment
 from proof.crash_states.opening import draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge, work_on
-from support.disk_operations import Sync, SyncDirectory
+from support.disk_operations import Operation, Sync, SyncDirectory
 from support.simulated_storage import SimulatedStorage
 
 RECOVERY_CRASHED_EVERY = 100
@@ -83,9 +83,12 @@ class Explorer:
             points = [*rng.sample(points[:-1], instants - 1), points[-1]]
         for number, segment in enumerate(life.segments):
             counts = {count for life_number, count in points if life_number == number}
+            returned = {moment.operation_count for moment in segment.moments}
             for count, storage in enumerate(segment.storage.replay() if counts else ()):
                 if count in counts:
-                    self._crash(life, segment, storage, count, rng, samples)
+                    is_alone = count - 1 in counts and count not in returned
+                    last = segment.storage.log[count - 1] if is_alone else None
+                    self._crash(life, segment, storage, count, rng, samples, last)
                 if count == max(counts):
                     break
 
@@ -97,10 +100,11 @@ class Explorer:
         count: int,
         rng: random.Random,
         samples: int | None,
+        last: Operation | None,
     ) -> None:
         before, under_way = segment.around(count)
         names = [name for name in life.history.payloads if any(side[0] == name for side in before.latest)]
-        for kind, crashed in crashes(storage, rng, samples):
+        for kind, crashed in crashes(storage, rng, samples, last):
             try:
                 self.check(life.history, crashed, names, before, under_way, rng, killed=kind == "kill")
             except BaseException as error:
