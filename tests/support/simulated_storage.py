@@ -161,18 +161,21 @@ class SimulatedStorage:
         no lock held: it may raise, block, or crash the storage it stands in.
     faults : FaultPlan or None
         The fault to inject; see there.
+    replayed_from : int
+        The number of operations with which :meth:`replay` begins.
     owner : int
         The user who owns every directory: who runs the test, unless it sets somebody else.
     """
 
     def __init__(self, disk: Disk | None = None) -> None:
         self.log: list[Operation] = []
+        self.replayed_from = 0
         self.verb_count = 0
         self.before_verb: BeforeVerb | None = None
         self.faults: FaultPlan | None = None
         self.owner = os.geteuid()
         self._disk = Disk() if disk is None else disk
-        self._start: Disk | None = None  # the disk before the first change; until that, it is the disk itself
+        self._start: Disk | None = None  # the disk as replaying begins; until the first change, it is the disk itself
         self._locks: dict[int, SimulatedFile] = {}
         self._mutex = threading.RLock()
 
@@ -274,14 +277,21 @@ class SimulatedStorage:
         while odometer.advance():
             yield self.crash(odometer)
 
-    def replay(self) -> Iterator[SimulatedStorage]:
-        """Yield one storage as it was after 0, 1, 2 … operations of the log, to be crashed where it stands.
+    def replay_from_here(self) -> None:
+        """Let :meth:`replay` begin with what is there now."""
+        with self._mutex:
+            self._start, self.replayed_from = self._disk.copy(), len(self.log)
 
-        It is the same object each time, moved on by one operation: crash it, do not write to it.
+    def replay(self) -> Iterator[SimulatedStorage]:
+        """Yield one storage as it was after each operation of the log, to be crashed where it stands.
+
+        The first one is as it was after ``replayed_from`` operations, which is none unless said otherwise. It is the
+        same object each time, moved on by one operation: crash it, do not write to it.
         """
         with self._mutex:
             storage = SimulatedStorage((self._start or self._disk).copy())
-            operations = tuple(self.log)
+            storage._start = self._start
+            operations = tuple(self.log[self.replayed_from :])
         yield storage
         for operation in operations:
             storage._record(operation)

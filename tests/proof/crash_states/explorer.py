@@ -84,7 +84,9 @@ class Explorer:
         for number, segment in enumerate(life.segments):
             counts = {count for life_number, count in points if life_number == number}
             returned = {moment.operation_count for moment in segment.moments}
-            for count, storage in enumerate(segment.storage.replay() if counts else ()):
+            if not counts:
+                continue
+            for count, storage in enumerate(segment.storage.replay(), segment.storage.replayed_from):
                 if count in counts:
                     is_alone = count - 1 in counts and count not in returned
                     last = segment.storage.log[count - 1] if is_alone else None

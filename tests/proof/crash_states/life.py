@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from holdfast import Delivery, FlushPolicy, PersistentQueue, Transaction, transaction
 from proof.crash_states.history import History, Moment, Part, Side, State
-from proof.crash_states.opening import CLOCK, open_queue
+from proof.crash_states.opening import CLOCK, open_queue, take_apart
 from support.model import ModelGroup
 from support.recorded_run import message
 from support.simulated_storage import SimulatedStorage
@@ -85,14 +85,20 @@ class Life:
         twin._return("the past")
         return twin
 
-    def place(self) -> Place:
-        """Return where this life is: the number of its disk, and how many operations that has seen."""
+    def mark(self) -> Place:
+        """Return where this life is; its disk is replayed from here on."""
+        self.storage.replay_from_here()
         return len(self.segments) - 1, len(self.storage.log)
 
     def end(self) -> None:
         """Close everything, on a disk that nobody looks at any more."""
         for queue in self.queues.values():
             queue.close()
+        self._take_apart()
+
+    def _take_apart(self) -> None:
+        while self.queues:
+            take_apart(self.queues.popitem()[1])
 
     # -- Opening and closing -----------------------------------------------------------------------------------------
 
@@ -113,11 +119,12 @@ class Life:
 
     def close(self) -> None:
         """Close everything in order: what was taken comes back, a prepared transaction stays."""
-        for name in tuple(self.queues):
-            self.queues.pop(name).close()
+        for name, queue in self.queues.items():
+            queue.close()
             self._handed_back(name)
             self._all_durable(name)
             self._return(f"close({name})")
+        self._take_apart()
         self.tx = None
 
     def reopen(self) -> None:
@@ -142,7 +149,7 @@ class Life:
         """Let the process die: nothing that was written is lost. The next one goes on."""
         storage = self.storage.crash_keeping_all()
         self.end()
-        self.queues, self.in_hand, self.tx = {}, {}, None
+        self.in_hand, self.tx = {}, None
         self.segments.append(Segment(storage, [replace(self.segments[-1].moments[-1], operation_count=0, call="kill")]))
         for name in self.groups:
             self.open(name)

@@ -43,6 +43,16 @@ def open_queue(
     )
 
 
+def take_apart(queue: PersistentQueue) -> None:
+    """Cut the cycles in a closed queue, so that its memory is used again while it is in the processor's caches.
+
+    All queues that took part in a transaction with it are closed before.
+    """
+    sides, write_side = queue.sides, queue.sides.require_write_side()
+    for part in (write_side.deduplication, write_side, sides.read_side, sides, queue):
+        vars(part).clear()
+
+
 @contextmanager
 def same_identifiers() -> Iterator[None]:
     """Draw all identifiers and nonces from :func:`draw_from`, so that a history makes the same bytes each time.

@@ -15,7 +15,7 @@ from holdfast import Damage, Empty, FlushPolicy, PersistentQueue
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
 from proof.crash_states.history import History, InDoubt, Moment, Part, Side
-from proof.crash_states.opening import CLOCK, open_queue
+from proof.crash_states.opening import CLOCK, open_queue, take_apart
 from support.model import GroupState
 from support.simulated_storage import SimulatedStorage
 
@@ -98,6 +98,8 @@ class Recovered:
     def close(self) -> None:
         """Close the queues."""
         self._stack.close()
+        while self.queues:
+            take_apart(self.queues.popitem()[1])
 
 
 def look(queue: PersistentQueue) -> Seen:

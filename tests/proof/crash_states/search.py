@@ -154,11 +154,12 @@ class Search:
         if not workload:
             self._explore(self._past, ("the past",), (0, -1), PAST_CARE, 0)
         with self._living() as life:
-            place = life.place() if workload else (0, -1)
-            for name in workload:
+            place = (0, -1)
+            for number, name in enumerate(workload, 1):
                 if not EXHAUSTIVE[name].may(life):
                     return
-                place = life.place()
+                if number == len(workload):
+                    place = life.mark()
                 EXHAUSTIVE[name].do(life)
             following = [name for name, action in EXHAUSTIVE.items() if action.may(life)]
         care = self._care[min(len(workload), len(self._care) - 1)]
@@ -172,10 +173,10 @@ class Search:
         with _quiet():
             self.begin()
             with self._living() as life:
-                place = life.place() if workload else (0, -1)
+                place = (0, -1)
                 for number, name in enumerate(workload):
                     if number == since:
-                        place = life.place()
+                        place = life.mark()
                     RANDOM[name].do(life)
             self._explore(life, workload, place, care, since)
 
@@ -185,7 +186,7 @@ class Search:
         for _ in range(self.task.count):
             workload: list[str] = []
             with self._living() as life:
-                place = life.place()
+                place = life.mark()
                 for _ in range(rng.randint(*DRAWN_LENGTHS)):
                     name = rng.choice([name for name, action in RANDOM.items() if action.may(life)])
                     workload.append(name)
