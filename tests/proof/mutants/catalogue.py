@@ -100,6 +100,14 @@ MUTATIONS = (
         "every prefix",
     ),
     Mutation(
+        "recovery-not-finished",
+        "What a recovery that was cut off has left between two names stays under the wrong one.",
+        "persistence/recovery.py",
+        "    if finish_naming(storage, directory.data):\n        files.refresh()\n",
+        "",
+        "crash states",
+    ),
+    Mutation(
         "tail-not-written-again",
         "Recovery syncs what a process has left and does not write it again, though a failed sync may have dropped it.",
         "persistence/recovery.py",

@@ -216,6 +216,16 @@ class TestLogAndReplay:
                 seen.append((storage.tree(), storage.random_crash(random.Random(seed)).tree()))
         assert [(at.tree(), at.random_crash(random.Random(seed)).tree()) for at in storage.replay()] == seen
 
+    def test_a_replay_may_begin_on_the_way(self) -> None:
+        """What is unsynced by then is so in the replay, too."""
+        storage, file = durable_file(b"old")
+        file.write_at((b"new",), 0)
+        storage.replay_from_here()
+        storage.remove(FILE)
+        assert storage.replayed_from == storage.mutation_count - 1
+        seen = [(at.tree(), at.crash_dropping_unsynced().tree()) for at in storage.replay()]
+        assert seen == [({FILE: b"new"}, {FILE: b"old"}), ({}, {FILE: b"old"})]
+
     def test_a_replay_starts_from_what_the_crash_before_it_left(self) -> None:
         """The log of a recovered storage begins at the crash, its replay too, unsynced pages of a kill included."""
         storage, file = durable_file(b"old")
