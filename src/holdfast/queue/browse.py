@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +58,10 @@ class View(Protocol):
         """What the group has done."""
 
     @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the progress changes: other threads go on."""
+
+    @property
     def log_end(self) -> LogEnd:
         """Where the log ends for consumers."""
 
@@ -95,7 +99,9 @@ class Browser:
             raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
         progress, leased = self.progress(), self._view.leased
         if wanted is MessageState.LEASED:
-            candidates = self._records_behind(after, [*leased, *progress.held_offsets])
+            with self._view.lock:
+                held = progress.held_offsets
+            candidates = self._records_behind(after, [*leased, *held])
         elif wanted is MessageState.DEAD:
             candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads go on
         else:
@@ -129,15 +135,18 @@ class Browser:
 
     def _walk(self, progress: GroupProgress, after: int | None) -> Iterator[Record]:
         with self._reader() as reader:
-            if after is None or after < progress.floor:
-                reader.seek(progress.floor, progress.hint)
+            with self._view.lock:
+                floor, hint = progress.floor, progress.hint
+            if after is None or after < floor:
+                reader.seek(floor, hint)
             else:
                 reader.seek(after + 1)
             while records := reader.read(_READ_COUNT, self._end()):
                 for record in records:
                     if after is None or record[0] > after:
                         yield record
-                run = progress.run_at(reader.next_offset)
+                with self._view.lock:
+                    run = progress.run_at(reader.next_offset)
                 if run is not None and run[0] - reader.next_offset > _READ_COUNT * 4:
                     reader.seek(*run)
 
@@ -155,16 +164,14 @@ class Browser:
         offset, timestamp, headers, payload, _, _ = record
         options = decode_options(headers)
         now = self._sides.clock.time_ns()
-        until = progress.due_ns(offset, options.not_before_ns)
-        is_leased = offset in leased or progress.is_held(offset)
-        is_over = progress.is_over(offset, options.expires_ns, now) and offset not in progress.dead and not is_leased
-        state = state_of(
-            is_finished=progress.is_finished(offset) or is_over,
-            is_dead=offset in progress.dead,
-            is_leased=is_leased,
-            until_ns=until,
-            now_ns=now,
-        )
+        with self._view.lock:
+            until = progress.due_ns(offset, options.not_before_ns)
+            is_dead = offset in progress.dead
+            is_leased = offset in leased or progress.is_held(offset)
+            is_over = progress.is_over(offset, options.expires_ns, now) and not is_dead and not is_leased
+            is_finished = progress.is_finished(offset) or is_over
+            delivery_count = progress.deliveries.get(offset, 0)
+        state = state_of(is_finished=is_finished, is_dead=is_dead, is_leased=is_leased, until_ns=until, now_ns=now)
         if state is MessageState.DONE:
             return None
         return BrowsedMessage(
@@ -172,7 +179,7 @@ class Browser:
             offset,
             timestamp,
             readable_headers(headers),
-            progress.deliveries.get(offset, 0),
+            delivery_count,
             state.value,
             until if state is MessageState.DELAYED else None,
             options.priority,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from holdfast.messages import Message
@@ -118,6 +119,11 @@ class LookSide:
             return self._refresh()
 
     @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the progress changes."""
+        return self._lock
+
+    @property
     def log_end(self) -> LogEnd:
         """Where the log ends for consumers."""
         return self._source.end
@@ -125,8 +131,9 @@ class LookSide:
     @property
     def leased(self) -> dict[int, int]:
         """The messages that were handed out, as far as can be seen from here: their owner may have died since."""
-        progress = self.progress
-        return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
+        with self._lock, storage_errors("looking", self._files.directory):
+            progress = self._refresh()
+            return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
 
     @property
     def lost_count(self) -> int:

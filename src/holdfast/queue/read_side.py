@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import repeat
 from typing import TypeVar
 
@@ -308,6 +308,11 @@ class ReadSide(Reserving):
     def progress(self) -> GroupProgress:
         """What the group has done."""
         return self._progress
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the progress changes."""
+        return self._take_lock
 
     @property
     def leased(self) -> dict[int, Delivery]:

@@ -1,10 +1,13 @@
 """Browsing: messages by state, page by page, in every mode that reads; nothing changes."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import PersistentQueue, Put, UsageError
+from holdfast.persistence.progress import GroupProgress
 from support.clocks import START_NS, FakeClock
 from support.jobs import ROOT, Jobs
 from support.processes import Signal, child
@@ -125,6 +128,36 @@ def test_other_modes_browse_too(storage: SimulatedStorage, mode: str) -> None:
             assert look.browse("delayed") == queue.browse("delayed")
     with open_queue(kill(storage, queue), clock=clock, mode=mode) as other:
         assert states(other) == expected | ({b"leased": "ready"} if mode == "consume" else {})
+
+
+@pytest.mark.parametrize("mode", ["both", "look"])
+@pytest.mark.parametrize("state", ["ready", "leased", "delayed", "dead"])
+def test_progress_is_read_while_it_stands_still(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, mode: str, state: str
+) -> None:
+    """Other threads acknowledge meanwhile, and between two steps of that its lists do not fit together."""
+    with open_queue(storage) as queue:
+        queue.put_many([b"%d" % number for number in range(9)])
+        for delivery in queue.receive_many(6, timeout=0)[1::2]:
+            delivery.ack()
+    with open_queue(storage, mode=mode) as queue:
+        view = queue.sides.look_side or queue.sides.require_read_side()
+        asked: list[bool] = []
+        for name in ("is_finished", "is_held", "run_at", "unfinished_runs"):
+            monkeypatch.setattr(GroupProgress, name, _watched(getattr(GroupProgress, name), view.lock, asked))
+        queue.browse(state)
+        assert all(asked)
+        assert asked or state in ("leased", "dead")
+
+
+def _watched(ask: Callable[..., Any], lock: Any, asked: list[bool]) -> Callable[..., Any]:
+    """Return ``ask``, noting whether the lock was held when it was called."""
+
+    def watched(*arguments: object) -> object:
+        asked.append(lock.locked())
+        return ask(*arguments)
+
+    return watched
 
 
 def test_what_cannot_browse_says_so(storage: SimulatedStorage) -> None:
