@@ -108,7 +108,7 @@ class Explorer:
         names = [name for name in life.history.payloads if any(side[0] == name for side in before.latest)]
         for kind, crashed in crashes(storage, rng, samples, last):
             try:
-                self.check(life.history, crashed, names, before, under_way, rng, killed=kind == "kill")
+                self.check(life.history, crashed, names, before, under_way, killed=kind == "kill")
             except BaseException as error:
                 operation = segment.storage.log[count - 1] if count else None
                 error.add_note(f"{kind} after {before.call}, operation {count} of its disk ({operation!r:.150})")
@@ -121,7 +121,6 @@ class Explorer:
         names: Sequence[str],
         before: Moment,
         under_way: Moment,
-        rng: random.Random,
         *,
         killed: bool,
     ) -> None:
