@@ -155,7 +155,7 @@ class SimulatedStorage:
     log : list of Operation
         Every change in order, syncs too; calls that changed nothing are left out. For reading.
     verb_count : int
-        Calls so far, all verbs of the storage and of its files, failed ones too.
+        Calls so far, all verbs of the storage and of its files, failed ones too; exact where one thread calls.
     before_verb : callable or None
         Called with the verb and the path (for a file: the one it was opened by) before anything else happens, with
         no lock held: it may raise, block, or crash the storage it stands in.

@@ -67,7 +67,10 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
-    """Return fields, and whether they match their checksum; the same few documents are read again and again."""
+    """Return fields, and whether they match their checksum; the same few documents are read again and again.
+
+    The fields are shared: nobody changes them.
+    """
     fields = parse_object(text)
     checksum = fields.pop("crc32c")
     return fields, checksum == _document_checksum(fields)
