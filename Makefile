@@ -23,7 +23,7 @@ AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline test coverage lint layers types format bench docs clean
-.PHONY: crash crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+.PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
 PROVE := PYTHONPATH=tests $(RUN) -m proof
@@ -61,7 +61,12 @@ coverage: $(VENV)/.dev-ready  ## check that tests reach every branch of persiste
 
 crash: $(VENV)/.dev-ready  ## explore 500,000 crash states, kill 1,000 processes, race 1,000 times for a lock
 	$(PROVE).crash_states $(PROOF_ARGS)
+	@$(MAKE) --no-print-directory -j 2 kills lock-race
+
+kills: $(VENV)/.dev-ready
 	$(PROVE).kills
+
+lock-race: $(VENV)/.dev-ready
 	$(PROVE).lock_race
 
 crash-long: $(VENV)/.dev-ready  ## explore 20,000,000 crash states, for hours; goes on where it was broken off

@@ -206,6 +206,11 @@ class Disk:
             paths[directory] = b"%s%s/" % (self._path(parent, paths), name.encode())
         return paths[directory]
 
+    def undecided_count(self) -> int:
+        """Return how many pieces :meth:`after_power_loss` asks about if it keeps all names."""
+        names = sum(change.fate is not Fate.SYNCED for change in self._name_changes)
+        return names + sum(self._files[inode].undecided_count() for inode in self.names.homes if inode in self._files)
+
     def after_power_loss(self, choice: CrashChoice) -> Disk:
         """Return what the disk could hold; all of it is durable, since nobody has touched it yet."""
         after = Disk()

@@ -38,6 +38,11 @@ class FileChange:
         """Return a twin whose fate can differ."""
         return FileChange(self.position, self.data, self.size, self.shrinks, self.fate)
 
+    @property
+    def pieces(self) -> int:
+        """How many answers :meth:`replay` asks for."""
+        return (_sector_count(self.position, self.data) if self.data else 0) + (self.size is not None)
+
     def replay(self, image: bytearray, size: int, inode: int, choice: CrashChoice | None) -> int:
         """Put what is kept into ``image`` (None keeps all) and return the size of the file after it.
 
@@ -55,10 +60,12 @@ class FileChange:
     def _replay_sectors(self, image: bytearray, inode: int, choice: CrashChoice | None) -> None:
         end = self.position + len(self.data)
         first = self.position // SECTOR_SIZE_BYTES
-        count = (end - 1) // SECTOR_SIZE_BYTES - first + 1
+        count = _sector_count(self.position, self.data)
         mask = ALL_SECTORS if choice is None else choice.keep_sectors(inode, first, count)
-        if mask == ALL_SECTORS:
+        if mask in (ALL_SECTORS, (1 << count) - 1):
             put(image, self.position, self.data)
+            return
+        if not mask and end <= len(image):
             return
         assert choice is not None, "all is kept"
         for sector in range(count):
@@ -135,6 +142,10 @@ class FileImage:
             if change.fate is Fate.UNSYNCED:
                 change.fate = Fate.ABANDONED
 
+    def undecided_count(self) -> int:
+        """Return how many pieces :meth:`after_power_loss` asks about."""
+        return sum(change.pieces for change in self._changes if change.fate is not Fate.SYNCED)
+
     def after_power_loss(self, inode: int, choice: CrashChoice) -> FileImage:
         """Return the file as the disk could have it."""
         if not self._changes:
@@ -164,6 +175,11 @@ class FileImage:
         if not isinstance(self._durable, bytes):
             self._durable = bytes(self._durable)
         return self._durable
+
+
+def _sector_count(position: int, data: bytes) -> int:
+    """Return how many sectors a write touches."""
+    return (position + len(data) - 1) // SECTOR_SIZE_BYTES - position // SECTOR_SIZE_BYTES + 1
 
 
 def put(image: bytearray, position: int, data: bytes) -> None:

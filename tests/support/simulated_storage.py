@@ -161,6 +161,8 @@ class SimulatedStorage:
         no lock held: it may raise, block, or crash the storage it stands in.
     faults : FaultPlan or None
         The fault to inject; see there.
+    keeps_log : bool
+        Whether changes are written down; who replays nothing saves the time.
     replayed_from : int
         The number of operations with which :meth:`replay` begins.
     owner : int
@@ -169,6 +171,7 @@ class SimulatedStorage:
 
     def __init__(self, disk: Disk | None = None) -> None:
         self.log: list[Operation] = []
+        self.keeps_log = True
         self.replayed_from = 0
         self.verb_count = 0
         self.before_verb: BeforeVerb | None = None
@@ -252,6 +255,11 @@ class SimulatedStorage:
         with self._mutex:
             return self._disk.digest()
 
+    def undecided_count(self) -> int:
+        """Return how many unsynced pieces there are, if all names are kept."""
+        with self._mutex:
+            return self._disk.undecided_count()
+
     def crash(self, choice: CrashChoice) -> SimulatedStorage:
         """Return what a power loss now could leave, each unsynced piece kept or dropped as ``choice`` says."""
         with self._mutex:
@@ -315,7 +323,8 @@ class SimulatedStorage:
 
     def _record(self, operation: Operation) -> None:
         with self._mutex:
-            if self._start is None:
+            if self._start is None and self.keeps_log:
                 self._start = self._disk.copy()
             self._disk.apply(operation)
-            self.log.append(operation)
+            if self.keeps_log:
+                self.log.append(operation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from holdfast.errors import HoldfastError
 from holdfast.persistence.decision import Decision
@@ -86,7 +87,8 @@ class OpenDecisions:
         """Make durable what can be made so, each thing once for all decisions, and forget those that need no more."""
         with self._lock:
             applied = dict(self._witnesses)
-        answers = {witness: _is_durable(witness) for witness in {each for all_ in applied.values() for each in all_}}
+        wanted = dict.fromkeys(chain.from_iterable(applied.values()))  # each once, and in the order of the log
+        answers = {witness: _is_durable(witness) for witness in wanted}
         for nonce, witnesses in applied.items():
             if all(answers[witness] for witness in witnesses):
                 self.remove(nonce)

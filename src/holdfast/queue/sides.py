@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -75,7 +76,6 @@ class Sides:
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=options.writes or options.mode == "submit", writable=options.mode != "look"
         )
-        self.real_path = os.path.realpath(root)
         self._position_file_bytes = min(
             POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
         )
@@ -322,6 +322,11 @@ class Sides:
             f"{self.path} was opened with mode={self._options.mode!r}, which does not {verb}; "
             f"use {' or '.join(map(repr, modes))}"
         )
+
+    @cached_property
+    def real_path(self) -> str:
+        """Where the queue is, whatever links lead there: two queues find each other by it."""
+        return os.path.realpath(self.path)
 
     @property
     def spill_bytes(self) -> int:

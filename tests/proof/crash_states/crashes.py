@@ -27,10 +27,10 @@ Crash = tuple[str, SimulatedStorage]
 
 
 class AllBut(ReadsZeros):
-    """One answer to every piece but one; counts the pieces."""
+    """One answer to every piece but one."""
 
     def __init__(self, keep: bool, odd: int) -> None:
-        self.count = 0
+        self._count = 0
         self._keep = keep
         self._odd = odd
 
@@ -44,8 +44,8 @@ class AllBut(ReadsZeros):
         return self._next()
 
     def _next(self) -> bool:
-        self.count += 1
-        return self._keep is not (self.count - 1 == self._odd)
+        self._count += 1
+        return self._keep is not (self._count - 1 == self._odd)
 
 
 class WithGarbage:
@@ -67,13 +67,6 @@ class WithGarbage:
         return b"".join(content for content in self._storage.tree().values() if content)
 
 
-def piece_count(storage: SimulatedStorage) -> int:
-    """Return how many unsynced pieces there are, if all names are kept."""
-    counting = AllBut(True, -1)
-    storage.crash(counting)
-    return counting.count
-
-
 def crashes(
     storage: SimulatedStorage, rng: random.Random, samples: int | None, last: Operation | None = None
 ) -> Iterator[Crash]:
@@ -86,7 +79,7 @@ def crashes(
     if samples == 0:
         yield _one_crash(storage, rng)
         return
-    count = piece_count(storage)
+    count = storage.undecided_count()
     is_sync = isinstance(last, Sync | SyncDirectory)
     if count and not is_sync:
         yield "kill", storage.crash_keeping_all()

@@ -19,8 +19,11 @@ from support.simulated_storage import SimulatedStorage
 RECOVERY_CRASHED_EVERY = 100
 """One in so many distinct states has its recovery crashed at each of its operations."""
 
-FOLLOWED_EVERY = 4
-"""One in so many of what recoveries leave is worked with; and of those of a killed process, loses its power."""
+WORKED_WITH_EVERY = 12
+"""One in so many recoveries is worked with, if none that left the same was."""
+
+LOSES_POWER_EVERY = 4
+"""One in so many states that a kill has left loses its power once it is recovered."""
 
 CACHED_MAX = 20_000
 """What so many states show is kept: the same disk comes from different histories, and is judged for each.
@@ -128,30 +131,35 @@ class Explorer:
         self.tally.crashes += 1
         digest = crashed.digest()
         seen = self._cache.get((digest, *names))
-        loses_power = killed and digest[1] % FOLLOWED_EVERY == 0 and digest not in self._killed
+        loses_power = killed and digest[1] % LOSES_POWER_EVERY == 0 and digest not in self._killed
         if seen is not None and not loses_power:
             judge(history, seen, before, under_way, self.policy, killed=killed)
             return
-        is_new = self._count(digest)
+        crashed.keeps_log = self._count(digest) and int.from_bytes(digest[2:4], "little") % RECOVERY_CRASHED_EVERY == 0
         draw_from("recovery")
         recovered = Recovered(crashed, self.policy, names)
         try:
             judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
             self._remember(digest, recovered.seen)
-            operation_count, left = len(crashed.log), crashed.digest()
+            operation_count = len(crashed.log)
             without_power = crashed.crash_dropping_unsynced() if loses_power else None
-            if left[0] % FOLLOWED_EVERY == 0 and left not in self._worked:
-                self._worked.add(left)
-                self.tally.works += 1
-                work_on(recovered)
+            if digest[4] % WORKED_WITH_EVERY == 0:
+                self._work_on(recovered)
         finally:
             recovered.close()  # before it is crashed: open queues answer what others ask in this process
         if without_power is not None:  # what was shown is durable, even where the killed process had not synced it
             self._killed.add(digest)
             self._again(history, recovered.seen, without_power, before, under_way)
-        if is_new and int.from_bytes(digest[2:4], "little") % RECOVERY_CRASHED_EVERY == 0:
+        if crashed.keeps_log:
             rng = random.Random(digest)
             self._crash_recovery(history, recovered, operation_count, before, under_way, rng, killed=killed)
+
+    def _work_on(self, recovered: Recovered) -> None:
+        left = recovered.storage.digest()
+        if left not in self._worked:
+            self._worked.add(left)
+            self.tally.works += 1
+            work_on(recovered)
 
     def _count(self, digest: bytes) -> bool:
         """Count a state; return whether it is one that this process has not seen yet."""

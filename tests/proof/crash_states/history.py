@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from support.model import GroupState
 
 
-class Part(Enum):
+class Part(StrEnum):
     """What a side is a side of."""
 
     LOG = "log"

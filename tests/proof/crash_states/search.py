@@ -50,9 +50,6 @@ DRAWN_CARE = Care(1)
 
 DRAWN_LENGTHS = (5, 12)
 
-FIRST_ACTIONS = 2
-"""So many actions of a workload are given by its task."""
-
 
 @dataclass(frozen=True)
 class Task:
@@ -95,9 +92,7 @@ def exhaustive_tasks(depth: int) -> Iterator[Task]:
         for policy in POLICIES:
             yield Task(beginning, policy)
             for first in EXHAUSTIVE if depth else ():
-                yield Task(beginning, policy, (first,), depth=1)
-                for second in EXHAUSTIVE if depth > 1 else ():
-                    yield Task(beginning, policy, (first, second), depth=depth)
+                yield Task(beginning, policy, (first,), depth=depth)
 
 
 def drawn_tasks(seed: int) -> Iterator[Task]:
