@@ -107,6 +107,7 @@ class Disk:
         self._durable_names = Names({}, {})
         self._name_changes: list[NameChange] = []
         self._files: dict[int, FileImage] = {}
+        self._own: set[int] = set()  # those files that no other disk shares; the others are copied when written to
         self._directories: set[int] = {ROOT}
         self._found: dict[str, int | None] = dict(_ROOT_PATHS)  # inodes by absolute path, until that name changes
         self._listed: dict[str, list[str]] = {}  # names by absolute path of a directory, until one of them changes
@@ -117,8 +118,16 @@ class Disk:
         _APPLY[type(operation)](self, operation)
 
     def image(self, inode: int) -> FileImage:
-        """Return the contents of a file, named or not."""
+        """Return the contents of a file, named or not. For reading."""
         return self._files[inode]
+
+    def _own_image(self, inode: int) -> FileImage:
+        """Return the contents of a file that is about to change."""
+        image = self._files[inode]
+        if inode not in self._own:
+            image = self._files[inode] = image.copy()
+            self._own.add(inode)
+        return image
 
     def find(self, path: Path) -> int | None:
         """Return the inode at a path, None where the last name is missing."""
@@ -196,7 +205,7 @@ class Disk:
         hashed = blake2b(digest_size=16)
         for inode, path in self._paths:
             image = self._files.get(inode)
-            hashed.update(path + (b"/\n" if image is None else b" " + _content_digest(image.content())))
+            hashed.update(path + (b"/\n" if image is None else b" " + image.digest()))
         return hashed.digest()
 
     def _path(self, directory: int, paths: dict[int, bytes]) -> bytes:
@@ -228,7 +237,13 @@ class Disk:
         after._durable_names = after.names.copy()
         after._directories.update(self._directories.intersection(after.names.homes))
         for inode in sorted(after.names.homes.keys() - after._directories):
-            after._files[inode] = self._files[inode].after_power_loss(inode, choice)
+            image = self._files[inode]
+            if image.is_settled:
+                self._own.discard(inode)
+            else:
+                image = image.after_power_loss(inode, choice)
+                after._own.add(inode)
+            after._files[inode] = image
         return after
 
     def copy(self) -> Disk:
@@ -241,7 +256,8 @@ class Disk:
         alive = {ROOT, *self.names.homes, *self._durable_names.homes}
         alive.update(inode for change in self._name_changes for _, inode in change.bindings if inode is not None)
         twin._directories = self._directories & alive
-        twin._files = {inode: image.copy() for inode, image in self._files.items() if inode in alive}
+        twin._files = {inode: image for inode, image in self._files.items() if inode in alive}
+        self._own.clear()
         self._share_what_was_found(twin)
         return twin
 
@@ -290,6 +306,7 @@ class Disk:
     def _create(self, operation: Create) -> None:
         key = self._key(operation.path)
         self._files[operation.inode] = FileImage()
+        self._own.add(operation.inode)
         self.next_inode = operation.inode + 1
         self._change_names(operation, key, (key, operation.inode))
 
@@ -356,11 +373,11 @@ class Disk:
 
 
 _APPLY: dict[type, Callable[[Disk, Any], None]] = {
-    Write: lambda disk, o: disk.image(o.inode).write(o.data, o.position),
-    Truncate: lambda disk, o: disk.image(o.inode).resize(o.size),
-    Allocate: lambda disk, o: disk.image(o.inode).resize(o.size),
-    Sync: lambda disk, o: disk.image(o.inode).sync(),
-    FailedSync: lambda disk, o: disk.image(o.inode).fail_sync(),
+    Write: lambda disk, o: disk._own_image(o.inode).write(o.data, o.position),
+    Truncate: lambda disk, o: disk._own_image(o.inode).resize(o.size),
+    Allocate: lambda disk, o: disk._own_image(o.inode).resize(o.size),
+    Sync: lambda disk, o: disk._own_image(o.inode).sync(),
+    FailedSync: lambda disk, o: disk._own_image(o.inode).fail_sync(),
     Create: Disk._create,
     MakeDirectory: Disk._make_directory,
     Rename: Disk._rename,
@@ -375,12 +392,6 @@ _APPLY: dict[type, Callable[[Disk, Any], None]] = {
 def _parent(path: Path) -> Path:
     """Return the directory that holds a name; the same few are asked for again and again."""
     return path.parent
-
-
-@lru_cache(maxsize=4096)
-def _content_digest(content: bytes) -> bytes:
-    """Return the digest of a file; images share their contents as long as they are the same."""
-    return blake2b(content, digest_size=16).digest()
 
 
 def os_error(number: int, path: Path) -> OSError:

@@ -8,6 +8,8 @@ first and keep the second, but code that survives this survives the real one too
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
 
 from support.crash_choices import ALL_SECTORS, CrashChoice
 
@@ -82,9 +84,10 @@ class FileChange:
 class FileImage:
     """One file. Bytes objects are shared between images and copied when written to, so crashing is cheap."""
 
-    __slots__ = ("_changes", "_data", "_durable")
+    __slots__ = ("_changes", "_data", "_digest", "_durable")
 
     def __init__(self, content: bytes = b"") -> None:
+        self._digest: bytes | None = None
         self._data: bytes | bytearray = content
         self._durable: bytes | bytearray = content
         self._changes: list[FileChange] = []
@@ -96,9 +99,11 @@ class FileImage:
         """Return what a running process sees."""
         return bytes(self._data[position : position + size])
 
-    def content(self) -> bytes:
-        """Return all that a running process sees; copies share the object until they are written to."""
-        return self._data if isinstance(self._data, bytes) else bytes(self._data)
+    def digest(self) -> bytes:
+        """Return 16 bytes that tell apart what processes see; they are kept until the file changes."""
+        if self._digest is None:
+            self._digest = _content_digest(bytes(self._data))
+        return self._digest
 
     def write(self, data: bytes, position: int) -> None:
         """Change what a running process sees; the disk has it after a sync."""
@@ -142,14 +147,17 @@ class FileImage:
             if change.fate is Fate.UNSYNCED:
                 change.fate = Fate.ABANDONED
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the disk has what a process sees, whatever happens."""
+        return not self._changes
+
     def undecided_count(self) -> int:
         """Return how many pieces :meth:`after_power_loss` asks about."""
         return sum(change.pieces for change in self._changes if change.fate is not Fate.SYNCED)
 
     def after_power_loss(self, inode: int, choice: CrashChoice) -> FileImage:
         """Return the file as the disk could have it."""
-        if not self._changes:
-            return FileImage(self._freeze_durable())
         image = bytearray(self._durable)
         size = len(image)
         for change in self._changes:
@@ -163,10 +171,12 @@ class FileImage:
         if not isinstance(self._data, bytes):
             self._data = bytes(self._data)
         twin._data = self._data
+        twin._digest = self._digest
         twin._changes = [change.copy() for change in self._changes]
         return twin
 
     def _live(self) -> bytearray:
+        self._digest = None
         if not isinstance(self._data, bytearray):
             self._data = bytearray(self._data)
         return self._data
@@ -175,6 +185,12 @@ class FileImage:
         if not isinstance(self._durable, bytes):
             self._durable = bytes(self._durable)
         return self._durable
+
+
+@lru_cache(maxsize=4096)
+def _content_digest(content: bytes) -> bytes:
+    """Return the digest of a file: what is written again and again is digested once."""
+    return blake2b(content, digest_size=16).digest()
 
 
 def _sector_count(position: int, data: bytes) -> int:

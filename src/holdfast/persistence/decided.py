@@ -28,6 +28,7 @@ from holdfast.persistence.format import (
 )
 from holdfast.persistence.layout import is_missing
 from holdfast.persistence.poison import Poison, commit_unknown
+from holdfast.persistence.ring import used_bytes
 from holdfast.persistence.storage import File, Storage, storage_errors, write_whole
 
 COMMITTED = DECIDED_COMMITTED
@@ -214,8 +215,7 @@ class DecidedFile:
         finally:
             file.close()
         found = []
-        used = len(data.rstrip(b"\0"))  # a ring that has not gone round is mostly room
-        for slot in range(min(-(-used // DECIDED_SLOT.size), len(data) // DECIDED_SLOT.size)):
+        for slot in range(min(-(-used_bytes(data) // DECIDED_SLOT.size), len(data) // DECIDED_SLOT.size)):
             raw = data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size]
             if raw == _UNUSED:
                 continue

@@ -20,6 +20,7 @@ from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.document import undone
 from holdfast.persistence.format import DEDUP_DIGEST_BYTES, DEDUP_SLOT, HEADER_CRC
 from holdfast.persistence.layout import is_missing
+from holdfast.persistence.ring import used_bytes
 from holdfast.persistence.storage import Storage, storage_errors, write_whole
 
 
@@ -196,8 +197,7 @@ class DedupRing:
         """Return what slots say, by number; those that were never used, are torn or damaged say nothing."""
         found = {}
         unused = bytes(HEADER_CRC.size)
-        used = len(data[: slot_count * DEDUP_SLOT.size].rstrip(b"\0"))  # a ring that has not gone round is mostly room
-        for at in range(0, used, DEDUP_SLOT.size):
+        for at in range(0, used_bytes(data[: slot_count * DEDUP_SLOT.size]), DEDUP_SLOT.size):
             slot = data[at : at + DEDUP_SLOT.size]
             if slot.startswith(unused) and not slot.strip(b"\0"):
                 continue

@@ -16,7 +16,7 @@ from proof.crash_states.oracle import Recovered, Seen, judge, work_on
 from support.disk_operations import Operation, Sync, SyncDirectory
 from support.simulated_storage import SimulatedStorage
 
-RECOVERY_CRASHED_EVERY = 100
+RECOVERY_CRASHED_EVERY = 50
 """One in so many distinct states has its recovery crashed at each of its operations."""
 
 WORKED_WITH_EVERY = 12
@@ -162,7 +162,7 @@ class Explorer:
             work_on(recovered)
 
     def _count(self, digest: bytes) -> bool:
-        """Count a state; return whether it is one that this process has not seen yet."""
+        """Count a state; return whether the task has not seen it yet."""
         before = len(self.tally.digests)
         self.tally.digests.add(int.from_bytes(digest[:8], "little") >> 1)
         return len(self.tally.digests) > before

@@ -74,7 +74,7 @@ class Task:
     first: Workload = ()
     depth: int = 0
     seed: int | None = None
-    count: int = 20
+    count: int = 5
 
     def __str__(self) -> str:
         if self.seed is not None:

@@ -12,6 +12,7 @@ from support.crash_choices import ByKind, SameForAll
 from support.disk_operations import (
     Create,
     MakeDirectory,
+    NameOperation,
     Operation,
     Remove,
     RemoveDirectory,
@@ -133,6 +134,36 @@ class TestCrashes:
         assert storage.tree() in states
 
 
+class Asked(SameForAll):
+    """Keeps all, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(keep=True)
+        self.count = 0
+
+    def keep_sectors(self, inode: int, first_sector: int, count: int) -> int:
+        self.count += count
+        return super().keep_sectors(inode, first_sector, count)
+
+    def keep_size(self, inode: int, size: int) -> bool:
+        self.count += 1
+        return super().keep_size(inode, size)
+
+    def keep_name(self, operation: NameOperation) -> bool:
+        self.count += 1
+        return super().keep_name(operation)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_undecided_pieces_are_those_that_a_power_loss_asks_about(seed: int) -> None:
+    """Counted without a crash: those of names that a sync has settled, but not yet in turn, and of files alike."""
+    storage = random_run(random.Random(seed), 100, faults=True)
+    storage.open(Path("/fresh"), create=True).write_at((bytes(2 * SECTOR_SIZE_BYTES),), 1)
+    asked = Asked()
+    storage.crash(asked)
+    assert storage.undecided_count() == asked.count >= 5
+
+
 class TestLogAndReplay:
     """The record of a run, and going back to any point of it."""
 
@@ -181,6 +212,17 @@ class TestLogAndReplay:
         file.close()
         assert storage.mutation_count == before
         assert storage.verb_count == verbs + 13
+
+    def test_a_storage_without_a_log_changes_as_one_with_it(self) -> None:
+        """Who replays nothing loses nothing by it but the log."""
+        storage, _ = durable_file(b"old")
+        without = storage.crash_keeping_all()
+        without.keeps_log = False
+        for each in (storage, without):
+            each.open(FILE).write_at((b"new",), 0)
+        assert without.tree() == storage.tree() == {FILE: b"new"}
+        assert without.crash_dropping_unsynced().tree() == {FILE: b"old"}
+        assert without.log == []
 
     def test_prefix_crashes_come_in_two_flavours_for_each_length_of_the_log(self) -> None:
         """N operations make N + 1 prefixes, each once killed and once without power."""
