@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from support.ctrl_c import have_ctrl_c_work
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_configure() -> None:
-    """Have Ctrl-C work in processes that tests start: a shell has its background jobs ignore it, and theirs."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Have Ctrl-C work here, and in processes that tests start."""
+    have_ctrl_c_work()
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which need not be there

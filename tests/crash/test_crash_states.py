@@ -29,7 +29,7 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
     beginning: str, policy: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Some workloads of five to twelve actions; others than those of ``make crash``."""
-    tally = run(Task(beginning, policy, seed=-1, count=8))
+    tally = run(Task(beginning, policy, seed=-1, count=20))
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
 
 

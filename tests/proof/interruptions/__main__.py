@@ -21,6 +21,7 @@ from holdfast import FlushPolicy
 from proof.interruptions.operations import OPERATIONS
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import Swept, find_points, promised, sweep
+from support.ctrl_c import have_ctrl_c_work
 from support.interruptions import Kind
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
@@ -106,6 +107,7 @@ def main(  # one for each option
     process_count: int,
 ) -> None:
     """Exit with 1 where there is a violation."""
+    have_ctrl_c_work()
     started, judged, violations = time.monotonic(), 0, []
     for row in rows(Strides(stride, long_stride, elsewhere), only, process_count):
         print(row, flush=True)
