@@ -156,7 +156,7 @@ class Asked(SameForAll):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_undecided_pieces_are_those_that_a_power_loss_asks_about(seed: int) -> None:
-    """Counted without a crash: those of names that a sync has settled, but not yet in turn, and of files alike."""
+    """Of names and of files, also where a sync has failed or has settled what stands behind something undecided."""
     storage = random_run(random.Random(seed), 100, faults=True)
     storage.open(Path("/fresh"), create=True).write_at((bytes(2 * SECTOR_SIZE_BYTES),), 1)
     asked = Asked()
