@@ -16,7 +16,7 @@ ARGS ?=
 # Which of the tests have to reach every branch of what. Behind `make coverage`, `make test COVERED=1` runs the others.
 COVERED ?=
 COVERING := tests/unit tests/contract tests/property tests/corruption tests/compat
-COVERAGE := --timeout=600 --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
+COVERAGE := --timeout=600 --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered --cov-report=json:build/coverage.json
 
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
@@ -58,6 +58,7 @@ format: $(VENV)/.dev-ready  ## format, and fix what can be fixed
 
 coverage: $(VENV)/.dev-ready  ## check that tests reach every branch of persistence and queue
 	$(RUN) -m pytest $(AT_ONCE) $(COVERING) $(COVERAGE) $(ARGS)
+	$(PROVE).branches build/coverage.json $(if $(ARGS),--part)
 
 crash: $(VENV)/.dev-ready  ## explore 500,000 crash states, kill 1,000 processes, race 1,000 times for a lock
 	$(PROVE).crash_states $(PROOF_ARGS)

@@ -22,7 +22,8 @@ import click
 
 from proof.real_processes.crew import Crew, FailedError
 from proof.real_processes.ledger import ViolationError
-from proof.real_processes.workplace import workplace
+from proof.real_processes.workplace import SKIPPED, workplace
+from proof.scoreboard import Run
 from support.loop_disk import LoopDiskError, loop_disk
 
 SHAPES = ("one", "threads")
@@ -111,19 +112,23 @@ def fail_again_and_again(place: Path, *, rounds: int, seed: int) -> Tally:
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
 def main(rounds: int, seed: int, on_disk: bool) -> None:
     """Have disks fail under a queue, and see whether anything was acknowledged that they do not have."""
-    started = time.monotonic()
+    run, started = Run("failing-sync"), time.monotonic()
     with workplace(on_disk) as place:
         try:
             tally = fail_again_and_again(place, rounds=rounds, seed=seed)
         except LoopDiskError as error:
             click.echo(f"failing sync: skipped, nothing was tested: {error}")
-            return
+            sys.exit(SKIPPED)
         except FailedError as failure:
             click.echo(f"failing sync: FAILED: seed {seed}: {failure}")
+            run.record({}, violations=1)
             sys.exit(1)
     click.echo(f"failing sync: ext4, seed {seed}, {tally.text()}")
     click.echo(f"failing sync: {time.monotonic() - started:.0f} s")
     click.echo("failing sync: ok: 0 false acknowledgements")
+    run.record(
+        {"disks failed": tally.rounds, "puts and acknowledgements acknowledged": tally.acknowledged}, violations=0
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from proof.real_processes.hand import POLICIES
 from proof.real_processes.ledger import Ledger, ViolationError
 from proof.real_processes.reports import Reporter
 from proof.real_processes.workplace import workplace
+from proof.scoreboard import Run
 
 WORK_SECONDS_MIN, WORK_SECONDS_MAX = 0.001, 0.06
 OPENING_SECONDS_MAX = 0.01
@@ -33,17 +34,20 @@ class Tally:
     while_opening: int = 0
     ledgers: list[Ledger] = field(default_factory=list)
 
+    def covered(self) -> dict[str, int | str]:
+        """Return its figures."""
+        return {
+            "kills": self.kills,
+            "of them while a queue was opened": self.while_opening,
+            "messages put": sum(ledger.put_count for ledger in self.ledgers),
+            "finished": sum(ledger.finished_count for ledger in self.ledgers),
+            "calls returned": sum(ledger.returned_count for ledger in self.ledgers),
+            "puts and acknowledgements acknowledged": sum(ledger.acknowledged_count for ledger in self.ledgers),
+        }
+
     def text(self) -> str:
         """Return it as one line."""
-        puts = sum(ledger.put_count for ledger in self.ledgers)
-        calls = sum(ledger.returned_count for ledger in self.ledgers)
-        acknowledged = sum(ledger.acknowledged_count for ledger in self.ledgers)
-        finished = sum(ledger.finished_count for ledger in self.ledgers)
-        return (
-            f"{self.kills} rounds, a kill each ({self.while_opening} of a process that opens its queue), "
-            f"{puts} messages put, {finished} finished, {calls} calls returned, "
-            f"{acknowledged} puts and acknowledgements acknowledged"
-        )
+        return ", ".join(f"{count} {what}" for what, count in self.covered().items())
 
 
 def _let_it_work(child: Reporter, choice: random.Random, tally: Tally) -> None:
@@ -98,17 +102,19 @@ def kill_again_and_again(place: Path, *, rounds: int, seed: int, shapes: tuple[s
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
 def main(rounds: int, seed: int, shapes: tuple[str, ...], on_disk: bool) -> None:
     """Kill producers and consumers, and see whether anything was lost or doubled."""
-    started = time.monotonic()
+    run, started = Run("kills"), time.monotonic()
     with workplace(on_disk) as place:
         try:
             tally = kill_again_and_again(place, rounds=rounds, seed=seed, shapes=shapes or SHAPES)
         except FailedError as failure:
             click.echo(f"kills: FAILED\n{failure}")
+            run.record({}, violations=1)
             sys.exit(1)
     seconds = time.monotonic() - started
     click.echo(f"kills: seed {seed}, {tally.text()}")
     click.echo(f"kills: {seconds:.0f} s, {tally.kills / seconds:.1f} rounds/s")
     click.echo("kills: ok: 0 lost, 0 doubled after their acknowledgement, 0 halves, 0 aborted that came back")
+    run.record(tally.covered(), violations=0)
 
 
 if __name__ == "__main__":

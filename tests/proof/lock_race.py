@@ -19,6 +19,7 @@ import click
 
 from holdfast import PersistentQueue, QueueLockedError
 from proof.real_processes.workplace import workplace
+from proof.scoreboard import Run
 from support.processes import Child
 
 RACERS = 16
@@ -163,17 +164,19 @@ def _answers(racers: list[Racer]) -> dict[Racer, list[str]]:
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
 def main(rounds: int, seed: int, on_disk: bool) -> None:
     """Have sixteen processes race for one lock, and see whether exactly one wins each time."""
-    started = time.monotonic()
+    run, started = Run("lock-race"), time.monotonic()
     with workplace(on_disk) as place:
         try:
             tally = race(place / "queue", rounds=rounds, seed=seed)
         except RaceError as error:
             click.echo(f"lock race: FAILED: seed {seed}: {error}")
+            run.record({}, violations=1)
             sys.exit(1)
     seconds = time.monotonic() - started
     click.echo(f"lock race: {tally.races} races of {RACERS} processes, write side and read side in turn")
     click.echo(f"lock race: {tally.kills} winners killed, each followed by a race at once; {seconds:.0f} s")
     click.echo("lock race: ok: one winner each, and all others were told its process id")
+    run.record({"races": tally.races, "winners killed": tally.kills}, violations=0)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import click
 
 from proof.real_processes.crew import ACKNOWLEDGES, SHAPES, Crew, FailedError
 from proof.real_processes.ledger import Ledger, ViolationError
-from proof.real_processes.workplace import workplace
+from proof.real_processes.workplace import SKIPPED, workplace
+from proof.scoreboard import Run
 from support.loop_disk import KEEPS_ALL, KEEPS_JOURNAL, LOSES_JOURNAL, LoopDisk, LoopDiskError, cannot_be_cut, loop_disk
 
 POLICIES = ["every_commit"] * 7 + ["every_10", "never", "never"]
@@ -48,6 +49,15 @@ class Tally:
     loose_count: int = 0
     loose_lost_count: int = 0
     ledgers: list[Ledger] = field(default_factory=list)
+
+    def covered(self) -> dict[str, int | str]:
+        """Return its figures."""
+        return {
+            "cuts": self.cuts,
+            "of them under `every_commit`": self.under_every_commit,
+            "puts and acknowledgements acknowledged": sum(ledger.acknowledged_count for ledger in self.ledgers),
+            "messages that a control without syncs lost": f"{self.loose_lost_count:,} of {self.loose_count:,}",
+        }
 
     def text(self) -> str:
         """Return it as one line."""
@@ -143,7 +153,7 @@ def cut_again_and_again(disk: LoopDisk, *, cuts: int, seed: int, shapes: tuple[s
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
 def main(cuts: int, seed: int, shapes: tuple[str, ...], on_disk: bool) -> None:
     """Cut the power under a queue, and see whether anything that was acknowledged was lost."""
-    started = time.monotonic()
+    run, started = Run("power-cuts"), time.monotonic()
     with workplace(on_disk) as place:
         try:
             with loop_disk(place) as disk:
@@ -153,9 +163,10 @@ def main(cuts: int, seed: int, shapes: tuple[str, ...], on_disk: bool) -> None:
                 tally = cut_again_and_again(disk, cuts=cuts, seed=seed, shapes=shapes or SHAPES)
         except LoopDiskError as error:
             click.echo(f"power cuts: skipped, nothing was tested: {error}")
-            return
+            sys.exit(SKIPPED)
         except FailedError as failure:
             click.echo(f"power cuts: FAILED\n{failure}")
+            run.record({}, violations=1)
             sys.exit(1)
     seconds = time.monotonic() - started
     click.echo(f"power cuts: ext4, seed {seed}, {tally.text()}")
@@ -169,6 +180,7 @@ def main(cuts: int, seed: int, shapes: tuple[str, ...], on_disk: bool) -> None:
     click.echo(
         "power cuts: ok: 0 acknowledged lost, 0 doubled after a durable acknowledgement, 0 aborted that came back"
     )
+    run.record(tally.covered(), violations=0)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import click
 from proof.bit_flips.run import Flips, quiet
 from proof.bit_flips.victim import build
 from proof.memory_limit import limit_memory
+from proof.scoreboard import Run
 
 MEMORY_BYTES = 512 * 2**20
 """Far more than a queue of a few KiB may take, and what is kept of all flips."""
@@ -18,12 +19,14 @@ MEMORY_BYTES = 512 * 2**20
 @click.option("--only", default="", help="Only files whose path contains this.")
 def main(every: int, first: int, only: str) -> None:
     """Flip bits, print what was covered, and exit with 1 where a promise was broken."""
+    run = Run("bit-flips")
     with quiet():
         flips = Flips(build())
         limit_memory(MEMORY_BYTES)
         flips.run(every=every, first=first, only=only)
     for line in flips.lines():
         print(line)
+    run.record(flips.covered(), violations=len(flips.violations))
     raise SystemExit(1 if flips.violations else 0)
 
 

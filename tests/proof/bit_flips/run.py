@@ -71,7 +71,7 @@ class Flips:
     @property
     def count(self) -> int:
         """How many bits were flipped."""
-        return sum(count for (_, what), count in self._counts.items() if what == "flips")
+        return self._total("flips")
 
     def run(self, *, every: int = 1, first: int = 0, only: str = "") -> None:
         """Flip every ``every``-th bit from number ``first`` on, of files whose path contains ``only``."""
@@ -107,14 +107,26 @@ class Flips:
         self._counts[region.kind, "detected" if verdict.detected else "harmless"] += 1
         self._counts[region.kind, "lost"] += verdict.lost_count
 
+    def covered(self) -> dict[str, int | str]:
+        """Return its figures."""
+        names = {
+            "flips": "flips",
+            "detected": "detected",
+            "harmless": "without a meaning",
+            "lost": "lost messages, all named",
+        }
+        return {text: self._total(name) for name, text in names.items()}
+
+    def _total(self, name: str) -> int:
+        return sum(count for (_, what), count in self._counts.items() if what == name)
+
     def lines(self) -> Iterator[str]:
         """Yield what was covered, and the verdict."""
         columns = ("flips", "detected", "harmless", "lost", "violations")
         yield f"{'file':32}" + "".join(f"{name:>12}" for name in columns)
         for kind in sorted({kind for kind, _ in self._counts}):
             yield f"{kind:32}" + "".join(f"{self._counts[kind, name]:12,}" for name in columns)
-        totals = (sum(count for (_, what), count in self._counts.items() if what == name) for name in columns)
-        yield f"{'all':32}" + "".join(f"{total:12,}" for total in totals)
+        yield f"{'all':32}" + "".join(f"{self._total(name):12,}" for name in columns)
         yield (
             "detected: verify reported it. harmless: nothing was said, and everything was shown. "
             "lost: messages that flips cost, each named exactly by verify, and by the reader where it was waited for"

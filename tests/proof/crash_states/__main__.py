@@ -19,6 +19,7 @@ from proof.crash_states.ledger import Ledger, checksum_of
 from proof.crash_states.opening import POLICIES
 from proof.crash_states.search import Care, FoundError, Search, Task, drawn_tasks, exhaustive_tasks, run
 from proof.crash_states.workloads import BEGINNINGS
+from proof.scoreboard import Run
 
 REPORT_SECONDS = 10.0
 AHEAD = 4  # tasks that wait for each process
@@ -70,6 +71,18 @@ def tell(ledger: Ledger, begun: float, before: int) -> None:
     sys.stdout.flush()
 
 
+def covered(ledger: Ledger) -> dict[str, int | str]:
+    """Return its figures."""
+    sums = ledger.sums()
+    return {
+        "distinct states": ledger.state_count,
+        "crashes": int(sums["crashes"]),
+        "workloads": int(sums["workloads"]),
+        "crashes of recoveries": int(sums["recoveries"]),
+        "recovered queues used": int(sums["works"]),
+    }
+
+
 @click.command()
 @click.option("--states", default=500_000, show_default=True, help="Stop when so many distinct states were judged.")
 @click.option("--depth", default=4, show_default=True, help="Explore all workloads of up to so many actions.")
@@ -101,6 +114,7 @@ def main(
     if workload is not None:
         alone(Task(beginning, policy), tuple(workload.split()), since, Care(samples, instants))
         return
+    run_of_all = Run("crash-states" if path is None else "crash-long")
     ledger = Ledger(path)
     tests, package = Path(__file__).parents[2], Path(holdfast.__file__).parent
     if not ledger.belongs_to(checksum_of(package, tests / "support", tests / "proof" / "crash_states")):
@@ -120,9 +134,11 @@ def main(
                 break
     except FoundError as error:
         click.echo(f"violation after {ledger.state_count:,} states: {error}")
+        run_of_all.record(covered(ledger), violations=1)
         sys.exit(1)
     tell(ledger, begun, before)
     click.echo(f"all workloads of up to {depth} actions, and drawn ones, under {len(POLICIES)} flush policies")
+    run_of_all.record(covered(ledger), violations=0)
     ledger.close()
 
 

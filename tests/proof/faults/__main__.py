@@ -19,6 +19,7 @@ import click
 
 from proof.faults.in_recovery import Place
 from proof.faults.loop import OPERATIONS, FaultLoop, Row
+from proof.scoreboard import Run
 
 PART_COUNT = 8
 QUICK_STRIDE = 9
@@ -87,14 +88,28 @@ def parts(choice: Choice, process_count: int) -> Iterator[Part]:
 @click.option("--processes", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1))
 def main(name: str, case: str, disks: int, processes: int, *, quick: bool) -> None:
     """Let every storage call of every operation fail, once and for ever, in operation and in recovery."""
-    started = time.perf_counter()
+    run, started = Run("faults"), time.perf_counter()
     total = Part()
     for part in parts(Choice(name, case, QUICK_STRIDE if quick else 1, disks), processes):
         total.rows += part.rows
         total.places |= part.places
         total.seconds += part.seconds
     tell(total, time.perf_counter() - started)
+    run.record(covered(total), violations=sum(len(row.findings) for row in total.rows))
     sys.exit(any(row.findings for row in total.rows))
+
+
+def covered(total: Part) -> dict[str, int | str]:
+    """Return its figures."""
+    rows = total.rows
+    return {
+        "cases in operation": sum(row.case_count for row in rows),
+        "operations": len(rows),
+        "cases in recovery": sum(row.recovery_count for row in rows),
+        "places": len(total.places),
+        "disks recovered": sum(row.disk_count for row in rows),
+        "seconds of processor time": round(total.seconds),
+    }
 
 
 def tell(total: Part, seconds: float) -> None:

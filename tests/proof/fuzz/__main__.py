@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from proof.fuzz.targets import DECODERS, TARGETS, Target
+from proof.scoreboard import Run
 
 ALL = "all"
 RUNS_ALL = 10_000_000
@@ -82,6 +83,7 @@ def main(name: str, runs: int | None, directory_runs: int, path: Path | None, fi
         return
     if importlib.util.find_spec("atheris") is None:
         raise click.ClickException("atheris is missing: pip install 'holdfast[fuzz]' (Linux, Python 3.11 to 3.13)")
+    run = Run("fuzz", partial=name != ALL or (runs is not None and runs < RUNS_ALL) or directory_runs < RUNS_DIRECTORY)
     if name == ALL:
         total = RUNS_ALL if runs is None else runs
         shares = sum(target.share for target in DECODERS)
@@ -105,6 +107,12 @@ def main(name: str, runs: int | None, directory_runs: int, path: Path | None, fi
     print(
         f"{verdict}: {decoded:,} executions of decoders, {opened:,} of whole directories, {len(failed)} targets failed"
     )
+    figures: dict[str, int | str] = {
+        "executions of decoders": decoded,
+        "of whole directories": opened,
+        "memory up to": f"{max(result.peak_mib for result in results):,} MiB",
+    }
+    run.record(figures, violations=len(failed))
     raise SystemExit(1 if failed else 0)
 
 

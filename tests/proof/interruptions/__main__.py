@@ -21,6 +21,7 @@ from holdfast import FlushPolicy
 from proof.interruptions.operations import OPERATIONS
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import Swept, find_points, promised, sweep
+from proof.scoreboard import Run
 from support.ctrl_c import have_ctrl_c_work
 from support.interruptions import Kind
 
@@ -108,10 +109,12 @@ def main(  # one for each option
 ) -> None:
     """Exit with 1 where there is a violation."""
     have_ctrl_c_work()
-    started, judged, violations = time.monotonic(), 0, []
+    run, started, judged, violations = Run("interruptions"), time.monotonic(), 0, list[str]()
+    rows_done = 0
     for row in rows(Strides(stride, long_stride, elsewhere), only, process_count):
         print(row, flush=True)
         judged += row.swept.judged.total()
+        rows_done += 1
         violations += [f"{row.swept.name}: {each}" for each in row.swept.violations]
     if only is None:
         violations += _send_signals(signal_seconds, seed)
@@ -120,6 +123,9 @@ def main(  # one for each option
     seconds = time.monotonic() - started
     print(f"{judged} interruptions in {seconds:.0f} s ({judged / seconds:.0f}/s), {len(violations)} violations")
     sys.stdout.flush()
+    run.record(
+        {"interruptions": judged, "operations, each flush policy counted": rows_done}, violations=len(violations)
+    )
     sys.exit(1 if violations else 0)
 
 

@@ -21,6 +21,7 @@ import click
 from proof.mutants.catalogue import MUTATIONS
 from proof.mutants.mutation import PACKAGE, Mutation
 from proof.mutants.suites import SUITES, Suite, environment
+from proof.scoreboard import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 _COPIED = ("src", "tests")
@@ -142,7 +143,7 @@ def main(jobs: int, only: tuple[str, ...], control: bool, lists: bool) -> None:
         for each in chosen:
             click.echo(f"{each.name:26} {each.breaks}")
         return
-    started = time.monotonic()
+    run, started = Run("mutants"), time.monotonic()
     for each in chosen:
         each.mutated(ROOT)  # all of them apply, before the first one is run
     violations: list[str] = []
@@ -155,6 +156,7 @@ def main(jobs: int, only: tuple[str, ...], control: bool, lists: bool) -> None:
     click.echo(f"{caught_count} of {len(chosen)} planted bugs caught, in {time.monotonic() - started:.0f} s")
     for violation in violations:
         click.echo(f"VIOLATION: {violation}")
+    run.record({"planted bugs caught": f"{caught_count} of {len(chosen)}"}, violations=len(violations))
     sys.exit(1 if violations else 0)
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 MEMORY = Path("/dev/shm")
 FREE_BYTES_MIN = 2**29
 
+SKIPPED = 77
+"""Exit code of a programme that could not test anything here; automake's for a test that was skipped."""
+
 
 @contextmanager
 def workplace(on_disk: bool) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from functools import partial
 
 import click
 
+from proof import scoreboard
 from proof.second_model.runs import Run, judged_history
 
 #: So many histories are one task of a process.
@@ -32,7 +33,8 @@ def judged(calls: int, seed: int) -> tuple[int, Run]:
 @click.option("--processes", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1))
 def main(histories: int, seed: int, calls: int, processes: int) -> None:
     """Judge histories; the first one that the documentation does not allow is printed whole."""
-    began, call_count, crash_count, disagreements = time.monotonic(), 0, 0, 0
+    run_of_all, began = scoreboard.Run("second-model"), time.monotonic()
+    call_count, crash_count, disagreements = 0, 0, 0
     with ProcessPoolExecutor(processes, initializer=silent) as pool:
         seeds = range(seed, seed + histories)
         for number, run in pool.map(partial(judged, calls), seeds, chunksize=TASK_HISTORIES):
@@ -45,6 +47,8 @@ def main(histories: int, seed: int, calls: int, processes: int) -> None:
     click.echo(f"{histories:,} histories, seeds {seed} to {seed + histories - 1}; {crash_count:,} crashes")
     click.echo(f"{call_count:,} calls judged in {seconds:.0f} s, {call_count / seconds:,.0f} a second")
     click.echo(f"{disagreements} disagreements: {'FAILED' if disagreements else 'ok'}")
+    covered = {"histories": histories, "calls": call_count, "crashes": crash_count}
+    run_of_all.record(covered, violations=disagreements)
     sys.exit(1 if disagreements else 0)
 
 

@@ -12,6 +12,7 @@ from statistics import median
 
 import click
 
+from proof.scoreboard import Run
 from proof.soak.flatness import Bound, Course, allowed, broken, course_of
 from proof.soak.samples import Sample, can_look
 from proof.soak.soaking import Plan, Result, soak
@@ -95,6 +96,16 @@ def judge(result: Result, plan: Plan) -> list[str]:
     return wrong
 
 
+def covered(result: Result, plan: Plan) -> dict[str, int | str]:
+    """Return its figures."""
+    figures: dict[str, int | str] = {"messages, each accounted for": result.put_count}
+    if result.samples:
+        rss = [each.owner_rss_bytes / MIB for each in result.samples]
+        memory = course_of([each.seconds for each in result.samples], rss)
+        figures["memory"] = f"{memory.early:.1f} to {memory.late:.1f} MiB, {memory.per_minute:+.2f} a minute"
+    return {"minutes": round(plan.seconds / _MINUTE), **figures}
+
+
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="How long the load goes on.")
 @click.option("--rate", default=2000.0, show_default=True, help="Messages a second of the fast producers.")
@@ -104,7 +115,7 @@ def main(minutes: float, rate: float, directory: str | None) -> None:
     if not can_look():
         raise click.ClickException("memory and descriptors are read from /proc, which this system does not have")
     plan = Plan(minutes * _MINUTE, rate)
-    started = time.monotonic()
+    run, started = Run("soak"), time.monotonic()
     click.echo(_ROW.format(*_HEADINGS))
     pending: list[Sample] = []
 
@@ -125,6 +136,7 @@ def main(minutes: float, rate: float, directory: str | None) -> None:
     )
     for line in (result.wrong + wrong)[:_VIOLATIONS_MAX]:
         click.echo(f"VIOLATION: {line}")
+    run.record(covered(result, plan), violations=len(result.wrong) + len(wrong))
     sys.exit(1 if result.wrong or wrong else 0)
 
 
