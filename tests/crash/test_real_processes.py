@@ -4,14 +4,20 @@
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
+from proof import failing_sync, power_cuts
 from proof.failing_sync import fail_again_and_again
 from proof.kills import kill_again_and_again
 from proof.lock_race import race
 from proof.power_cuts import cut_again_and_again
+from proof.real_processes.workplace import SKIPPED
 from support.loop_disk import LoopDiskError, cannot_be_cut, loop_disk
 
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
@@ -52,3 +58,22 @@ def test_a_put_that_returned_is_there_after_syncs_have_failed(tmp_path: Path) ->
         pytest.skip(f"no file system that fails can be mounted here: {error}")
     assert sum(tally.errors.values()) >= 2
     assert tally.acknowledged > 100
+
+
+@pytest.mark.parametrize("programme", [failing_sync, power_cuts], ids=lambda module: module.__name__)
+def test_a_programme_that_has_no_disk_of_its_own_does_not_pass(
+    programme: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that nothing was tested, exits with 77, and records nothing."""
+
+    @contextmanager
+    def no_disk(*_arguments: object, **_options: object) -> Iterator[None]:
+        raise LoopDiskError("no loop devices")
+        yield
+
+    monkeypatch.setattr(programme, "loop_disk", no_disk)
+    monkeypatch.setattr(programme, "workplace", lambda _on_disk: nullcontext(tmp_path))  # which sets a signal handler
+    done = CliRunner().invoke(programme.main)
+    assert done.exit_code == SKIPPED == 77
+    assert "skipped, nothing was tested" in done.output
+    assert "recorded" not in done.output
