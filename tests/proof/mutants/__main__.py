@@ -1,5 +1,8 @@
 """Plants each bug in a copy of the tree and runs the suites until one catches it: ``python -m proof.mutants``.
 
+Caught means that a test failed or that the explorer reported a violation. A suite that hangs, that cannot be collected
+or that a signal ends has caught nothing, and fails the programme.
+
 The code without a bug runs through all of them too, and has to pass: else a catch says nothing.
 """
 
@@ -20,7 +23,7 @@ import click
 
 from proof.mutants.catalogue import MUTATIONS
 from proof.mutants.mutation import PACKAGE, Mutation
-from proof.mutants.suites import SUITES, Suite, environment
+from proof.mutants.suites import SUITES, Ending, Suite, environment
 from proof.scoreboard import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,25 +59,32 @@ class Outcome:
     ----------
     task : Task
         What was run.
-    caught_by : str
-        The suite, and where in it; empty: it passed all.
+    ending : Ending
+        How the last suite ended.
+    said : str
+        That suite, and where in it; empty: it passed all.
     seconds : float
         How long it took.
     """
 
     task: Task
-    caught_by: str
+    ending: Ending
+    said: str
     seconds: float
 
     @property
     def violation(self) -> str:
-        """What is wrong: a mutant that survived, or a control that did not; empty: nothing."""
+        """What is wrong: a mutant that was not caught, or a control that did not pass; empty: nothing."""
+        if self.ending is (Ending.PASSED if self.task.mutation is None else Ending.CAUGHT):
+            return ""
         if self.task.mutation is None:
-            return f"the code without a bug fails: {self.caught_by}" if self.caught_by else ""
-        return "" if self.caught_by else f"{self.task.name} survives all suites"
+            return f"the code without a bug does not pass: {self.ending.value}: {self.said}"
+        if self.ending is Ending.PASSED:
+            return f"{self.task.name} survives all suites"
+        return f"{self.task.name} is not caught: {self.ending.value}: {self.said}"
 
     def __str__(self) -> str:
-        return f"{self.task.name:28} {self.seconds:5.0f} s  {self.caught_by or 'passes'}"
+        return f"{self.task.name:28} {self.seconds:5.0f} s  {self.ending.value:9}  {self.said}".rstrip()
 
 
 def tasks_for(mutations: Sequence[Mutation], *, with_control: bool) -> list[Task]:
@@ -118,14 +128,15 @@ def check_is_imported(root: Path) -> None:
 def judge(task: Task) -> Outcome:
     """Run the suites on one copy until one of them fails."""
     started = time.monotonic()
-    caught_by = ""
+    ending, said = Ending.PASSED, ""
     with copy_of_the_tree(task.mutation) as root:
         for suite in task.suites:
             verdict = suite.run(root)
-            if verdict.caught:
-                caught_by = f"{suite.name}, after {verdict.count:,} {suite.unit}  {verdict.where}".rstrip()
+            if verdict.ending is not Ending.PASSED:
+                ending = verdict.ending
+                said = f"{suite.name}, after {verdict.count:,} {suite.unit}  {verdict.where}".rstrip()
                 break
-    return Outcome(task, caught_by, time.monotonic() - started)
+    return Outcome(task, ending, said, time.monotonic() - started)
 
 
 @click.command()

@@ -5,25 +5,34 @@ from __future__ import annotations
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 SUITE_SECONDS_MAX = 900.0
-"""A suite that takes longer than this hangs; the slowest takes a few minutes where two run at once on two cores."""
+"""A suite that takes longer than this hangs; the slowest takes a few minutes if two run at once on two cores."""
 
 MEMORY_BYTES_MAX = 4 * 2**30
 """Code that believes any size takes all there is; with a bound it ends in a MemoryError, which a test reports."""
 
 _PYTEST_FAILED = 1
 _COUNTS = re.compile(r"(\d+) (passed|failed|error)")
-_FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - (.*))?$", re.MULTILINE)
+_TEST_TIMED_OUT = re.compile(r"Failed: Timeout \(?>")
 _VIOLATION = re.compile(r"violation after ([\d,]+) states: (?:\w+: )?(.{0,120})")
+_TOLD_CHARACTERS_MAX = 600
 
 
-class SuiteError(Exception):
-    """A suite could not be run as it should; the message ends with what it printed."""
+class Ending(Enum):
+    """How a suite ended. Only a test that failed, or a violation that the explorer reported, is a catch."""
+
+    PASSED = "passes"
+    CAUGHT = "caught"
+    TIMED_OUT = "timed out"
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +41,16 @@ class Verdict:
 
     Attributes
     ----------
-    caught : bool
-        Whether something failed.
+    ending : Ending
+        How it ended.
     count : int
         Cases, or states, up to and with the one that failed.
     where : str
-        The first case that failed.
+        The first case that failed; of a broken suite, the end of what it printed.
     """
 
-    caught: bool
-    count: int
+    ending: Ending
+    count: int = 0
     where: str = ""
 
 
@@ -62,7 +71,7 @@ class Suite:
     arguments: tuple[str, ...]
 
     def run(self, root: Path) -> Verdict:
-        """Run it in the copy at ``root``. Raises SuiteError."""
+        """Run it in the copy at ``root``."""
         arguments = [sys.executable, "-m", *self.arguments]
         with subprocess.Popen(
             arguments,
@@ -72,29 +81,34 @@ class Suite:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that processes it has started end with it
         ) as process:
             if hasattr(resource, "prlimit"):
                 resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
             try:
                 output, errors = process.communicate(timeout=SUITE_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                process.kill()
-                return Verdict(caught=True, count=0, where=f"nothing came back for {SUITE_SECONDS_MAX:.0f} s")
-        if process.returncode not in (0, _PYTEST_FAILED):
-            raise SuiteError(f"{self.name} ended with {process.returncode}:\n{(output + errors)[-4000:]}")
-        return self.read(output, caught=process.returncode != 0)
+                os.killpg(process.pid, signal.SIGKILL)
+                return Verdict(Ending.TIMED_OUT, where=f"not done after {SUITE_SECONDS_MAX:.0f} s")
+        return self.read(output, errors, process.returncode)
 
-    def read(self, output: str, *, caught: bool) -> Verdict:
-        """Return what the output says, which is that of pytest or that of the explorer. Raises SuiteError."""
+    def read(self, output: str, errors: str, status: int) -> Verdict:
+        """Return what pytest or the explorer said, and how it ended: ``status`` is negative for a signal."""
+        told = f"exit status {status}: {(output + errors).strip()[-_TOLD_CHARACTERS_MAX:]}"
+        if status not in (0, _PYTEST_FAILED):
+            return Verdict(Ending.BROKEN, where=told)  # a signal, no test collected, an import that fails
         violation = _VIOLATION.search(output)
         if violation is not None:
-            return Verdict(caught, int(violation[1].replace(",", "")), violation[2])
+            return Verdict(Ending.CAUGHT, int(violation[1].replace(",", "")), violation[2])
         summary = output.rstrip().rsplit("\n", 1)[-1]
         count = sum(int(number) for number, _ in _COUNTS.findall(summary))
+        if status == 0:
+            return Verdict(Ending.PASSED, count)
         first = _FIRST_FAILURE.search(output)
-        if caught and first is None:
-            raise SuiteError(f"{self.name} failed, and does not say where:\n{output[-4000:]}")
-        return Verdict(caught, count, first[1] if first is not None else "")
+        if first is None:
+            return Verdict(Ending.BROKEN, count, told)
+        timed_out = _TEST_TIMED_OUT.match(first[2] or "")
+        return Verdict(Ending.TIMED_OUT if timed_out else Ending.CAUGHT, count, first[1])
 
 
 def environment(root: Path) -> dict[str, str]:
