@@ -70,8 +70,8 @@ kills: $(VENV)/.dev-ready
 lock-race: $(VENV)/.dev-ready
 	$(PROVE).lock_race
 
-crash-long: $(VENV)/.dev-ready  ## explore 20,000,000 crash states, for hours; goes on where it was broken off
-	$(PROVE).crash_states --states 20000000 --ledger build/crash-states.sqlite $(PROOF_ARGS)
+crash-long: $(VENV)/.dev-ready  ## explore crash states for hours, till 2,000,000 recovered views or an hour without a new one
+	$(PROVE).crash_states --views 2000000 --quiet 3600 --ledger build/crash-states.sqlite $(PROOF_ARGS)
 
 crash-mutants: $(VENV)/.dev-ready  ## plant known bugs, one at a time; each has to be found
 	$(PROVE).mutants $(PROOF_ARGS)

@@ -34,7 +34,20 @@ AMOUNTS = frozenset(
 """Options of which more than the default covers more; with any other value than the default a run is a part."""
 
 ANY_VALUE = frozenset(
-    {"control", "directory", "findings", "first", "jobs", "on_disk", "path", "process_count", "processes", "seed"}
+    {
+        "control",
+        "directory",
+        "findings",
+        "first",
+        "jobs",
+        "on_disk",
+        "path",
+        "process_count",
+        "processes",
+        "quiet",
+        "seed",
+        "views",
+    }
 )
 """Options that do not say how much is covered."""
 

@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
 import click
 
-import holdfast
-from proof.crash_states.explorer import Tally
-from proof.crash_states.ledger import Ledger, checksum_of
+from proof.crash_states.counting import Tally
+from proof.crash_states.ledger import Ledger, digest_of_what_matters
 from proof.crash_states.opening import POLICIES
 from proof.crash_states.search import Care, FoundError, Search, Task, drawn_tasks, exhaustive_tasks, run
 from proof.crash_states.workloads import BEGINNINGS
@@ -64,9 +64,11 @@ def tell(ledger: Ledger, begun: float, before: int) -> None:
     """Print what was covered up to now."""
     sums, seconds = ledger.sums(), time.perf_counter() - begun
     click.echo(
-        f"{ledger.state_count:,} distinct states of {sums['crashes']:,.0f} crashes in {sums['workloads']:,.0f} "
-        f"workloads, {sums['recoveries']:,.0f} crashes of recoveries, {sums['works']:,.0f} recovered queues used: 0 "
-        f"violations ({(ledger.state_count - before) / seconds:,.0f} new states/s)"
+        f"{ledger.state_count:,} distinct states, {ledger.view_count:,} distinct recovered views and "
+        f"{ledger.fate_count:,} distinct pairs of operation and fate, of {sums['crashes']:,.0f} crashes in "
+        f"{sums['workloads']:,.0f} workloads, {sums['recoveries']:,.0f} crashes of recoveries, "
+        f"{sums['works']:,.0f} recovered queues used: "
+        f"0 violations ({(ledger.state_count - before) / seconds:,.0f} new states/s)"
     )
     sys.stdout.flush()
 
@@ -76,6 +78,8 @@ def covered(ledger: Ledger) -> dict[str, int | str]:
     sums = ledger.sums()
     return {
         "distinct states": ledger.state_count,
+        "distinct recovered views": ledger.view_count,
+        "distinct pairs of operation and fate": ledger.fate_count,
         "crashes": int(sums["crashes"]),
         "workloads": int(sums["workloads"]),
         "crashes of recoveries": int(sums["recoveries"]),
@@ -85,6 +89,8 @@ def covered(ledger: Ledger) -> dict[str, int | str]:
 
 @click.command()
 @click.option("--states", default=500_000, show_default=True, help="Stop when so many distinct states were judged.")
+@click.option("--views", type=int, help="Stop at so many distinct recovered views instead.")
+@click.option("--quiet", type=float, help="Stop when so many seconds have brought no new view and no new fate.")
 @click.option("--depth", default=4, show_default=True, help="Explore all workloads of up to so many actions.")
 @click.option("--seed", default=0, show_default=True, help="Of the first drawn workloads.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1))
@@ -99,6 +105,8 @@ def covered(ledger: Ledger) -> dict[str, int | str]:
 @click.option("--policy", default="every_commit", type=click.Choice(list(POLICIES)), show_default=True)
 def main(
     states: int,
+    views: int | None,
+    quiet: float | None,
     depth: int,
     seed: int,
     processes: int,
@@ -114,32 +122,70 @@ def main(
     if workload is not None:
         alone(Task(beginning, policy), tuple(workload.split()), since, Care(samples, instants))
         return
-    run_of_all = Run("crash-states" if path is None else "crash-long")
+    name = "crash-states" if path is None else "crash-long"
+    run_of_all = Run(name, partial=path is None and (views is not None or quiet is not None))
     ledger = Ledger(path)
-    tests, package = Path(__file__).parents[2], Path(holdfast.__file__).parent
-    if not ledger.belongs_to(checksum_of(package, tests / "support", tests / "proof" / "crash_states")):
+    if not ledger.belongs_to(digest_of_what_matters()):
         raise click.ClickException(f"{path} was made with other code: remove it, or name another one")
-    begun, before = time.perf_counter(), ledger.state_count
-    tasks = (task for task in chain(exhaustive_tasks(depth), drawn_tasks(seed)) if not ledger.is_done(str(task)))
-    told = begun
+    tasks = chain(exhaustive_tasks(depth), drawn_tasks(seed))
+    is_right = search_on(ledger, tasks, processes, Goal(states, views, quiet))
+    run_of_all.record(covered(ledger), violations=0 if is_right else 1)
+    ledger.close()
+    if not is_right:
+        sys.exit(1)
+    click.echo(f"all workloads of up to {depth} actions, and drawn ones, under {len(POLICIES)} flush policies")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When a search is over, once all short workloads were explored.
+
+    Attributes
+    ----------
+    states : int
+        At so many distinct states.
+    views : int or None
+        At so many distinct recovered views instead.
+    quiet_seconds : float or None
+        Or when so long has brought neither a view nor a pair of operation and fate that is new.
+    """
+
+    states: int
+    views: int | None
+    quiet_seconds: float | None
+
+    def is_reached(self, ledger: Ledger) -> bool:
+        """Whether there are enough."""
+        return ledger.state_count >= self.states if self.views is None else ledger.view_count >= self.views
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing was new for too long."""
+        return self.quiet_seconds is not None and seconds >= self.quiet_seconds
+
+
+def search_on(ledger: Ledger, tasks: Iterator[Task], processes: int, goal: Goal) -> bool:
+    """Do tasks that were not done before until the goal is reached; return False at the first violation."""
+    begun = told = new_at = time.perf_counter()
+    before = ledger.state_count
     is_exhaustive = True
     try:
-        for task, tally, seconds in all_done(tasks, processes):
-            ledger.note(str(task), tally, seconds)
-            if time.perf_counter() - told > REPORT_SECONDS:
-                told = time.perf_counter()
+        for task, tally, seconds in all_done((each for each in tasks if not ledger.is_done(str(each))), processes):
+            is_new = ledger.note(str(task), tally, seconds)
+            now = time.perf_counter()
+            new_at = now if is_new else new_at
+            if now - told > REPORT_SECONDS:
+                told = now
                 tell(ledger, begun, before)
             is_exhaustive = is_exhaustive and task.seed is None
-            if ledger.state_count >= states and not is_exhaustive:
+            if not is_exhaustive and (goal.is_reached(ledger) or goal.is_quiet(now - new_at)):
                 break
     except FoundError as error:
         click.echo(f"violation after {ledger.state_count:,} states: {error}")
-        run_of_all.record(covered(ledger), violations=1)
-        sys.exit(1)
+        return False
     tell(ledger, begun, before)
-    click.echo(f"all workloads of up to {depth} actions, and drawn ones, under {len(POLICIES)} flush policies")
-    run_of_all.record(covered(ledger), violations=0)
-    ledger.close()
+    if not goal.is_reached(ledger):
+        click.echo(f"the last {goal.quiet_seconds:,.0f} s brought no new recovered view and no new operation and fate")
+    return True
 
 
 def alone(task: Task, workload: tuple[str, ...], since: int, care: Care) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 from holdfast import FlushPolicy
+from proof.crash_states.counting import Tally, as_number, fate_of, view_of
 from proof.crash_states.crashes import crashes
-from proof.crash_states.history import History, Moment
+from proof.crash_states.history import History, Moment, Numbers
 from proof.crash_states.life import Life, Place, Segment
 from proof.crash_states.opening import draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge, work_on
@@ -30,25 +30,6 @@ CACHED_MAX = 20_000
 
 What a recovery shows follows from what it reads, so that what is not synced of it makes no difference there.
 """
-
-
-@dataclass
-class Tally:
-    """What was done.
-
-    Attributes
-    ----------
-    workloads, crashes, recoveries_crashed, works : int
-        Workloads; crashes judged, where several leave the same; crashes of recoveries; recovered queues worked with.
-    digests : set of int
-        The distinct states that were recovered and judged: 63 bits of what was on each disk.
-    """
-
-    workloads: int = 0
-    crashes: int = 0
-    recoveries_crashed: int = 0
-    works: int = 0
-    digests: set[int] = field(default_factory=set)
 
 
 class Explorer:
@@ -111,7 +92,9 @@ class Explorer:
         names = [name for name in life.history.payloads if any(side[0] == name for side in before.latest)]
         for kind, crashed in crashes(storage, rng, samples, last):
             try:
-                self.check(life.history, crashed, names, before, under_way, killed=kind == "kill")
+                numbers = self.check(life.history, crashed, names, before, under_way, killed=kind == "kill")
+                operation = segment.storage.log[count - 1] if count else None
+                self.tally.fates.add(fate_of(kind, before, under_way, operation, numbers))
             except BaseException as error:
                 operation = segment.storage.log[count - 1] if count else None
                 error.add_note(f"{kind} after {before.call}, operation {count} of its disk ({operation!r:.150})")
@@ -126,20 +109,22 @@ class Explorer:
         under_way: Moment,
         *,
         killed: bool,
-    ) -> None:
-        """Recover one disk and apply the oracle; crash its recovery, now and then, and work with what it left."""
+    ) -> Numbers:
+        """Recover one disk and apply the oracle; crash its recovery, now and then, and work with what it left.
+
+        Returns the states that it shows.
+        """
         self.tally.crashes += 1
         digest = crashed.digest()
         seen = self._cache.get((digest, *names))
         loses_power = killed and digest[1] % LOSES_POWER_EVERY == 0 and digest not in self._killed
         if seen is not None and not loses_power:
-            judge(history, seen, before, under_way, self.policy, killed=killed)
-            return
+            return judge(history, seen, before, under_way, self.policy, killed=killed)
         crashed.keeps_log = self._count(digest) and int.from_bytes(digest[2:4], "little") % RECOVERY_CRASHED_EVERY == 0
         draw_from("recovery")
         recovered = Recovered(crashed, self.policy, names)
         try:
-            judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
+            numbers = judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
             self._remember(digest, recovered.seen)
             operation_count = len(crashed.log)
             without_power = crashed.crash_dropping_unsynced() if loses_power else None
@@ -153,6 +138,7 @@ class Explorer:
         if crashed.keeps_log:
             rng = random.Random(digest)
             self._crash_recovery(history, recovered, operation_count, before, under_way, rng, killed=killed)
+        return numbers
 
     def _work_on(self, recovered: Recovered) -> None:
         left = recovered.storage.digest()
@@ -164,7 +150,7 @@ class Explorer:
     def _count(self, digest: bytes) -> bool:
         """Count a state; return whether the task has not seen it yet."""
         before = len(self.tally.digests)
-        self.tally.digests.add(int.from_bytes(digest[:8], "little") >> 1)
+        self.tally.digests.add(as_number(digest))
         return len(self.tally.digests) > before
 
     def _remember(self, digest: bytes, seen: dict[str, Seen]) -> None:
@@ -173,6 +159,7 @@ class Explorer:
             self._worked.clear()
             self._killed.clear()
         self._cache[digest, *seen] = seen
+        self.tally.views.add(view_of(seen))
 
     def _crash_recovery(
         self,

@@ -32,6 +32,9 @@ InDoubt = frozenset[tuple[str, int, frozenset[int]]]
 State = int | GroupState | InDoubt | None
 """The offset behind the log, the progress of a group that has begun, or what is in doubt."""
 
+Numbers = dict[Side, int]
+"""One state of each side, by its number."""
+
 
 @dataclass(frozen=True)
 class Step:

@@ -15,7 +15,7 @@ from itertools import product
 from holdfast import Damage, Empty, FlushPolicy, PersistentQueue
 from holdfast.persistence.data_file_reader import QueueFileReader
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
-from proof.crash_states.history import History, InDoubt, Moment, Part, Side
+from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side
 from proof.crash_states.opening import CLOCK, open_queue, take_apart
 from support.model import GroupState
 from support.simulated_storage import SimulatedStorage
@@ -24,8 +24,6 @@ ALL = 10**6  # more messages than there ever are
 
 Shown = tuple[tuple[int, bytes, int], ...]
 """Offset, payload and delivery count of each message that the group would be given, by offset."""
-
-Numbers = dict[Side, int]
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,8 @@ def judge(
     *,
     killed: bool = False,
     reported: bool = False,
-) -> None:
-    """Raise AssertionError where no state that a crash may leave shows this.
+) -> Numbers:
+    """Return the states that these queues are in; raise AssertionError where no crash may leave them so.
 
     ``before`` had returned, ``under_way`` was attempted. A kill loses nothing that had returned. What a recovery has
     ``reported`` that was cut off itself, the next one need not report again.
@@ -173,7 +171,7 @@ def judge(
             assert not each.gap, f"offsets {each.gap} of {name} are given and lost"
     for numbers in _candidates(history, seen, least, under_way.latest):
         if all(_agrees(history, name, each, numbers) for name, each in seen.items()):
-            return
+            return numbers
     allowed = {
         f"{name} {part.value}": (least.get((name, part), 0), under_way.latest.get((name, part), 0))
         for name, part in history.states

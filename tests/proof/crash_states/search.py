@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from proof.crash_states.explorer import Explorer, Tally
+from proof.crash_states.counting import Tally
+from proof.crash_states.explorer import Explorer
 from proof.crash_states.life import Life, Place
 from proof.crash_states.opening import POLICIES, draw_from, no_threads, same_identifiers
 from proof.crash_states.workloads import BEGINNINGS, EXHAUSTIVE, RANDOM, Workload
