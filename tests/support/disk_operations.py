@@ -36,9 +36,10 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What was in a file became durable; its name did not."""
+    """What was in a file became durable, but its last ``later_count`` changes: they came while it ran."""
 
     inode: int
+    later_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,7 +376,7 @@ _APPLY: dict[type, Callable[[Disk, Any], None]] = {
     Write: lambda disk, o: disk._own_image(o.inode).write(o.data, o.position),
     Truncate: lambda disk, o: disk._own_image(o.inode).resize(o.size),
     Allocate: lambda disk, o: disk._own_image(o.inode).resize(o.size),
-    Sync: lambda disk, o: disk._own_image(o.inode).sync(),
+    Sync: lambda disk, o: disk._own_image(o.inode).sync(o.later_count),
     FailedSync: lambda disk, o: disk._own_image(o.inode).fail_sync(),
     Create: Disk._create,
     MakeDirectory: Disk._make_directory,

@@ -82,15 +82,22 @@ class FileChange:
 
 
 class FileImage:
-    """One file. Bytes objects are shared between images and copied when written to, so crashing is cheap."""
+    """One file. Bytes objects are shared between images and copied when written to, so crashing is cheap.
 
-    __slots__ = ("_changes", "_data", "_digest", "_durable")
+    Attributes
+    ----------
+    change_count : int
+        Changes so far; what a sync that began at one of them covers ends there.
+    """
+
+    __slots__ = ("_changes", "_data", "_digest", "_durable", "change_count")
 
     def __init__(self, content: bytes = b"") -> None:
         self._digest: bytes | None = None
         self._data: bytes | bytearray = content
         self._durable: bytes | bytearray = content
         self._changes: list[FileChange] = []
+        self.change_count = 0
 
     def __len__(self) -> int:
         return len(self._data)
@@ -113,7 +120,7 @@ class FileImage:
         end = position + len(data)
         size = end if end > len(live) else None
         put(live, position, data)
-        self._changes.append(FileChange(position, data, size, False, Fate.UNSYNCED))
+        self._add(FileChange(position, data, size, False, Fate.UNSYNCED))
 
     def resize(self, size: int) -> None:
         """Cut or extend with zeros."""
@@ -122,11 +129,15 @@ class FileImage:
         if size == before:
             return
         set_size(live, size)
-        self._changes.append(FileChange(0, b"", size, size < before, Fate.UNSYNCED))
+        self._add(FileChange(0, b"", size, size < before, Fate.UNSYNCED))
 
-    def sync(self) -> None:
-        """Settle what no failed sync has touched."""
-        for change in self._changes:
+    def _add(self, change: FileChange) -> None:
+        self._changes.append(change)
+        self.change_count += 1
+
+    def sync(self, later_count: int = 0) -> None:
+        """Settle what no failed sync has touched, but for the last ``later_count`` changes."""
+        for change in self._changes[: max(0, len(self._changes) - later_count)]:
             if change.fate is Fate.UNSYNCED:
                 change.fate = Fate.SYNCED
         settled = 0
@@ -173,6 +184,7 @@ class FileImage:
         twin._data = self._data
         twin._digest = self._digest
         twin._changes = [change.copy() for change in self._changes]
+        twin.change_count = self.change_count
         return twin
 
     def _live(self) -> bytearray:

@@ -107,13 +107,19 @@ class SimulatedFile:
             storage._record(Allocate(self._inode, size))
 
     def sync(self) -> None:
+        begun_at = self._change_count()
         try:
-            self._enter("sync")
+            self._enter("sync")  # may take a while: what is written meanwhile it does not cover
         except OSError:
             if not self._closed:
                 self._storage._record(FailedSync(self._inode))
             raise
-        self._storage._record(Sync(self._inode))
+        with self._storage._mutex:
+            self._storage._record(Sync(self._inode, self._change_count() - begun_at))
+
+    def _change_count(self) -> int:
+        with self._storage._mutex:
+            return self._storage._disk.image(self._inode).change_count
 
     def size(self) -> int:
         self._enter("size")
@@ -158,7 +164,8 @@ class SimulatedStorage:
         Calls so far, all verbs of the storage and of its files, failed ones too; exact where one thread calls.
     before_verb : callable or None
         Called with the verb and the path (for a file: the one it was opened by) before anything else happens, with
-        no lock held: it may raise, block, or crash the storage it stands in.
+        no lock held: it may raise, block, or crash the storage it stands in. A sync covers what was written before
+        it was called, and nothing that another thread writes while this blocks.
     faults : FaultPlan or None
         The fault to inject; see there.
     keeps_log : bool

@@ -58,6 +58,51 @@ MUTATIONS = (
         '                    raise commit_unknown("a sync"',
         "storage faults",
     ),
+    # -- Two threads on one file -------------------------------------------------------------------------------------
+    Mutation(
+        "end-read-after-sync",
+        "What was appended while a sync was under way counts as covered by it.",
+        "persistence/active_file_writer.py",
+        "                self._file.sync()\n                self._synced_position = end[1]\n",
+        "                self._file.sync()\n                end = self.end\n"
+        "                self._synced_position = end[1]\n",
+        "held syncs",
+    ),
+    Mutation(
+        "position-end-read-after-sync",
+        "What was noted of a group while a sync was under way counts as covered by it.",
+        "persistence/position_file_writer.py",
+        "                    self._file.sync()\n                    self._synced_end",
+        "                    self._file.sync()\n                    end, slot = self.end, self._slot\n"
+        "                    self._synced_end",
+        "held syncs",
+    ),
+    Mutation(
+        "followers-covered-unseen",
+        "Who waits when a sync is done is told that it was done for him, also if he came while it was under way.",
+        "queue/group_commit.py",
+        "            self._durable = max(self._durable, self._sync())\n",
+        "            synced = self._sync()\n"
+        "            self._durable = max(self._durable, synced, *(each.ticket for each in self._waiters))\n",
+        "held syncs",
+    ),
+    Mutation(
+        "woken-and-not-asked",
+        "Who is woken to lead the next sync takes it for done.",
+        "queue/group_commit.py",
+        "                    waiter.bell.acquire()\n",
+        "                    waiter.bell.acquire()\n                    if waiter.leads:\n"
+        "                        self._durable = max(self._durable, ticket)\n",
+        "held syncs",
+    ),
+    Mutation(
+        "id-known-is-enough",
+        "A second put of an id returns at once, while the first one waits for its sync.",
+        "queue/write_side.py",
+        "                self.confirm(known + count)\n",
+        "",
+        "held syncs",
+    ),
     # -- Recovery ----------------------------------------------------------------------------------------------------
     Mutation(
         "no-crc",

@@ -135,6 +135,7 @@ SUITES = (
     Suite("crash states", "states", EXPLORER),
     _tests("every prefix", "tests/crash/test_every_prefix_recovers.py"),
     _tests("options", "tests/crash/test_options_every_prefix.py", "tests/crash/test_deduplication_survives.py"),
+    _tests("held syncs", "tests/crash/test_two_threads_on_one_file.py"),
     _tests(
         "storage faults",
         "tests/crash/test_fault_loop.py",

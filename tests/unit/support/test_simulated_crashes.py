@@ -64,6 +64,24 @@ class TestCrashes:
         assert killed.crash_dropping_unsynced().tree() == {OTHER: b"new"}
         assert storage.crash_dropping_unsynced().tree() == {FILE: b"old"}
 
+    def test_a_sync_covers_what_was_written_before_it_began(self) -> None:
+        """Not what another thread writes while it is under way; that takes the next one. Replaying says the same."""
+        storage, file = durable_file(b"old")
+        file.write_at((b"before",), 0)
+
+        def write_meanwhile(verb: str, path: Path) -> None:
+            storage.before_verb = None
+            file.write_at((b"MEAN",), 0)
+
+        storage.before_verb = write_meanwhile
+        file.sync()
+        assert file.read_at(10, 0) == b"MEANre"
+        *_, replayed = storage.replay()
+        for each in (storage, replayed, storage.crash_keeping_all()):
+            assert each.crash_dropping_unsynced().tree() == {FILE: b"before"}
+        file.sync()
+        assert storage.crash_dropping_unsynced().tree() == {FILE: b"MEANre"}
+
     @pytest.mark.parametrize("kill", [True, False])
     def test_handles_and_locks_do_not_outlive_a_crash(self, kill: bool) -> None:
         """The lock of a dead process is free in what it left, and still held where it lives."""
