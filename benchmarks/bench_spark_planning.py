@@ -78,7 +78,7 @@ def _seconds_of_batches(path: Path, count: int) -> list[float]:
             reservation = queue.reservations.take(max_bytes=BATCH_BYTES)
             assert reservation is not None
             assert missing_files(queue, reservation) == []
-            plan_drain(queue, reservation, 2, path).to_text()
+            plan_drain(queue, reservation, 2).to_text()
             seconds.append(perf_counter() - started)
             queue.reservations.commit(reservation)
         assert queue.recovery.lost_count == 0

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Damage, PersistentQueue, Put
-from holdfast.persistence.format import FRAMES_START
-from holdfast.spark.draining.plan import (
-    DrainPlan,
-    collect_words,
-    leave_word,
-    missing_files,
-    plan_drain,
-    task_count_for,
-)
+from holdfast import PersistentQueue, Put
+from holdfast.spark.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -55,7 +47,7 @@ def test_every_message_is_read_once_by_any_number_of_tasks(tmp_path: Path, task_
         queue.receive(timeout=0).nack(delay=0)
         reservation = queue.reservations.take(max_messages=800)
         assert reservation is not None
-        plan = plan_drain(queue, reservation, task_count, tmp_path)
+        plan = plan_drain(queue, reservation, task_count)
         rows = read(plan)
         assert rows == read(plan)
         expected = list(queue.reservations.read(reservation, pytest.fail))
@@ -77,37 +69,6 @@ def test_tasks_are_as_many_as_run_at_once_unless_they_would_be_tiny_or_huge() ->
     assert task_count_for(2**30 + 1, 8) == 16
 
 
-def test_damage_is_told_to_the_driver_once_however_often_a_task_ran(tmp_path: Path) -> None:
-    """And the other messages come."""
-    path = filled(tmp_path / "q")
-    losses = tmp_path / "losses"
-    losses.mkdir()
-    with PersistentQueue(path, mode="consume") as queue:
-        reservation = queue.reservations.take()
-        assert reservation is not None
-        (first, _, sequence, _) = reservation.runs[1]
-        file = next((path / "data").glob(f"{sequence:010d}-*"))
-        with file.open("r+b") as raw:
-            raw.seek(FRAMES_START + 60)
-            raw.write(b"\xff\xff")
-        plan = plan_drain(queue, reservation, 3, losses)
-        read(plan)
-        rows = read(plan)
-        assert {row["offset"] for row in rows} == set(range(901)) - {first}
-        (damage,) = collect_words(losses)
-        assert (damage.path, damage.offsets) == (file, range(first, first + 1))
-
-
-def test_a_word_that_cannot_be_left_or_is_not_whole_stops_nobody(tmp_path: Path) -> None:
-    """On another machine that directory is not there; a task may be killed while it writes."""
-    damage = Damage(tmp_path, 1, 2, range(3, 5), "damaged", "rot")
-    leave_word(tmp_path / "elsewhere", damage)
-    (tmp_path / "half.json").write_text('["/q", 1')
-    assert not collect_words(tmp_path)
-    leave_word(tmp_path, damage)
-    assert collect_words(tmp_path) == [damage]
-
-
 def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,11 +78,11 @@ def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
         assert reservation is not None
         monkeypatch.setattr(queue.sides.files, "refresh", lambda: pytest.fail("a listing"))
         assert missing_files(queue, reservation) == []
-        whole = plan_drain(queue, reservation, 1, tmp_path)
+        whole = plan_drain(queue, reservation, 1)
         first, count, sequence, _ = reservation.runs[0]
         name = queue.sides.files.named(sequence)
         assert name is not None
         queue.sides.files.path(name).unlink()
         (damage,) = missing_files(queue, reservation)
         assert (damage.offsets, damage.reason) == (range(first, first + count), "the data file is missing")
-        assert plan_drain(queue, reservation, 1, tmp_path).tasks == (whole.tasks[0][1:],)
+        assert plan_drain(queue, reservation, 1).tasks == (whole.tasks[0][1:],)

@@ -250,7 +250,7 @@ def test_a_task_that_does_not_see_the_queue_makes_none(path: Path) -> None:
         stage(write, rows([b"1"]))
     assert not path.exists()
     PersistentQueue(path).close()
-    with pytest.raises(ConfigError, match="another one"):
+    with pytest.raises(ConfigError, match="not the one that Spark planned for"):
         stage(write, rows([b"1"]))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from holdfast import PersistentQueue
 
@@ -30,6 +32,53 @@ class TablesForSpark:
     def createDataFrame(table: Any, _: Any) -> Any:  # noqa: N802  # Spark's own name
         """Return the table."""
         return table
+
+
+class TasksForSpark:
+    """Takes the place of a session whose tasks run here: each partition travels by itself, and so does the reader.
+
+    Parameters
+    ----------
+    before_tasks : callable
+        Called once what is read is planned; a context in which the tasks run.
+    """
+
+    sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815  # Spark's own name
+
+    def __init__(self, around_tasks: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        self._around_tasks = around_tasks
+        self.dataSource = SimpleNamespace(register=self._register)
+        self.read = self
+
+    def _register(self, source: Any) -> None:
+        self._source = source
+
+    def format(self, _: str) -> Self:
+        """As Spark's."""
+        return self
+
+    def schema(self, schema: Any) -> Self:
+        """As Spark's."""
+        self._schema = schema
+        return self
+
+    def option(self, name: str, value: str) -> Self:
+        """As Spark's."""
+        self._options = {name: value}
+        return self
+
+    def load(self) -> Callable[[], list[dict[str, Any]]]:
+        """Return what reads the rows."""
+        source = self._source(self._options)
+        schema = source.schema()
+
+        def rows() -> list[dict[str, Any]]:
+            reader = pickle.loads(pickle.dumps(source.reader(schema)))
+            partitions = pickle.loads(pickle.dumps(reader.partitions()))
+            with self._around_tasks():
+                return [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
+
+        return rows
 
 
 def fill(path: Path, numbers: Iterable[int], *, size: int = 200) -> None:

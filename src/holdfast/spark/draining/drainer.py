@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,8 @@ from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.reservations import Reservation
 from holdfast.spark.draining.driver_lock import DriverLock
-from holdfast.spark.draining.plan import collect_words, missing_files, plan_drain, task_count_for
+from holdfast.spark.draining.loss_notes import LossNotes
+from holdfast.spark.draining.plan import missing_files, plan_drain, task_count_for
 from holdfast.spark.draining.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -250,18 +250,19 @@ class SparkDrainer:
     def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
         self._driver_lock.take(queue.sides.directory.group(self._group) / "group.json")
         size = queue.reservations.size_bytes(reservation)
-        with tempfile.TemporaryDirectory(prefix="holdfast-drain-") as losses:
-            damage = missing_files(queue, reservation)
-            frame = self._frame(queue, reservation, size, Path(losses), damage)
-            try:
-                self._fn(frame, reservation.id)
-            except BaseException as error:
-                error.add_note(
-                    f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
-                )
-                raise
-            damage += collect_words(Path(losses))
+        damage = missing_files(queue, reservation)
+        frame = self._frame(queue, reservation, size, damage)
+        try:
+            self._fn(frame, reservation.id)
+        except BaseException as error:
+            error.add_note(
+                f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
+            )
+            raise
+        notes = LossNotes(queue.sides.storage, queue.sides.directory.group(self._group))
+        damage += notes.read(reservation.id)
         queue.reservations.commit(reservation)
+        notes.remove()
         for each in damage:
             self._lose(queue, each)
         self._batch_ids.append(reservation.id)
@@ -273,18 +274,16 @@ class SparkDrainer:
         logger.error("drain of %s: %s", queue.path, damage)
         self._damage.append(damage)
 
-    def _frame(
-        self, queue: PersistentQueue, reservation: Reservation, size: int, losses: Path, damage: list[Damage]
-    ) -> DataFrame:
+    def _frame(self, queue: PersistentQueue, reservation: Reservation, size: int, damage: list[Damage]) -> DataFrame:
         from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
-            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1, losses), damage.append)
+            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), damage.append)
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
         task_count = task_count_for(size, self._spark.sparkContext.defaultParallelism)
-        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count, losses))
+        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count))
 
     def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:
         progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.sides.depth())

@@ -1,17 +1,14 @@
-"""How a reservation is read: which task reads which of its messages, and how that travels to Spark and back.
+"""How a reservation is read: which task reads which of its messages, and how that travels to Spark.
 
 The plan is pinned before Spark hears of it, so every action on the DataFrame, and every attempt of a task, reads the
-same. Damage comes back as small files, as a task has no other way to tell the driver.
+same.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import pickle
-import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,15 +38,18 @@ class DrainPlan:
         What each task reads, in the order of the log.
     deliveries : dict of int to int
         How often messages were handed out before, of those that were.
-    losses : Path
-        Directory in which tasks leave word of damage.
+    batch_id : str
+        The batch, in the notes of what is lost.
+    notes : Path
+        The group's directory, where tasks note what is lost.
     """
 
     root: Path
     queue_id: bytes
     tasks: tuple[tuple[FileRange, ...], ...]
     deliveries: dict[int, int]
-    losses: Path
+    batch_id: str
+    notes: Path
 
     def to_text(self) -> str:
         """Return the plan as an option of a DataFrame."""
@@ -63,7 +63,7 @@ class DrainPlan:
         return plan
 
 
-def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int, losses: Path) -> DrainPlan:
+def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int) -> DrainPlan:
     """Cut a reservation into about equal tasks; the data files that it holds stay where they are."""
     sides = queue.sides
     parts = list(_parts(queue, reservation))
@@ -81,7 +81,8 @@ def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int
         tasks[-1].append(left)
         room -= count
     deliveries = queue.reservations.delivery_counts(reservation)
-    return DrainPlan(sides.path, sides.queue_id, tuple(map(tuple, tasks)), deliveries, losses)
+    notes = sides.directory.group(queue.group)
+    return DrainPlan(sides.path, sides.queue_id, tuple(map(tuple, tasks)), deliveries, reservation.id, notes)
 
 
 def task_count_for(size_bytes: int, parallelism: int) -> int:
@@ -154,24 +155,3 @@ def _offset_at(part: FileRange, place: int) -> int:
 def _clip(part: FileRange, first: int, end: int) -> FileRange:
     limit = part.limit if end == part.end else 0
     return FileRange(part.name, clipped(part.wanted, first, end), limit)
-
-
-# -- Word of damage --------------------------------------------------------------------------------------------------
-
-
-def leave_word(losses: Path, damage: Damage) -> None:
-    """Say on a task that messages are lost. Where that directory is not on this machine, the log has said it."""
-    offsets = (damage.offsets.start, damage.offsets.stop)
-    word = [str(damage.path), damage.position, damage.size_bytes, *offsets, damage.verdict, damage.reason]
-    with suppress(OSError):
-        (losses / f"{uuid.uuid4().hex}.json").write_text(json.dumps(word), encoding="utf-8")
-
-
-def collect_words(losses: Path) -> list[Damage]:
-    """Return what tasks have said, each once, however often they tried."""
-    found = set()
-    for path in losses.glob("*.json"):
-        with suppress(ValueError, OSError):  # of a task that was killed while it wrote; the next attempt says it too
-            where, position, size, first, end, verdict, reason = json.loads(path.read_text(encoding="utf-8"))
-            found.add(Damage(Path(where), position, size, range(first, end), verdict, reason))
-    return sorted(found, key=lambda damage: damage.offsets.start)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.persistence.layout import queue_directory
 from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage, storage_errors
-from holdfast.spark.draining.plan import DrainPlan, leave_word
+from holdfast.persistence.storage import OsStorage
+from holdfast.spark.draining.loss_notes import LossNotes
+from holdfast.spark.draining.plan import DrainPlan
 from holdfast.spark.reading.columns import SCHEMA, chosen_fields, record_batch
 from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.file_range_reader import FileRangeReader
+from holdfast.spark.reading.task_walk import walk_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +25,7 @@ logger = logging.getLogger("holdfast")
 
 _NAME = "holdfast_drain"
 _PLAN = "plan"
+_ADVICE = "somebody has removed it; drain again, which reports its messages as lost and drains the others"
 
 
 class DrainDataSource(DataSource):
@@ -71,7 +72,7 @@ class DrainReader(DataSourceReader):
 
     def _lose(self, damage: Damage) -> None:
         logger.warning("drain: %s", damage)
-        leave_word(self._plan.losses, damage)
+        LossNotes(OsStorage(), self._plan.notes).write(self._plan.batch_id, damage)
 
 
 def read_parts(
@@ -82,12 +83,9 @@ def read_parts(
     on_loss: Callable[[Damage], None],
 ) -> Iterator[Any]:
     """Yield messages as record batches."""
-    storage, directory = OsStorage(), queue_directory(plan.root)
     for part in parts:
-        path = directory.data_file(part.name)
-        with storage_errors("reading a reservation", path):
-            for walked in FileRangeReader(storage, path, plan.queue_id, part, on_loss).walked():
-                yield record_batch(fields, walked, deliveries)
+        for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE):
+            yield record_batch(fields, walked, deliveries)
 
 
 def register(spark: SparkSession) -> None:

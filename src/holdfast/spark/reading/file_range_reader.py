@@ -173,11 +173,7 @@ class FileRangeReader:
             raise self._consumed()
 
     def _consumed(self) -> ConsumedMeanwhileError:
-        return ConsumedMeanwhileError(
-            f"{self._path} was consumed after this read was planned: make the DataFrame anew, "
-            "or read what is still there with failOnDataLoss=false",
-            path=str(self._path),
-        )
+        return ConsumedMeanwhileError(f"{self._path} was consumed after this read was planned", path=str(self._path))
 
     def _jump(self, file: File, header: DataFileHeader) -> None:
         """Go to an indexed message near the first one that is wanted."""

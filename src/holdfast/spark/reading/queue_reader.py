@@ -16,18 +16,20 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.layout import queue_directory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage, storage_errors
 from holdfast.spark.reading.columns import record_batch
 from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
 from holdfast.spark.reading.frame_walk import Walked
 from holdfast.spark.reading.options import NO_END, ReadOptions
 from holdfast.spark.reading.partitions import pack
 from holdfast.spark.reading.snapshot import take_snapshot
+from holdfast.spark.reading.task_walk import walk_range
 
 logger = logging.getLogger("holdfast")
+
+_ADVICE = "make the DataFrame anew, or read what is still there with failOnDataLoss=false"
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ class QueueReader(DataSourceReader):
         What to read.
     fields : list of (str, pyarrow.DataType)
         Names and types of the columns.
+    advice : str
+        What to do if a data file was consumed after it was planned.
     """
 
-    def __init__(self, options: ReadOptions, fields: list[tuple[str, Any]]) -> None:
+    def __init__(self, options: ReadOptions, fields: list[tuple[str, Any]], *, advice: str = _ADVICE) -> None:
         self._options = options
         self._fields = fields
+        self._advice = advice
 
     def partitions(self) -> Sequence[QueuePartition]:
         """Plan: look at the queue once, and pin what is read."""
@@ -80,16 +85,13 @@ class QueueReader(DataSourceReader):
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
-        storage, directory = OsStorage(), queue_directory(partition.root)
+        root, queue_id = partition.root, partition.queue_id
         for part in partition.parts:
-            path = directory.data_file(part.name)
-            reader = FileRangeReader(storage, path, partition.queue_id, part, self._lose)
             try:
-                with storage_errors("reading", path):
-                    for walked in reader.walked():
-                        rows = self._in_time(walked)
-                        if len(rows):
-                            yield record_batch(self._fields, rows, partition.deliveries)
+                for walked in walk_range(root, queue_id, part, self._lose, advice=self._advice):
+                    rows = self._in_time(walked)
+                    if len(rows):
+                        yield record_batch(self._fields, rows, partition.deliveries)
             except ConsumedMeanwhileError as error:
                 if self._options.fail_on_data_loss:
                     raise

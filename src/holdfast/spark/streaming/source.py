@@ -35,6 +35,8 @@ from holdfast.spark.streaming.places import NO_LIMIT, Places
 
 logger = logging.getLogger("holdfast")
 
+_ADVICE = "start the stream again, which names the messages that are gone; the option group keeps what it has not read"
+
 Fields = dict[str, Any]
 """A place in the stream, as Spark knows it."""
 
@@ -58,7 +60,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, fields: list[tuple[str, Any]]) -> None:
         self._options = options
-        self._rows = QueueReader(ReadOptions(options.path, fail_on_data_loss=options.fail_on_data_loss), fields)
+        rows = ReadOptions(options.path, fail_on_data_loss=options.fail_on_data_loss)
+        self._rows = QueueReader(rows, fields, advice=_ADVICE)
         self._places = Places()
         self._initial: Fields | None = None
         self._available_end: int | None = None

@@ -23,6 +23,7 @@ from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, Shut
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.spark.reading.task_walk import require_queue_here
 from holdfast.spark.writing.message_rows import MessageRows
 from holdfast.spark.writing.options import WriteOptions
 from holdfast.spark.writing.staging import ID_PREFIX, Staging
@@ -151,17 +152,7 @@ class QueueSink:
     def _opened(self) -> Iterator[PersistentQueue]:
         """Open the queue that was planned for: never make one, in a task on a machine that does not see it say."""
         path = self._options.path
-        try:
-            _, queue_id, _ = open_directory(OsStorage(), path, create=False, writable=False)
-        except QueueNotFoundError as error:
-            raise QueueNotFoundError(
-                f"no queue at {path} here: each machine that runs tasks has to see the directory", path=str(path)
-            ) from error
-        if queue_id != self._queue_id:
-            raise ConfigError(
-                f"the queue at {path} is another one here than where the write was planned: each machine that runs "
-                "tasks has to see the same directory"
-            )
+        require_queue_here(OsStorage(), path, self._queue_id)
         with PersistentQueue(path, mode="submit", record_bytes_max=self._options.record_bytes_max) as queue:
             yield queue
 

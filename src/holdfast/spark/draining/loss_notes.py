@@ -1,0 +1,102 @@
+"""How a task tells the driver that messages are lost: ``groups/<group>/lost-<nonce>.json``. docs/format.md.
+
+The notes are in the queue's directory because that is what driver and executors share. They stay until their batch is
+committed: a sink that has the batch already does not read it again when the next drain runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.persistence.json_object import parse_object
+from holdfast.persistence.layout import is_missing
+from holdfast.persistence.report import Damage
+from holdfast.persistence.storage import Storage, storage_errors, write_whole
+
+logger = logging.getLogger("holdfast")
+
+_NAME = re.compile(r"lost-[0-9a-f]{32}\.json")
+
+_NOTE_BYTES_MAX = 64 * 2**10
+"""By far more than a path and a reason take."""
+
+
+class LossNotes:
+    """The notes of one group.
+
+    Parameters
+    ----------
+    storage, directory
+        The group's directory.
+    """
+
+    def __init__(self, storage: Storage, directory: Path) -> None:
+        self._storage = storage
+        self._directory = directory
+
+    def write(self, batch_id: str, damage: Damage) -> None:
+        """Note that messages of a batch are lost; raises StorageError, which fails the task, where that cannot be."""
+        fields = {
+            "batch_id": batch_id,
+            "path": str(damage.path),
+            "position": damage.position,
+            "size_bytes": damage.size_bytes,
+            "first_offset": damage.offsets.start,
+            "end_offset": damage.offsets.stop,
+            "verdict": damage.verdict,
+            "reason": damage.reason,
+        }
+        path = self._directory / f"lost-{uuid.uuid4().hex}.json"
+        with storage_errors("noting that messages are lost", path):
+            file = self._storage.open(path, create=True)
+            try:
+                write_whole(file, (json.dumps(fields).encode() + b"\n",), 0)
+                file.sync()
+            finally:
+                file.close()
+            self._storage.sync_directory(self._directory)
+
+    def read(self, batch_id: str) -> list[Damage]:
+        """Return what the tasks of a batch have noted, each damage once; raises StorageError."""
+        found = set()
+        with storage_errors("reading which messages are lost", self._directory):
+            for path in self._paths():
+                fields = self._fields(path)
+                if fields.get("batch_id") == batch_id:
+                    offsets = range(fields["first_offset"], fields["end_offset"])
+                    place = Path(fields["path"]), fields["position"], fields["size_bytes"]
+                    found.add(Damage(*place, offsets, fields["verdict"], fields["reason"]))
+        return sorted(found, key=lambda damage: damage.offsets.start)
+
+    def remove(self) -> None:
+        """Remove all notes, once their batch is committed."""
+        try:
+            for path in self._paths():
+                self._storage.remove(path)
+        except OSError as error:  # the next batch tries again, and they name their own
+            logger.warning("notes of lost messages in %s cannot be removed: %s", self._directory, error)
+
+    def _paths(self) -> Iterator[Path]:
+        return (self._directory / name for name in self._storage.list(self._directory) if _NAME.fullmatch(name))
+
+    def _fields(self, path: Path) -> dict[str, Any]:
+        """Return a note; nothing of one whose task was killed while it wrote, for the next attempt writes its own."""
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if is_missing(error):  # of a task that was overtaken
+                return {}
+            raise
+        try:
+            with suppress(ValueError):
+                return parse_object(file.read_at(_NOTE_BYTES_MAX, 0))
+            return {}
+        finally:
+            file.close()
