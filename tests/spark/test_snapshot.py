@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import FlushPolicy, GroupNotFoundError, PersistentQueue, QueueNotFoundError, StorageError
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.file_header import PositionFileHeader, block_copies
+from holdfast.persistence.format import ENTRY, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
+from holdfast.persistence.position_entry import Change, decode_entry, encode_entry, run_flags
+from holdfast.persistence.progress import NO_HINT
 from holdfast.persistence.storage import OsFile, OsStorage
 from holdfast.persistence.write_mark import WriteMark
 from holdfast.spark.reading.file_range_reader import FileRangeReader
@@ -194,3 +197,18 @@ def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None
         for walked in FileRangeReader(storage, path, snapshot.queue_id, part, lambda damage: None).walked():
             read.update(zip(walked.offsets, walked.bounds[1::2], strict=True))
     assert list(read) == wanted
+
+
+def test_progress_that_speaks_of_messages_where_no_log_comes_takes_none_of_them_away(queue: SmallQueue) -> None:
+    """An entry with a right checksum and an absurd count is ignored, as by every other reader."""
+    path = queue.position_files()[-1]
+    data = queue.read(path)
+    header = PositionFileHeader.decode(block_copies(data), str(path))
+    number = 0
+    while decode_entry(data, FRAMES_START + number * ENTRY.size, header.salt, number) is not None:
+        number += 1
+    absurd = Change(ENTRY_DONE, 0, 2**40, NO_HINT)
+    entry = encode_entry(header.salt, absurd, number, run_flags(0, 1), 0, number, header.generation)
+    before = plan(queue, group="default")
+    queue.patch(path, FRAMES_START + number * ENTRY.size, entry)
+    assert plan(queue, group="default") == before != []

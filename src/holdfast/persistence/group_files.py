@@ -20,6 +20,7 @@ from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import Storage
@@ -63,7 +64,10 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
     try:
         document = read_document(storage, directory.group_document(name))
         retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
-        return GroupInfo(name, as_id(document["group_id"]), as_number(document["start_offset"]), retired)
+        start = as_number(document["start_offset"])
+        if not Reach(storage, directory).covers(max([start, *(offsets.stop for offsets in retired)])):
+            raise ValueError("it speaks of offsets where no log comes")
+        return GroupInfo(name, as_id(document["group_id"]), start, retired)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
     except OSError as error:
@@ -180,4 +184,6 @@ def progress_reader(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, group: GroupInfo
 ) -> PositionFileReader:
     """Return a reader of a group's progress."""
-    return PositionFileReader(storage, directory.group(group.name), queue_id, group.group_id, group.initial_progress)
+    reach = Reach(storage, directory)
+    path = directory.group(group.name)
+    return PositionFileReader(storage, path, queue_id, group.group_id, reach, group.initial_progress)

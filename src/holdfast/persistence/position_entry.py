@@ -141,6 +141,15 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
     return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
 
 
+def reach_of(change: Change) -> int:
+    """Return the offset behind the last message that an entry speaks of; 0 where it speaks of none."""
+    if change.kind == ENTRY_DEAD:
+        return change.first_offset + 1
+    if change.kind == ENTRY_FLOOR:  # as many were lost as were there
+        return max(change.first_offset, change.count)
+    return change.first_offset + change.count if change.kind in _KINDS_OF_RUNS else 0
+
+
 def run_flags(number: int, count: int, *, is_checkpoint: bool = False) -> int:
     """Return the flags of entry ``number`` of an atomic run of ``count``."""
     flags = ENTRY_FLAG_CHECKPOINT if is_checkpoint else 0

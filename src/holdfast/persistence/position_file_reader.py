@@ -1,7 +1,8 @@
 """Reads a group's progress, from the start or from where it stopped last; takes no lock and changes nothing.
 
 A bad entry that is known to have been synced (a later entry says so) is passed over and reported; at any other bad
-entry reading stops: it is the torn end, or one that is being written just now.
+entry reading stops: it is the torn end, or one that is being written just now. A good one that speaks of messages far
+behind the end of the log is damage too.
 
 The rest of a run counts without its bad entries, with one exception: a vote counts whole or not at all. One that is
 not whole is dropped, and reported once more as what it is: its messages may be delivered although it commits.
@@ -25,9 +26,10 @@ from holdfast.persistence.format import (
     FRAMES_START,
 )
 from holdfast.persistence.layout import is_missing, list_generations, position_file
-from holdfast.persistence.position_entry import Change, Entry, decode_entry
+from holdfast.persistence.position_entry import Change, Entry, decode_entry, reach_of
 from holdfast.persistence.position_run import UNREADABLE, apply_run
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
 from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.storage import Storage
 from holdfast.persistence.vote import vote_entry_count
@@ -42,6 +44,8 @@ class PositionFileReader:
         Where the group's files are.
     queue_id, group_id : bytes
         Whose they must be.
+    reach : Reach
+        How far entries may reach.
     initial : callable
         Makes the progress of a group that has just started: what holds while it has no position file.
 
@@ -56,9 +60,16 @@ class PositionFileReader:
     """
 
     def __init__(
-        self, storage: Storage, directory: Path, queue_id: bytes, group_id: bytes, initial: Callable[[], GroupProgress]
+        self,
+        storage: Storage,
+        directory: Path,
+        queue_id: bytes,
+        group_id: bytes,
+        reach: Reach,
+        initial: Callable[[], GroupProgress],
     ) -> None:
         self._storage = storage
+        self._reach = reach
         self._directory = directory
         self._ids = (queue_id, group_id)
         self._initial = initial
@@ -140,6 +151,7 @@ class PositionFileReader:
     def _take(self, path: Path, data: bytes) -> None:
         """Apply the entries in ``data``, whole runs at a time."""
         base = self._next
+        self._reach.renew()
         while (at := (self._next - base) * ENTRY.size) + ENTRY.size <= len(data):
             entry = decode_entry(data, at, self._salt, self._next)
             if entry is None:
@@ -159,7 +171,12 @@ class PositionFileReader:
         if entry.flags & ENTRY_FLAG_FIRST:
             self._end_unreadable(path)
             self._run = []
-        self._run.append(entry.change)
+        change = self._reach.bounded(entry.change)
+        if change is None:
+            position = FRAMES_START + entry.number * ENTRY.size
+            reason = f"entry {entry.number} speaks of offset {reach_of(entry.change) - 1}, where no log comes"
+            self._report(path, position, ENTRY.size, f"{reason}; it does not count")
+        self._run.append(change or UNREADABLE)
         self._next += 1
         if entry.change.kind == ENTRY_VOTE:
             self._vote_end = entry.number + vote_entry_count(entry.change)

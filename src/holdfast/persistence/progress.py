@@ -277,10 +277,9 @@ class GroupProgress:
         near = self._held_runs[max(0, at - 2) : at]  # two: where something went wrong, two votes hold a message
         return any(offset < end for _, end in near) and not self.is_finished(offset)
 
-    @property
-    def held_offsets(self) -> list[int]:
-        """Messages held and not finished."""
-        large = (run for first, end in self._held_runs for run in self.unfinished_runs(first, end))
+    def held_offsets(self, end: int) -> list[int]:
+        """Return the messages below ``end`` that are held and not finished: a vote may say more than the log has."""
+        large = (run for first, stop in self._held_runs for run in self.unfinished_runs(first, min(stop, end)))
         return list(dict.fromkeys([*self._held, *(offset for run in large for offset in run)]))
 
     @property

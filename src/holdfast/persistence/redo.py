@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from holdfast.persistence.naming import finish_naming, name_again
 from holdfast.persistence.open_decisions import OpenDecisions, Witness
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
+from holdfast.persistence.report import DAMAGED, Damage
 from holdfast.persistence.requests import finish_committed
 from holdfast.persistence.storage import Storage
 from holdfast.persistence.vote import outcome_changes
@@ -35,8 +38,8 @@ OWN = "."
 
 def redo_decisions(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: OpenDecisions
-) -> None:
-    """Do what open decisions say, durably, and end those that need no more.
+) -> list[Damage]:
+    """Do what open decisions say, durably, and end those that need no more; return what of it was not done as damage.
 
     What a killed process has prepared, or has aborted and removed, is made durable before anybody acts upon it.
     """
@@ -47,13 +50,32 @@ def redo_decisions(
         if directory.joint.name in storage.list(directory.prepared):
             name_again(storage, directory.joint)
         storage.sync_directory(directory.prepared)
-    settled = _note_in_groups(storage, directory, queue_id, clock, list(decisions))
+    bounded, damage = _bounded(Reach(storage, directory), directory, list(decisions))
+    settled = _note_in_groups(storage, directory, queue_id, clock, bounded)
     for decision in decisions:
         _remember(storage, directory, decision)
         if not finish_committed(storage, directory, decision):
             _remove_waiting_file(storage, directory, queue_id, decision)
         watch(storage, directory, clock, decisions, decision, settled)
     decisions.end()
+    return damage
+
+
+def _bounded(
+    reach: Reach, directory: QueueDirectory, decisions: Sequence[Decision]
+) -> tuple[list[Decision], list[Damage]]:
+    """Return decisions without the runs that reach where no log comes, and what to say of these."""
+    bounded, damage = [], []
+    for decision in decisions:
+        acknowledged = []
+        for each in decision.acknowledged:
+            runs = tuple(run for run in each.runs if reach.covers(run[0] + run[1]))
+            acknowledged.append(replace(each, runs=runs))
+            if runs != each.runs:
+                reason = f"decision {decision.id} finishes messages of group {each.group!r} where no log comes"
+                damage.append(Damage(directory.data, 0, 0, range(0), DAMAGED, f"{reason}; they do not count"))
+        bounded.append(replace(decision, acknowledged=tuple(acknowledged)))
+    return bounded, damage
 
 
 def _note_in_groups(

@@ -28,6 +28,7 @@ logger = logging.getLogger("holdfast")
 
 _FLAG_SYNCED_ONLY = 0x0001
 _FLAG_PRIORITIES = 0x0002
+_OWNER_AT, _OWNER_BYTES = 12, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,25 @@ def decode_write_mark(data: bytes, queue_id: bytes) -> WriteMark | None:
         bool(flags & _FLAG_SYNCED_ONLY),
         bool(flags & _FLAG_PRIORITIES),
     )
+
+
+def marked_end(storage: Storage, path: Path) -> int | None:
+    """Return the offset behind the last message that ``write.mark`` speaks of, whosever it is; 0 where it is empty.
+
+    None where it is missing or damaged. Raises ``OSError``.
+    """
+    try:
+        file = storage.open(path, writable=False)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read_at(WRITE_MARK_BYTES, 0)
+    finally:
+        file.close()
+    mark = decode_write_mark(data, data[_OWNER_AT : _OWNER_AT + _OWNER_BYTES])
+    if mark is not None:
+        return mark.first_offset + max(mark.written_count, mark.synced_count)
+    return None if data.strip(b"\0") else 0
 
 
 class WriteMarkFile:

@@ -99,8 +99,9 @@ class Browser:
             raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
         progress, leased = self.progress(), self._view.leased
         if wanted is MessageState.LEASED:
+            end = self._end()[2]
             with self._view.lock:
-                held = progress.held_offsets
+                held = progress.held_offsets(end)
             candidates = self._records_behind(after, [*leased, *held])
         elif wanted is MessageState.DEAD:
             candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads go on

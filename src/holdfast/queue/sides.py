@@ -155,8 +155,9 @@ class Sides:
         for group in list_groups(self._storage, self.directory):
             seen = max(seen, self.group.recover(group).seen_end)
         log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=seen)
-        redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
-        self.report = replace(log.report, seconds=self.clock.monotonic() - started)
+        undone = redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
+        seconds = self.clock.monotonic() - started
+        self.report = replace(log.report, seconds=seconds, progress_damage=tuple(undone))
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:

@@ -13,9 +13,6 @@ from holdfast.persistence.checksum import portable_crc32c
 from holdfast.persistence.format import (
     ENTRY,
     ENTRY_CRC,
-    ENTRY_DELIVERED,
-    ENTRY_HELD,
-    ENTRY_RETURNED,
     FRAME_BODY_START,
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
@@ -26,9 +23,6 @@ from holdfast.persistence.format import (
     HEADER_CRC,
     STX,
 )
-
-COUNT_AT = 32
-"""Where the count of a run stands in a position entry."""
 
 crc = portable_crc32c()
 """``crc(seed, data)``, by another library than the one that reads."""
@@ -56,14 +50,8 @@ def reseal_blocks(data: bytearray) -> None:
 
 
 def reseal_entries(data: bytearray, salt: int, start: int = FRAMES_START) -> None:
-    """Give each position entry its checksum, but for those that are zeros.
-
-    How many messages were handed out or are held is believed where the checksum is right: a reader keeps something for
-    each of them. So these counts are kept small here. Whoever can write right checksums can make a queue take memory.
-    """
+    """Give each position entry its checksum, but for those that are zeros."""
     for at in range(start, len(data) - ENTRY.size + 1, ENTRY.size):
-        if data[at + ENTRY_CRC.size] in (ENTRY_DELIVERED, ENTRY_HELD, ENTRY_RETURNED):
-            data[at + COUNT_AT + 1 : at + COUNT_AT + 8] = bytes(7)
         body = bytes(data[at + ENTRY_CRC.size : at + ENTRY.size])
         if body.strip(b"\0"):
             ENTRY_CRC.pack_into(data, at, crc(salt, body))

@@ -8,10 +8,12 @@ from holdfast.persistence.dead_letter import DeadMark
 from holdfast.persistence.decided import COMMITTED, Decided
 from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf
 from holdfast.persistence.format import (
+    ENTRY_DEAD,
     ENTRY_DELIVERED,
     ENTRY_DONE,
     ENTRY_FLOOR,
     ENTRY_LOST,
+    ENTRY_RETURNED,
     FLAG_CLEAN_CLOSE,
     FLAGS_SINGLE,
     FRAMES_START,
@@ -24,6 +26,7 @@ from holdfast.persistence.mailbox import Answer
 from holdfast.persistence.message_headers import encode_headers
 from holdfast.persistence.message_options import MessageOptions
 from holdfast.persistence.position_entry import Change, dead_change, encode_entry, returned_change, run_flags
+from holdfast.persistence.progress import NO_HINT
 from holdfast.persistence.seal import Seal
 from holdfast.persistence.vote import Vote, outcome_changes, vote_changes
 from holdfast.serializers.compression import compress
@@ -172,6 +175,18 @@ def position_seeds() -> dict[str, bytes]:
     later = [Change(ENTRY_LOST, 109, 1, (7, 4900)), returned_change(106, 2, NOW_NS, 5, 2), dead]
     voted = entries(vote_changes(vote), 4)
     settled = 4 + len(voted) // 64
+    far = {
+        f"far-{kind}-{count.bit_length() - 1}": bytes((IS_SEALED,))
+        + start
+        + entries([Change(kind, 100, count, NO_HINT, 1)], 4)
+        for kind in (ENTRY_FLOOR, ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST, ENTRY_RETURNED)
+        for count in (2**20, 2**27, 2**28, 2**40, 2**62)
+    }
+    far["far-floor"] = bytes((IS_SEALED,)) + start + entries([Change(ENTRY_FLOOR, 2**40, 0, NO_HINT)], 4)
+    far["far-dead"] = bytes((IS_SEALED,)) + start + entries([Change(ENTRY_DEAD, 2**40, 1, (1, 1))], 4)
+    for count in (2**20, 2**27, 2**40):
+        held = Vote("t", NONCE, NOW_NS, None, ((103, count, 7, 4800),))
+        far[f"far-held-{count.bit_length() - 1}"] = bytes((IS_SEALED,)) + start + entries(vote_changes(held), 4)
     damaged = bytearray(start + entries([runs[0]], 4) + entries([later[0]], 5))
     damaged[70] ^= 1
     return {
@@ -181,6 +196,7 @@ def position_seeds() -> dict[str, bytes]:
         "settled": bytes((IS_SEALED,)) + start + voted + entries(outcome_changes(vote, committed=True), settled),
         "damaged": b"\0" + bytes(damaged) + bytes(64),
         "half-a-run": bytes((IS_SEALED,)) + start + entries([*later, runs[0]], 4)[:-64],
+        **far,
     }
 
 

@@ -16,10 +16,11 @@ from holdfast.persistence.decision_scan import find_decisions
 from holdfast.persistence.file_header import DataFileHeader, PositionFileHeader, block_buffers, block_copies
 from holdfast.persistence.file_walk import FileWalk
 from holdfast.persistence.format import FRAMES_START, HEADER_BLOCK_BYTES
-from holdfast.persistence.layout import position_file
+from holdfast.persistence.layout import DataFileName, position_file, queue_directory
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.position_run import apply_run, checkpoint
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import REACH_MAX, Reach
 from holdfast.persistence.sealed_file import read_seal, sealed_places
 from holdfast.persistence.tail_scan import scan_tail
 from holdfast.persistence.write_mark import WriteMark, decode_write_mark
@@ -34,6 +35,8 @@ PATH = Path("/queue/data/0000000007-00000000000000000100.data")
 BATCH = Path("/queue/prepared/t.batch")
 GROUP = Path("/queue/groups/default")
 MARK_BYTES = 88
+LOG_END, ROOM = 10_000, 2000
+"""Of the log that progress speaks of: no message is behind this offset, and the last data file has room for so many."""
 
 IS_SEALED, HAS_OWN_HEADER, HAS_MARK, IS_BORN_SEALED = 1, 2, 4, 8
 """Bits of the first byte: checksums are put right, the input has a header, it has a ``write.mark``; born sealed."""
@@ -122,8 +125,10 @@ def position_entries(data: bytes) -> None:
         if how & HAS_OWN_HEADER:
             reseal_blocks(stored)
         reseal_entries(stored, SALT)
-    storage = BytesStorage({position_file(GROUP, 3): bytes(stored)})
-    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, GroupProgress)
+    queue = queue_directory(GROUP.parents[1])
+    log = queue.data_file(DataFileName(7, LOG_END - ROOM))
+    storage = BytesStorage({position_file(GROUP, 3): bytes(stored), log: bytes(ROOM * 32)})
+    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, Reach(storage, queue), GroupProgress)
     try:
         progress = reader.refresh()
     except UnsupportedVersionError:
@@ -137,5 +142,6 @@ def position_entries(data: bytes) -> None:
     assert list(again.runs()) == list(progress.runs())
     assert again.dead.keys() == progress.dead.keys()
     assert again.returned == progress.returned
-    assert progress.seen_end <= progress.touched_end
+    assert progress.seen_end <= progress.touched_end <= LOG_END + REACH_MAX
+    assert len(progress.deliveries) <= len(rest) * 16 + LOG_END, "more deliveries than the log has messages"
     progress.live_count(1000)

@@ -19,10 +19,11 @@ from holdfast.persistence.format import (
     FRAMES_START,
     HEADER_COPY_POSITIONS,
 )
-from holdfast.persistence.layout import position_file
+from holdfast.persistence.layout import position_file, queue_directory
 from holdfast.persistence.position_entry import Change, encode_entry
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
 from support.log_parts import put
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
@@ -60,7 +61,9 @@ def group(
 
 def reader(storage: SimulatedStorage, start: int = 0) -> PositionFileReader:
     """Return a reader that has read once."""
-    positions = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, lambda: GroupProgress(start))
+    positions = PositionFileReader(
+        storage, GROUP, QUEUE_ID, GROUP_ID, Reach(storage, queue_directory(GROUP.parent)), lambda: GroupProgress(start)
+    )
     positions.refresh()
     return positions
 

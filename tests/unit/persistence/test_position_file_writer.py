@@ -10,11 +10,12 @@ import pytest
 from holdfast import CommitUnknownError, DiskFullError, PoisonedError, StorageError
 from holdfast.persistence import position_file_writer
 from holdfast.persistence.format import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
-from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.layout import list_generations, position_file, queue_directory
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
 from support.clocks import FakeClock
 from support.disk_operations import Allocate, Create
 from support.faults import FaultPlan
@@ -45,7 +46,9 @@ def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> 
 
 def read(storage: SimulatedStorage, start: int = 0) -> PositionFileReader:
     """Return a reader that has read everything."""
-    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, lambda: GroupProgress(start))
+    reader = PositionFileReader(
+        storage, GROUP, QUEUE_ID, GROUP_ID, Reach(storage, queue_directory(GROUP.parent)), lambda: GroupProgress(start)
+    )
     reader.refresh()
     return reader
 

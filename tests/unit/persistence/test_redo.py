@@ -32,7 +32,7 @@ def redo(parts: LogParts, *decisions: Decision) -> OpenDecisions:
     found = OpenDecisions()
     for each in decisions:
         found.add(each, FRAMES_START, is_durable=True)
-    redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
+    assert redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found) == []
     return found
 
 
@@ -66,6 +66,20 @@ def test_acknowledgements_go_to_the_group_that_made_them_and_to_no_other_of_its_
     assert finished(parts) == 0
     assert len(redo(parts, decision((Acknowledged("g", group.group_id, RUNS),)))) == 0
     assert finished(parts) == 2
+
+
+@pytest.mark.parametrize("count", [2**28, 2**40, 2**62])
+def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(parts: LogParts, count: int) -> None:
+    """They would move the next offset to where nobody has ever put a message."""
+    put(parts.storage, parts.directory.write_mark, b"")
+    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0)
+    acknowledged = decision((Acknowledged("g", group.group_id, (*RUNS, (2, count, 1, 5000))),))
+    found = OpenDecisions()
+    found.add(acknowledged, FRAMES_START, is_durable=True)
+    (damage,) = redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
+    assert "decision t finishes messages of group 'g' where no log comes" in str(damage)
+    assert finished(parts) == 2
+    assert len(found) == 0
 
 
 def test_a_group_that_is_owned_by_its_old_owner_is_not_gone_past(parts: LogParts) -> None:

@@ -21,12 +21,13 @@ from holdfast.persistence.format import (
     FRAMES_START,
     NUMBER_MAX,
 )
-from holdfast.persistence.layout import list_generations, position_file
+from holdfast.persistence.layout import list_generations, position_file, queue_directory
 from holdfast.persistence.position_entry import Change
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.position_file_writer import PositionFileWriter
 from holdfast.persistence.position_run import apply_run, checkpoint
 from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.reach import Reach
 from holdfast.persistence.vote import Vote, outcome_changes, read_vote, vote_changes, vote_entry_count
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
@@ -65,7 +66,9 @@ def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> 
 
 def read(storage: SimulatedStorage) -> PositionFileReader:
     """Return a reader that has read everything."""
-    reader = PositionFileReader(storage, GROUP, QUEUE_ID, GROUP_ID, GroupProgress)
+    reader = PositionFileReader(
+        storage, GROUP, QUEUE_ID, GROUP_ID, Reach(storage, queue_directory(GROUP.parent)), GroupProgress
+    )
     reader.refresh()
     return reader
 
@@ -552,5 +555,5 @@ def test_settling_that_was_interrupted_is_done_again(monkeypatch: pytest.MonkeyP
     progress._held = held
     progress.settle(both.nonce, committed=False)
     assert not progress.votes
-    assert (progress.held_count, progress.held_offsets) == (0, [])
+    assert (progress.held_count, progress.held_offsets(1000)) == (0, [])
     assert not progress.is_finished(2)
