@@ -173,7 +173,7 @@ class CorruptionError(StorageError):
 
 
 class UnsupportedVersionError(StorageError):
-    """The files were written by a newer Holdfast; use that version. Attributes: ``path``, ``version``."""
+    """The files have another format version; use the Holdfast that wrote them. Attributes: ``path``, ``version``."""
 
     code = "unsupported_version"
 

@@ -9,10 +9,11 @@ import pytest
 
 from holdfast import PersistentQueue, TransactionStateError, verify
 from holdfast.persistence.decision import PartOf
+from holdfast.persistence.format import FORMAT_VERSION
 from support.golden_joint_commit import APPLICATION, NEXT, OTHER, OTHER_VERSION, PARTS, VERSION, prepare
 
 HERE = Path(__file__).parent
-VERSIONS = sorted(path.name for path in HERE.glob("joint-v*"))
+VERSIONS = sorted(path.name for path in HERE.glob("joint-v*") if path.name != "joint-v1")
 
 
 @pytest.fixture(params=VERSIONS)
@@ -23,7 +24,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_there_is_one_of_the_present_version() -> None:
     """A format version that nobody can read any more would not be noticed otherwise."""
-    assert "joint-v1" in VERSIONS
+    assert f"joint-v{FORMAT_VERSION}" in VERSIONS
 
 
 def test_it_is_sound_and_says_what_waits(golden: Path) -> None:

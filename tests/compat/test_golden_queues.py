@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
+from holdfast.persistence.format import FORMAT_VERSION
 from support.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,
@@ -30,7 +31,8 @@ from support.golden_queue import (
 )
 
 HERE = Path(__file__).parent
-VERSIONS = sorted(path.name for path in HERE.glob("v*") if path.is_dir())
+VERSIONS = sorted(path.name for path in HERE.glob("v*") if path.is_dir() and path.name != "v1")
+"""Version 1 was never released and is not read: test_other_versions_are_refused.py."""
 
 
 @pytest.fixture(params=VERSIONS)
@@ -50,7 +52,7 @@ def take_all(queue: PersistentQueue) -> list[bytes]:
 
 def test_there_is_a_golden_queue_of_the_present_version() -> None:
     """A format version that nobody can read any more would not be noticed otherwise."""
-    assert "v1" in VERSIONS
+    assert f"v{FORMAT_VERSION}" in VERSIONS
 
 
 def test_a_golden_queue_verifies(golden: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.persistence.file_walk import FileWalk
 from holdfast.persistence.format import (
     ANSWER_DONE,
     ENTRY_DONE,
+    FORMAT_VERSION,
     HEADER_CRC,
     NUMBER_MAX,
     TLV,
@@ -55,7 +56,12 @@ def closed_queue() -> SimulatedStorage:
 
 @pytest.mark.parametrize(
     "text",
-    [DEEP, sealed({"format": 1}), sealed({"format": 1, "queue_id": "xy"}), sealed({"format": 1, "queue_id": "00"})],
+    [
+        DEEP,
+        sealed({"format": FORMAT_VERSION}),
+        sealed({"format": FORMAT_VERSION, "queue_id": "xy"}),
+        sealed({"format": FORMAT_VERSION, "queue_id": "00"}),
+    ],
     ids=["nests too deep", "no id", "no hexadecimal digits", "too short"],
 )
 def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> None:
@@ -75,10 +81,10 @@ def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> 
     "text",
     [
         DEEP,
-        sealed({"format": 1}),
-        sealed({"format": 1, "group_id": NONCE, "start_offset": "x", "retired": []}),
-        sealed({"format": 1, "group_id": NONCE, "start_offset": 0, "retired": [7]}),
-        sealed({"format": 1, "group_id": NONCE, "start_offset": 2**64, "retired": []}),
+        sealed({"format": FORMAT_VERSION}),
+        sealed({"format": FORMAT_VERSION, "group_id": NONCE, "start_offset": "x", "retired": []}),
+        sealed({"format": FORMAT_VERSION, "group_id": NONCE, "start_offset": 0, "retired": [7]}),
+        sealed({"format": FORMAT_VERSION, "group_id": NONCE, "start_offset": 2**64, "retired": []}),
     ],
 )
 def test_a_group_json_that_says_nothing_is_rebuilt_and_reported(text: bytes) -> None:
@@ -137,7 +143,11 @@ def test_a_message_with_an_index_of_four_billion_takes_no_memory() -> None:
 def test_a_pause_that_ends_at_no_time_goes_on_until_resume(until_ns: object) -> None:
     """Nothing is handed out that somebody has held back."""
     storage = closed_queue()
-    put(storage, ROOT / "groups" / "default" / "pause.json", sealed({"format": 1, "until_ns": until_ns, "reason": "x"}))
+    put(
+        storage,
+        ROOT / "groups" / "default" / "pause.json",
+        sealed({"format": FORMAT_VERSION, "until_ns": until_ns, "reason": "x"}),
+    )
     with PersistentQueue(ROOT, storage=storage) as queue:
         assert "damaged" in (queue.stats().paused or "")
         queue.resume()

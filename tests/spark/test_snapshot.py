@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import FlushPolicy, GroupNotFoundError, PersistentQueue, QueueNotFoundError, StorageError
+from holdfast import (
+    FlushPolicy,
+    GroupNotFoundError,
+    PersistentQueue,
+    QueueNotFoundError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from holdfast.persistence.file_header import PositionFileHeader, block_copies
 from holdfast.persistence.format import ENTRY, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
@@ -212,3 +219,11 @@ def test_progress_that_speaks_of_messages_where_no_log_comes_takes_none_of_them_
     before = plan(queue, group="default")
     queue.patch(path, FRAMES_START + number * ENTRY.size, entry)
     assert plan(queue, group="default") == before != []
+
+
+@pytest.mark.parametrize("name", ["v1", "joint-v1"])
+def test_a_queue_of_an_earlier_format_version_is_refused(name: str) -> None:
+    """Neither an empty table nor a loss: the error says what to do."""
+    root = Path(__file__).parents[1] / "compat" / name
+    with pytest.raises(UnsupportedVersionError, match="drain the queue with the Holdfast that wrote it"):
+        take_snapshot(OsStorage(), ReadOptions(root))

@@ -1,6 +1,6 @@
 """Makes the golden queue of joint commits: run once for each format version, commit what it makes, never again.
 
-``python tests/support/golden_joint_commit.py tests/compat/joint-v1`` leaves a queue whose process was killed in the
+``python tests/support/golden_joint_commit.py tests/compat/joint-v2`` leaves a queue whose process was killed in the
 middle of a joint commit: one of its three parts is in the log, a part that was not named is still there, and so is one
 of the next version. Another application has committed before.
 """

@@ -105,7 +105,7 @@ def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
     CorruptionError
         Nothing in it ends a batch, or it belongs to another queue.
     UnsupportedVersionError
-        A newer Holdfast wrote it.
+        A Holdfast of another format version wrote it.
     """
     file = storage.open(path, writable=False)
     try:
@@ -139,7 +139,7 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
         At the first one that does not verify, or where the decision is not right behind the last one, or is another one
         than the end of the file speaks of.
     UnsupportedVersionError
-        A newer Holdfast wrote the file.
+        A Holdfast of another format version wrote the file.
     """
     file = storage.open(path, writable=False)
     try:
@@ -166,7 +166,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
     Raises
     ------
     UnsupportedVersionError
-        A newer Holdfast wrote it.
+        A Holdfast of another format version wrote it.
     """
     file = storage.open(path, writable=False)
     try:

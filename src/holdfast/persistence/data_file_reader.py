@@ -180,7 +180,7 @@ class QueueFileReader:
             self._file = self._storage.open(path, writable=False)
             self._header = DataFileHeader.decode(block_copies(self._file.read_at(FRAMES_START, 0)), str(path))
             check_header(self._header, name, self._queue_id, path)
-        except UnsupportedVersionError:  # not damaged: nothing is given up, a newer Holdfast can read it
+        except UnsupportedVersionError:  # not damaged: nothing is given up, another Holdfast can read it
             self.close()
             raise
         except (StorageError, OSError) as error:

@@ -9,9 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import CorruptionError, UnsupportedVersionError
+from holdfast.errors import CorruptionError
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.format_version import other_version
 from holdfast.persistence.json_object import as_number, parse_object
 from holdfast.persistence.poison import Poison, undoing
 from holdfast.persistence.storage import Storage, write_whole
@@ -42,7 +43,7 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
     CorruptionError
         It is damaged.
     UnsupportedVersionError
-        A newer Holdfast wrote it.
+        A Holdfast of another format version wrote it.
     """
     file = storage.open(path, writable=False)
     try:
@@ -56,12 +57,8 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
         raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
     if not is_whole:
         raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
-    if version > FORMAT_VERSION:
-        raise UnsupportedVersionError(
-            f"{path} has format version {version}, this is version {FORMAT_VERSION}: open it with a newer Holdfast",
-            path=str(path),
-            version=version,
-        )
+    if version != FORMAT_VERSION:
+        raise other_version(str(path), version)
     return fields.copy()
 
 

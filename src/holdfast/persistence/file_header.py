@@ -1,7 +1,7 @@
 """The block that opens every data file and position file, written twice. docs/format.md, "Header block". Pure.
 
 Checked in this order, each with its own error: magic (not ours), version and feature bits (a newer Holdfast wrote it),
-CRC (damaged). One good copy is enough.
+CRC (damaged), version again (an older Holdfast wrote it: version 1 had the same block). One good copy is enough.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import CorruptionError, StorageError, UnsupportedVersionError
 from holdfast.persistence import format as layout
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.format_version import other_version
 
 _CRC_AT = layout.HEADER_BLOCK_BYTES - layout.HEADER_CRC.size
 
@@ -77,7 +78,10 @@ class DataFileHeader:
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> DataFileHeader:
-        """Return the header that the first good copy holds; raises the error of the first copy where none is good."""
+        """Return the header that the first good copy holds; raises the error of the first copy where none is good.
+
+        An error that speaks of another version goes before those that speak of damage.
+        """
         features, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
         sequence, first, base, previous, previous_end, _, _ = layout.DATA_HEADER_REST.unpack_from(rest)
         if max(sequence, first, base) > layout.NUMBER_MAX:
@@ -102,7 +106,10 @@ class PositionFileHeader:
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> PositionFileHeader:
-        """Return the header that the first good copy holds; raises the error of the first copy where none is good."""
+        """Return the header that the first good copy holds; raises the error of the first copy where none is good.
+
+        An error that speaks of another version goes before those that speak of damage.
+        """
         _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
         group_id, generation = layout.POSITION_HEADER_REST.unpack_from(rest)
         return cls(queue_id, group_id, generation, file_id, salt)
@@ -144,7 +151,8 @@ def _decode_copies(copies: list[bytes], magic: bytes, path: str) -> _Block:
         try:
             return _decode_block(copy, magic, path, at)
         except StorageError as error:
-            first_error = first_error or error
+            if first_error is None or isinstance(error, UnsupportedVersionError):  # then it is not ours to give up
+                first_error = error
     assert first_error is not None, "HEADER_COPY_POSITIONS is not empty"
     raise first_error
 
@@ -156,15 +164,13 @@ def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> _Block:
         raise CorruptionError(f"{path} is too short to hold a header", path=path, position=at) from None
     if found != magic:
         raise CorruptionError(f"{path} does not start with the magic of its kind", path=path, position=at)
-    if version > layout.FORMAT_VERSION or incompatible & ~layout.INCOMPATIBLE_FEATURES_KNOWN:
-        raise UnsupportedVersionError(
-            f"{path} has format version {version}, features {incompatible:#x}; this is version "
-            f"{layout.FORMAT_VERSION}: open it with a newer Holdfast",
-            path=path,
-            version=version,
-        )
+    is_unknown = version == layout.FORMAT_VERSION and incompatible & ~layout.INCOMPATIBLE_FEATURES_KNOWN
+    if version > layout.FORMAT_VERSION or is_unknown:
+        raise other_version(path, version, incompatible)
     if len(block) < layout.HEADER_BLOCK_BYTES:
         raise CorruptionError(f"{path} is too short to hold a header", path=path, position=at)
     if layout.HEADER_CRC.unpack_from(block, _CRC_AT)[0] != crc32c(0, block[:_CRC_AT]):
         raise CorruptionError(f"the header of {path} does not match its checksum", path=path, position=at)
+    if version < layout.FORMAT_VERSION:
+        raise other_version(path, version)
     return features, queue_id, file_id, salt, block[layout.HEADER_PREFIX.size :]

@@ -1,4 +1,4 @@
-"""The bytes on the disk: sizes, struct formats and constants of format version 1. docs/format.md is this page in prose.
+"""The bytes on the disk: sizes, struct formats and constants of format version 2. docs/format.md is this page in prose.
 
 All integers are little-endian. Positions and sizes are bytes. A reader that knows only ``<STX><record size><data>``
 can walk a data file from ``FRAMES_START``.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 NUMBER_MAX = 2**63 - 1
 """Offsets, sequences, counts and times stay below; what is larger was made by nobody, and sums of it would not fit."""

@@ -239,7 +239,7 @@ def open_directory(
     ConfigError
         ``root`` is a file, a symbolic link, somebody else's directory, or cannot be a queue's name.
     UnsupportedVersionError, CorruptionError, StorageError
-        ``queue.json`` is of a newer version, unreadable with nothing to rebuild it from, or the disk refuses.
+        ``queue.json`` is of another version, unreadable with nothing to rebuild it from, or the disk refuses.
     """
     directory = queue_directory(root)
     try:
@@ -251,8 +251,6 @@ def open_directory(
                 _refuse_foreign_directory(storage, directory, names)
             return directory, *_create(storage, directory)
         queue_id = _read_identity(storage, directory, repair=create)
-        if writable:
-            storage.make_directory(directory.spare)  # empty most of the time: archives leave it out
         if create:
             storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
         return directory, queue_id, False

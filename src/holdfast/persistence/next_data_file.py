@@ -50,7 +50,11 @@ def publish(storage: Storage, directory: QueueDirectory, header: DataFileHeader)
 
 
 def delete_spares(storage: Storage, directory: QueueDirectory) -> None:
-    """Remove what an earlier process left in ``spare/``: spares do not survive a restart."""
+    """Remove what an earlier process left in ``spare/``: spares do not survive a restart.
+
+    It is empty most of the time, so archives leave it out: where it is missing it is made again.
+    """
+    storage.make_directory(directory.spare)
     for name in storage.list(directory.spare):
         path: Path = directory.spare / name
         storage.remove(path)

@@ -88,7 +88,7 @@ class PositionFileReader:
         Raises
         ------
         UnsupportedVersionError
-            A newer Holdfast wrote the file.
+            A Holdfast of another format version wrote the file.
         OSError
             The disk refuses.
         """

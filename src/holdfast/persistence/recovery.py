@@ -63,7 +63,7 @@ def recover_log(
     Raises
     ------
     UnsupportedVersionError
-        A newer Holdfast wrote the last file.
+        A Holdfast of another format version wrote the last file.
     OSError
         The disk refuses.
     """
@@ -72,7 +72,7 @@ def recover_log(
         files.refresh()
     mark_file = storage.open(directory.write_mark, create=True)
     try:
-        mark = read_write_mark(mark_file, queue_id)
+        mark = read_write_mark(mark_file, queue_id, directory.write_mark)
         names = files.names()
         if names:
             name = names[-1]

@@ -68,7 +68,7 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
     QueueNotFoundError, ConfigError
         There is no queue, or the path cannot be one.
     UnsupportedVersionError
-        A newer Holdfast wrote some of it.
+        A Holdfast of another format version wrote some of it.
     CorruptionError, StorageError
         Not even the queue's identity can be read, or the disk refuses.
 
@@ -164,7 +164,7 @@ class _Verification:
             return None
         try:
             for _ in range(_LOOKS):
-                mark = read_write_mark(file, self._queue_id)
+                mark = read_write_mark(file, self._queue_id, path)
                 if mark is not None:
                     return mark
             data = file.read_at(WRITE_MARK_BYTES, 0)

@@ -21,11 +21,13 @@ from holdfast.persistence.format import (
     WRITE_MARK_BYTES,
     WRITE_MARK_MAGIC,
 )
+from holdfast.persistence.format_version import other_version
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.storage import File, Storage
 
 logger = logging.getLogger("holdfast")
 
+_HERE = Path("write.mark")
 _FLAG_SYNCED_ONLY = 0x0001
 _FLAG_PRIORITIES = 0x0002
 _OWNER_AT, _OWNER_BYTES = 12, 16
@@ -93,20 +95,28 @@ class WriteMark:
         return (self.synced, self.synced_count) if self.synced_only else (self.written, self.written_count)
 
 
-def read_write_mark(file: File, queue_id: bytes) -> WriteMark | None:
-    """Return the mark, or None where it does not verify or belongs to another queue."""
-    return decode_write_mark(file.read_at(WRITE_MARK_BYTES, 0), queue_id)
+def read_write_mark(file: File, queue_id: bytes, path: Path = _HERE) -> WriteMark | None:
+    """Return the mark, or None where it does not verify or belongs to another queue.
+
+    Raises
+    ------
+    UnsupportedVersionError
+        It verifies, and has another format version.
+    """
+    return decode_write_mark(file.read_at(WRITE_MARK_BYTES, 0), queue_id, path)
 
 
-def decode_write_mark(data: bytes, queue_id: bytes) -> WriteMark | None:
+def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> WriteMark | None:
     """As :func:`read_write_mark`, of what the file holds."""
     if len(data) < WRITE_MARK_BYTES:
         return None
     magic, version, flags, owner, file_id, *numbers = WRITE_MARK.unpack_from(data)
-    if magic != WRITE_MARK_MAGIC or version != FORMAT_VERSION or owner != queue_id:
+    if magic != WRITE_MARK_MAGIC or owner != queue_id:
         return None
     if HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(0, data[: WRITE_MARK.size]):
         return None
+    if version != FORMAT_VERSION:
+        raise other_version(str(path), version)
     sequence, first_offset, written, written_count, synced, synced_count, redo, timestamp_ns = numbers
     if max(sequence, first_offset + max(written_count, synced_count), timestamp_ns) > NUMBER_MAX:
         return None

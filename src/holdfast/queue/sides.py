@@ -19,6 +19,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
+from holdfast.persistence.admission import admit
 from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
@@ -88,6 +89,8 @@ class Sides:
         self.submit_side: SubmitSide | None = None
         self.bounds_wanted: tuple[int, int | None] = (0, None)
         try:
+            if options.mode != "look" and not self._is_new:
+                admit(storage, self.directory, self.queue_id)
             self._open_sides()
         except BaseException as error:
             self._undo()

@@ -123,7 +123,7 @@ class RemoteSource:
         return self._last
 
     def _learn(self, data: bytes) -> None:
-        mark = decode_write_mark(data, self._queue_id)
+        mark = decode_write_mark(data, self._queue_id, self._path)
         if mark is not None:
             position, count = mark.visible
             self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
@@ -142,7 +142,7 @@ class RemoteSource:
             return None
         for _ in range(_LOOKS):
             data = self._read_mark()
-            if not data.strip(b"\0") or decode_write_mark(data, self._queue_id) is not None:
+            if not data.strip(b"\0") or decode_write_mark(data, self._queue_id, self._path) is not None:
                 return None
         return Damage(self._path, 0, len(data), range(0), UNSYNCED_OR_DAMAGED, _NOT_SHOWN)
 

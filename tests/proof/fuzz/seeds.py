@@ -16,6 +16,7 @@ from holdfast.persistence.format import (
     ENTRY_RETURNED,
     FLAG_CLEAN_CLOSE,
     FLAGS_SINGLE,
+    FORMAT_VERSION,
     FRAMES_START,
     KIND_DECISION,
     KIND_MARK,
@@ -123,7 +124,7 @@ def data_file_seeds() -> dict[str, bytes]:
     body = frame(b"x", 0, start) + batch(decided, start, 1)
     closed = frame(b"", 3, start + len(body), KIND_MARK, FLAGS_SINGLE | FLAG_CLEAN_CLOSE)
     end = start + len(body)
-    mark = bytes.fromhex("8948464d41524b0a01000100") + QUEUE_ID + FILE_ID
+    mark = bytes.fromhex("8948464d41524b0a02000100") + QUEUE_ID + FILE_ID
     mark += (7).to_bytes(8, "little") + (100).to_bytes(8, "little")
     mark += b"".join(number.to_bytes(4, "little") for number in (end, 3, end, 3, start)) + NOW_NS.to_bytes(8, "little")
     seal = frame(Seal(3, NOW_NS, NOW_NS, ((0, start),)).encode(), 3, 0, KIND_SEAL)
@@ -204,13 +205,16 @@ def document_seeds() -> dict[str, bytes]:
     """One of each reader, by its place in ``READERS``; the checksum is put right."""
     decided = Decided(1, "t", NONCE, COMMITTED, range(100, 102), NOW_NS).encode()
     texts: dict[str, bytes] = {
-        "queue": json.dumps({"format": 1, "queue_id": QUEUE_ID.hex(), "created": "now"}).encode(),
+        "queue": json.dumps({"format": FORMAT_VERSION, "queue_id": QUEUE_ID.hex(), "created": "now"}).encode(),
         "group": json.dumps(
-            {"format": 1, "group_id": GROUP_ID.hex(), "start_offset": 5, "retired": [[10, 20]]}
+            {"format": FORMAT_VERSION, "group_id": GROUP_ID.hex(), "start_offset": 5, "retired": [[10, 20]]}
         ).encode(),
-        "pause": json.dumps({"format": 1, "until_ns": None, "reason": "why"}).encode(),
+        "pause": json.dumps({"format": FORMAT_VERSION, "until_ns": None, "reason": "why"}).encode(),
         "joint": json.dumps(
-            {"format": 1, "applications": {"a": {"version": 3, "at": NOW_NS, "parts": [["t", NONCE.hex()]]}}}
+            {
+                "format": FORMAT_VERSION,
+                "applications": {"a": {"version": 3, "at": NOW_NS, "parts": [["t", NONCE.hex()]]}},
+            }
         ).encode(),
         "note": json.dumps({"detail": "no use", "exception": "", "traceback": ""}).encode(),
         "verb": json.dumps({"verb": "pause", "until_ns": None}).encode(),
@@ -218,7 +222,7 @@ def document_seeds() -> dict[str, bytes]:
         "answer": Answer(64, 2, range(5), "{}").encode(),
         "decided": bytes(160) + decided,
         "dedup": bytes(4 + 4) + NONCE + bytes(24),
-        "mark": bytes.fromhex("8948464d41524b0a01000100") + QUEUE_ID + FILE_ID + bytes(44),
+        "mark": bytes.fromhex("8948464d41524b0a02000100") + QUEUE_ID + FILE_ID + bytes(44),
     }
     return {name: bytes((number * 2 + 1,)) + text for number, (name, text) in enumerate(texts.items())}
 

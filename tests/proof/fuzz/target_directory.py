@@ -26,7 +26,7 @@ from proof.fuzz.reseal import (
 from support.simulated_storage import SimulatedStorage
 
 COMPAT = Path(__file__).resolve().parents[2] / "compat"
-ROOTS = {name: Path("/") / name for name in ("v1", "joint-v1")}
+ROOTS = {name: Path("/") / name for name in ("v2", "joint-v2")}
 FILE_BYTES = 16 * 1024
 PATCH_BYTES = 6
 """What stands before the bytes of a patch: file, how, two bytes of position, how many bytes, one to spare."""
@@ -97,7 +97,7 @@ def directory(data: bytes) -> None:
     storage = whole.storage.crash_keeping_all()
     for path, content in changed.items():
         _write(storage, path, content)
-    roots = {ROOTS[path.parts[1]] for path in changed} or {ROOTS["v1"]}
+    roots = {ROOTS[path.parts[1]] for path in changed} or {ROOTS["v2"]}
     for root in sorted(roots):
         expected = None if is_sealed else whole.payloads[root] | {AFTER}
         with suppress(HoldfastError):

@@ -125,7 +125,9 @@ def _dedup(text: bytes, is_sealed: bool) -> None:
 
 def _mark(text: bytes, is_sealed: bool) -> None:
     raw = resealed_end(text[:88]) if is_sealed else text
-    mark = decode_write_mark(raw, QUEUE_ID)
+    mark = None
+    with suppress(UnsupportedVersionError):
+        mark = decode_write_mark(raw, QUEUE_ID)
     if mark is not None:
         assert crc(0, raw[:88]) == int.from_bytes(raw[88:92], "little")
         assert decode_write_mark(mark.encode(), QUEUE_ID) == mark

@@ -74,7 +74,8 @@ def _data_file(data: bytes) -> tuple[WriteMark | None, bytes]:
     mark = None
     if how & HAS_MARK:
         raw, rest = rest[:MARK_BYTES], rest[MARK_BYTES:]
-        mark = decode_write_mark(resealed_end(raw), QUEUE_ID)
+        with suppress(UnsupportedVersionError):
+            mark = decode_write_mark(resealed_end(raw), QUEUE_ID)
     return mark, _with_header(how, rest, data_header(1 if how & IS_BORN_SEALED else 0).encode())
 
 

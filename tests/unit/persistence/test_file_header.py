@@ -105,6 +105,27 @@ def test_a_newer_version_is_told_before_the_checksum() -> None:
         assert caught.value.version == FORMAT_VERSION + 1
 
 
+def test_an_older_version_is_told_behind_the_checksum() -> None:
+    """It was laid out as this one: a damaged version number is damage."""
+    block = bytearray(HEADER.encode())
+    block[VERSION_AT] = FORMAT_VERSION - 1
+    with pytest.raises(CorruptionError, match="checksum"):
+        DataFileHeader.decode([bytes(block)] * 2, "f")
+    with pytest.raises(UnsupportedVersionError, match="drain the queue with the Holdfast that wrote it") as caught:
+        DataFileHeader.decode([sealed(block)] * 2, "f")
+    assert caught.value.version == FORMAT_VERSION - 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_another_version_goes_before_damage(first: bool) -> None:
+    """One copy is enough to say that the file is not ours to give up."""
+    block = bytearray(HEADER.encode())
+    block[VERSION_AT] = FORMAT_VERSION - 1
+    copies = [sealed(block), bytes(len(block))]
+    with pytest.raises(UnsupportedVersionError):
+        DataFileHeader.decode(copies if first else copies[::-1], "f")
+
+
 def test_an_unknown_incompatible_feature_refuses_the_file() -> None:
     """The version is ours, but something in the file is not."""
     block = bytearray(HEADER.encode())

@@ -11,6 +11,7 @@ from holdfast.errors import CommitUnknownError, CorruptionError, PoisonedError, 
 from holdfast.persistence import joint_file
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.document import write_document
+from holdfast.persistence.format import FORMAT_VERSION
 from holdfast.persistence.joint_file import JointCommit, JointFile
 from support.faults import FaultPlan
 from support.refusals import refusing
@@ -168,7 +169,7 @@ def test_a_decision_that_may_stand_there_is_unknown_until_it_is_opened_again(sto
 )
 def test_a_document_that_says_something_else_is_damage(storage: SimulatedStorage, applications: object) -> None:
     """Its checksum may be right all the same."""
-    write_document(storage, PATH, {"format": 1, "applications": applications})
+    write_document(storage, PATH, {"format": FORMAT_VERSION, "applications": applications})
     with pytest.raises(CorruptionError, match=r"joint\.json is damaged .*restore it"):
         opened(storage).find("a")
 
@@ -186,7 +187,7 @@ def test_a_document_that_does_not_verify_is_damage_and_is_left_as_it_is(storage:
         with pytest.raises(CorruptionError, match=r"/prepared/joint\.json"):
             call()
     assert with_fault.tree() == content
-    write_document(storage, PATH, {"format": 2, "applications": {}})
+    write_document(storage, PATH, {"format": FORMAT_VERSION + 1, "applications": {}})
     with pytest.raises(UnsupportedVersionError):
         opened(storage).find("a")
 

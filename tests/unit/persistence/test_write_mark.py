@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import UnsupportedVersionError
+from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.format import WRITE_MARK_BYTES
+from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES
 from holdfast.persistence.write_mark import WriteMark, WriteMarkFile, read_write_mark
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedFile, SimulatedStorage
@@ -62,6 +64,17 @@ def test_a_mark_of_numbers_that_no_queue_comes_to_says_nothing(mark: WriteMark) 
     """Its checksum is right; recovery would count with them."""
     assert read_write_mark(holding(mark.encode()), QUEUE_ID) is None
     assert read_write_mark(holding(replace(MARK, first_offset=2**63 - 41).encode()), QUEUE_ID) is not None
+
+
+def test_a_mark_of_another_version_is_refused_and_not_taken_for_damage() -> None:
+    """Where it is sound."""
+    raw = bytearray(MARK.encode())
+    raw[8] = FORMAT_VERSION - 1
+    assert read_write_mark(holding(bytes(raw)), QUEUE_ID) is None
+    HEADER_CRC.pack_into(raw, WRITE_MARK.size, crc32c(0, bytes(raw[: WRITE_MARK.size])))
+    with pytest.raises(UnsupportedVersionError, match=r"here/write\.mark has format version 1") as caught:
+        read_write_mark(holding(bytes(raw)), QUEUE_ID, Path("here/write.mark"))
+    assert caught.value.version == FORMAT_VERSION - 1
 
 
 def test_every_flipped_bit_of_a_mark_makes_it_say_nothing() -> None:

@@ -130,7 +130,7 @@ class DataFiles:
         Raises
         ------
         UnsupportedVersionError
-            A newer Holdfast wrote one of them.
+            A Holdfast of another format version wrote one of them.
         OSError
             The disk refuses.
         """

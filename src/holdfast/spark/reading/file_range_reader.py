@@ -74,7 +74,7 @@ class FileRangeReader:
         ConsumedMeanwhileError
             The file is gone, or begun anew.
         StorageError
-            A newer Holdfast wrote it, or the disk refuses.
+            A Holdfast of another format version wrote it, or the disk refuses.
         """
         try:
             file = self._storage.open(self._path, writable=False)

@@ -103,7 +103,7 @@ def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> W
                 return None
         else:
             try:
-                mark = read_write_mark(file, queue_id)
+                mark = read_write_mark(file, queue_id, directory.write_mark)
             finally:
                 file.close()
             if mark is not None:
