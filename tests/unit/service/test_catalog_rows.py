@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, FlushPolicy, verify
-from holdfast.persistence.format import ENTRY, FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files
 from holdfast.persistence.storage import Storage
 from holdfast.service.catalog import data_files as catalog_data_files
@@ -62,7 +62,7 @@ def test_an_open_queue_stands_there_with_its_settings(tmp_path: Path) -> None:
         "name": "orders",
         "path": "orders",
         "queue_id": document["queue_id"],
-        "format": 1,
+        "format": FORMAT_VERSION,
         "created": document["created"],
         "next_offset": 1,
         "content_types": '["application/json"]',
