@@ -11,21 +11,41 @@ Each error keeps its context as keyword attributes, survives pickling (it may cr
 from __future__ import annotations
 
 import queue as _standard
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 Empty = _standard.Empty
 Full = _standard.Full
 
-if hasattr(_standard, "ShutDown"):  # Python 3.13 and later
-    ShutDown: type[Exception] = _standard.ShutDown
+if sys.version_info >= (3, 13):
+    _StandardShutDown = _standard.ShutDown
 else:
+    _StandardShutDown = Exception
 
-    class _ShutDown(Exception):  # noqa: N818  # the standard library's name
-        """Raised by put and get after ``shutdown()``; the standard library has its own from Python 3.13 on."""
 
-    _ShutDown.__name__ = _ShutDown.__qualname__ = "_ShutDown"
-    ShutDown = _ShutDown
+class ShutDown(_StandardShutDown):  # the standard library's name
+    """The queue was shut down: nothing can be put, and nothing is left to be taken, or to be waited for.
+
+    From Python 3.13 on it is a ``queue.ShutDown``.
+
+    Attributes
+    ----------
+    left : dict of str to int
+        Messages that stay in the queue, by the reason why this take did not wait for them: "not_taken", "in_hand",
+        "backing_off", "delayed", "order_key", "prepared", "paused". Empty if there are none, and behind a put.
+    left_count : int
+        How many that are.
+    """
+
+    def __init__(self, message: str = "the queue was shut down", left: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.left = dict(left or {})
+
+    @property
+    def left_count(self) -> int:
+        """How many messages stay in the queue."""
+        return sum(self.left.values())
 
 
 class HoldfastError(Exception):

@@ -57,8 +57,7 @@ def check_sizes(
         raise ConfigError(
             f"record_bytes_max is from 0 to {RECORD_BYTES_LIMIT - HEADERS_BYTES_MAX}, not {record_bytes_max}"
         )
-    if maxsize < 0:
-        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize}")
+    check_maxsize(maxsize)
     if max_bytes is not None and max_bytes < 2 * data_file_bytes:
         raise ConfigError(
             f"max_bytes={max_bytes} leaves no room for two data files of {data_file_bytes} bytes: one is written "
@@ -66,3 +65,9 @@ def check_sizes(
         )
     if not lock_timeout >= 0:
         raise ConfigError(f"lock_timeout is at least 0 seconds, not {lock_timeout!r}")
+
+
+def check_maxsize(maxsize: int) -> None:
+    """Refuse a bound that cannot work; raises ConfigError."""
+    if maxsize < 0:
+        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize}")

@@ -215,6 +215,16 @@ class Aside:
         self.bring_due()
         return len(self.schedule) + self._keys.waiting_count
 
+    def waiting_counts(self) -> dict[str, int]:
+        """Return how many messages wait for what: as :class:`ShutDown` has it."""
+        returned = self._progress.returned
+        backing_off = sum(unpack(each).offset in returned for each in self.schedule.heap) if returned else 0
+        return {
+            "backing_off": backing_off,
+            "delayed": len(self.schedule) - backing_off,
+            "order_key": self._keys.waiting_count,
+        }
+
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""
         for waiting in (self.ready, self.schedule, self._keys, self.ended):

@@ -36,6 +36,11 @@ class Bounds:
         self._disk_bytes = disk_bytes
         self.room = Doorbell()
 
+    def change(self, maxsize: int, max_bytes: int | None) -> None:
+        """Set other bounds; whoever waits looks again."""
+        self._maxsize, self._max_bytes = maxsize, max_bytes
+        self.room.ring()
+
     def check_fits(self, count: int) -> None:
         """Refuse a batch that could never fit; raises RecordTooLargeError."""
         if self._maxsize and count > self._maxsize:

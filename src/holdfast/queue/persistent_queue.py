@@ -15,8 +15,9 @@ from holdfast.persistence.layout import check_name
 from holdfast.persistence.report import RecoveryReport
 from holdfast.persistence.storage import OsStorage, Storage
 from holdfast.queue import fork
-from holdfast.queue.arguments import check_count, check_sizes, wait_for
+from holdfast.queue.arguments import check_count, check_maxsize, check_sizes, wait_for
 from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.groups import Groups
 from holdfast.queue.joint_commits import JointCommits
 from holdfast.queue.options import Options, check_options
@@ -148,6 +149,7 @@ class PersistentQueue(Putting, Working, Transactional):
         self._look_side = sides.look_side
         self._state: str = "open"
         self._has_let_go = False
+        self._is_shutdown = False
         try:
             sides.bound(maxsize, max_bytes)
             self._open_transactions()
@@ -161,8 +163,13 @@ class PersistentQueue(Putting, Working, Transactional):
         """Make what stands on the sides and on transactions."""
         sides = self.sides
         self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
-        opened_depth, opened_end = sides.depth(), sides.next_offset()
-        self._tasks = TaskCount(lambda: opened_depth + sides.next_offset() - opened_end)
+        opened_depth, opened_end, reader = sides.depth(), sides.next_offset(), sides.read_side
+
+        def put_count() -> int:
+            gone = reader.out_of_reach_count if reader is not None else 0
+            return opened_depth + sides.next_offset() - opened_end - gone
+
+        self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
         self.groups = Groups(
             self._storage,
             sides.directory,
@@ -189,7 +196,7 @@ class PersistentQueue(Putting, Working, Transactional):
         queue.Empty
             Nothing came within ``timeout`` seconds, or at once with ``block=False``.
         queue.ShutDown, ClosedError
-            The queue was shut down and is empty, or was closed.
+            The queue was shut down and nothing is left to wait for, or was closed.
         CommitUnknownError
             The sync failed: nobody knows whether the message will come again; reopen the queue and look.
         """
@@ -251,11 +258,12 @@ class PersistentQueue(Putting, Working, Transactional):
         return (self._read_side or self._require_read_side()).peek(max_messages)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield payloads, each already acknowledged, until the queue is shut down and empty."""
+        """Yield payloads, each already acknowledged, until :meth:`get` raises ShutDown; log what is left then."""
         while True:
             try:
                 payload = self.get()
-            except ShutDown:
+            except ShutDown as error:
+                log_left(self.path, error)
                 return
             yield payload
 
@@ -271,7 +279,10 @@ class PersistentQueue(Putting, Working, Transactional):
         """Whether nothing can be taken now."""
         self._check_open()
         reader = self._read_side or self._look_side
-        return not reader.peek(1) if reader is not None else self.qsize() == 0
+        try:
+            return not reader.peek(1) if reader is not None else self.qsize() == 0
+        except ShutDown:
+            return True
 
     def full(self) -> bool:
         """Whether a bounded queue has no room now."""
@@ -279,29 +290,76 @@ class PersistentQueue(Putting, Working, Transactional):
         bounds = self._write_side.bounds if self._write_side is not None else None
         return bounds is not None and not bounds.has_room(1, 0)
 
+    @property
+    def maxsize(self) -> int:
+        """The bound that the queue was opened with, or that was set since, in messages; 0: no bound.
+
+        A larger or smaller one counts from the next put on; what is there stays.
+        """
+        return self.sides.bounds_wanted[0]
+
+    @maxsize.setter
+    def maxsize(self, maxsize: int) -> None:
+        self._check_open()
+        check_maxsize(maxsize)
+        self.sides.bound(maxsize, self.sides.bounds_wanted[1])
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Whether :meth:`shutdown` was called."""
+        return self._is_shutdown
+
+    @property
+    def unfinished_tasks(self) -> int:
+        """For how many messages :meth:`join` waits."""
+        self._check_forked()
+        return self._tasks.unfinished_count
+
     def task_done(self) -> None:
-        """Report a message as done, for :meth:`join`; in memory only, it acknowledges nothing."""
+        """Report a message as done, for :meth:`join`; in memory only, it acknowledges nothing.
+
+        Raises
+        ------
+        ValueError
+            It was called more often than there were messages.
+        """
         self._check_forked()
         self._tasks.task_done()
 
     def join(self) -> None:
-        """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since."""
+        """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since.
+
+        It waits for none that nobody is given any more: expired, lost to damage, or left when takers have ended after
+        :meth:`shutdown`.
+        """
         self._check_forked()
         self._tasks.join()
 
-    def shutdown(self, immediate: bool = False) -> None:
-        """Refuse puts, and takes once the queue is empty, with queue.ShutDown.
+    def shutdown(self, immediate: bool = False, *, timeout: float | None = DRAIN_SECONDS) -> None:
+        """Refuse puts with queue.ShutDown, and takes once nothing is left that they wait for.
 
-        With ``immediate``, takes are refused at once and deliveries in hand are given back uncounted. Messages always
-        stay.
+        Parameters
+        ----------
+        immediate : bool
+            Refuse takes at once, and give deliveries in hand back uncounted. Messages stay on the disk, other than in
+            the standard library, and :meth:`join` does not wait for them.
+        timeout : float or None, seconds
+            How long from now takers wait for messages that are not ready: in hand in this process, waiting after a
+            failure, delayed, or behind such a one of their order key. What becomes ready later than that they do not
+            wait for, nor for a paused group. None: no bound. Another call sets another bound.
+
+        Notes
+        -----
+        The ``left`` of the ShutDown that takers get says how many messages stay, and why. docs/work-queue.md.
         """
         self._check_forked()
+        seconds = wait_for(True, timeout)
+        self._is_shutdown = True
         if self._write_side is not None:
             self._write_side.shut_down()
         if self._read_side is not None:
-            self._read_side.shut_down(immediate=immediate)
-        if immediate:
-            self._tasks.release()
+            self._read_side.shut_down(seconds, immediate=immediate)
+        self._tasks.look_again()
 
     # -- The queue itself --------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from holdfast.queue.books import GroupBooks
 from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.doorbell import Doorbell
+from holdfast.queue.draining import Draining, shut_down_with
 from holdfast.queue.fork import forked_error
 from holdfast.queue.leases import Leases
 from holdfast.queue.log_cursor import MakeReader
@@ -91,11 +92,12 @@ class ReadSide(Reserving):
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = progress
+        self._lost_before = progress.lost_count
         self._lease_seconds = policy.lease_seconds
         self._time_ns = clock.time_ns
         self._leases = Leases(clock.monotonic)
         self._refusal: Callable[[], Exception] | None = None
-        self._draining = False
+        self._draining = Draining(clock)
         self.room = Doorbell()
         self.deadlines = Deadlines(clock)
         self._redelivery = redelivery
@@ -140,10 +142,17 @@ class ReadSide(Reserving):
         One that was handed out before comes alone.
         """
         seconds = self._lease_seconds if lease_seconds is None else lease_seconds
-        return self._take(count_max, timeout, lambda records: self._lease(records, holder, seconds), alone=True)
+        lease: Callable[[list[Record]], list[Delivery]] = lambda records: self._lease(records, holder, seconds)  # noqa: E731
+        return self._take(count_max, timeout, lease, alone=True, holder=holder)
 
     def _take(
-        self, count_max: int, timeout: float | None, hand_out: Callable[[list[Record]], Handed], *, alone: bool = False
+        self,
+        count_max: int,
+        timeout: float | None,
+        hand_out: Callable[[list[Record]], Handed],
+        *,
+        alone: bool = False,
+        holder: Holder | None = None,
     ) -> Handed:
         """Wait for messages and hand them out under the take lock; where that fails they stay to be taken."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -162,12 +171,12 @@ class ReadSide(Reserving):
                 except BaseException:
                     self._take_back(records)
                     raise
-                if self._draining:
-                    raise ShutDown
+                if self._is_drained(holder):
+                    raise self._ending()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise Empty
-            self.wait_for_more(left)
+            self.wait_for_more(left, lambda: self._is_drained(holder))
 
     def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Sleep until there may be more to take, or ``is_over()`` at a ``wake``; at most ``left`` seconds."""
@@ -177,6 +186,7 @@ class ReadSide(Reserving):
     def _wait_seconds(self, left: float | None) -> float:
         """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
         waits = [left, _SLEEP_SECONDS_MAX, self.deadlines.seconds_left(), self._leases.seconds_left()]
+        waits.append(self._draining.seconds_left())
         now = self._time_ns()
         due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.aside.next_due_ns
         waits.append(None if due_ns is None else max(0, due_ns - now) / 1e9)
@@ -187,7 +197,7 @@ class ReadSide(Reserving):
         return self._may_have_more() or self._wait_seconds(None) < seconds - _SOONER_SECONDS
 
     def _may_have_more(self) -> bool:
-        if self._refusal is not None or self._draining:
+        if self._refusal is not None or self._is_drained():
             return True
         return not self.pausing.is_paused and self._backlog.may_have_more
 
@@ -267,6 +277,8 @@ class ReadSide(Reserving):
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
+        if self._refusal is not None:
+            return 0
         in_flight_count = self.in_flight_count  # first: a lease that is over may leave a dead letter, out of the depth
         return max(0, self.depth - in_flight_count - self.waiting_count)
 
@@ -352,14 +364,62 @@ class ReadSide(Reserving):
         if books is not None:
             books.flush()
 
-    def shut_down(self, *, immediate: bool) -> None:
-        """Let takers have what is left, then queue.ShutDown; at once, and with deliveries given back, if immediate."""
+    def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
+        """Let takers have what is left, then queue.ShutDown; at once, and with deliveries given back, if immediate.
+
+        ``timeout`` is how long takers wait for what is not ready yet, in seconds from now; None: without a bound.
+        """
         with self._take_lock:
-            self._draining = True
+            self._draining.begin(timeout)
             if immediate and self._refusal is None:
-                self._refusal = ShutDown
                 self._let_go()
+                self._refusal = self._ending
         self.wake()
+
+    def ending(self) -> ShutDown:
+        """Return the error that says what would be left if takers ended now."""
+        with self._take_lock:
+            return self._ending()
+
+    def _is_drained(self, holder: Holder | None = None) -> bool:
+        """Whether a taker that has found nothing ends: the queue was shut down, and nothing is worth waiting for.
+
+        What the transaction has in hand for which it takes is not: it cannot give that back while it waits.
+        """
+        if not self._draining.is_on:
+            return False
+        in_hand = list(self._leases.by_offset.values())
+        count = len(in_hand) if holder is None else sum(each.holder is not holder for each in in_hand)
+        return self.pausing.is_paused or self._draining.is_over(count, self._backlog.aside.next_due_ns)
+
+    def _ending(self) -> ShutDown:
+        aside, in_hand_count, held_count = self._backlog.aside, len(self._leases.by_offset), self._progress.held_count
+        others = self.depth - in_hand_count - held_count
+        left = {"in_hand": in_hand_count, "prepared": held_count}
+        if self._refusal is None and self.pausing.is_paused:
+            return shut_down_with({**left, "paused": others})
+        if self._refusal is None:
+            waiting = aside.waiting_counts()
+            left |= waiting
+            others -= sum(waiting.values())
+        return shut_down_with({"not_taken": others, **left})
+
+    @property
+    def out_of_reach_count(self) -> int:
+        """Messages that nobody is given here any more and that nobody has taken, since this was opened."""
+        count = self._redelivery.ended_count + self._progress.lost_count - self._lost_before
+        if self._refusal is not None:
+            return count + self.depth
+        if self._is_drained() and (self.pausing.is_paused or not self._backlog.may_have_more):
+            return count + self.depth - len(self._leases.by_offset)
+        return count
+
+    def end_expired(self) -> None:
+        """End messages whose time to live is over and that stand in front of all others: perhaps nobody takes."""
+        with self._take_lock:
+            if self._refusal is None:
+                self._start()
+                self._in_step(lambda: self._backlog.peek(1))
 
     def _let_go(self) -> None:
         """Give everything back that is handed out: nobody has failed."""

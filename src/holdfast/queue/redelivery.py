@@ -39,6 +39,8 @@ class Redelivery:
     ----------
     dropped_count : int
         Messages dropped so far because their time to live was over.
+    ended_count : int
+        Those, and dead letters that no delivery has made: their time to live was over, or their last receiver died.
     """
 
     def __init__(self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes) -> None:
@@ -47,6 +49,8 @@ class Redelivery:
         self._notes = notes
         self._sweep_due_ns = 0
         self.dropped_count = 0
+        self.ended_count = 0
+        self._ended: set[int] = set()  # of those, the dead letters: they may come again
 
     # -- Deliveries --------------------------------------------------------------------------------------------------
 
@@ -96,9 +100,12 @@ class Redelivery:
         for reason in (EXPIRED, EXHAUSTED):
             dead = [record for record, why in ended if why == reason and (why != EXPIRED or self._policy.keeps_expired)]
             self._bury(books, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
+            self._ended.update(record[0] for record in dead)
+            self.ended_count += len(dead)
         if dropped:
             books.finish(sorted(dropped))
             self.dropped_count += len(dropped)
+            self.ended_count += len(dropped)
 
     def _bury(
         self, books: GroupBooks, messages: Iterable[tuple[int, int]], failure: Failure, more: Sequence[Change] = ()
@@ -127,12 +134,15 @@ class Redelivery:
             for offset in dead:
                 backlog.revive(offset)
                 self._notes.remove(offset)
+            self.ended_count -= len(self._ended.intersection(dead))
+            self._ended.difference_update(dead)
         return len(dead)
 
     def discard(self, books: GroupBooks, offsets: Collection[int]) -> int:
         """Finish dead letters; return how many there were."""
         dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
         books.finish_offsets(dead)
+        self._ended.difference_update(dead)
         for offset in dead:
             self._notes.remove(offset)
         return len(dead)

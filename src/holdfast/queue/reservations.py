@@ -98,7 +98,7 @@ class Reservations:
         Raises
         ------
         queue.ShutDown, ClosedError
-            The queue was shut down and is empty, or was closed.
+            The queue was shut down and nothing is left to wait for, or was closed.
         DiskFullError, StorageError
             It could not be noted; nothing is held.
         CommitUnknownError, PoisonedError

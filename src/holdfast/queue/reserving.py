@@ -5,11 +5,13 @@ No delivery is made of any of them, and most are not even read: see ``run_reader
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 from holdfast.errors import ShutDown
 from holdfast.persistence.decision import Run
 from holdfast.persistence.vote import Vote
+from holdfast.queue.delivery import Holder
 from holdfast.queue.pausing import Pausing
 from holdfast.queue.settling import Settling
 from holdfast.queue.taken_runs import TakenRuns
@@ -22,7 +24,14 @@ class Reserving(Settling):
     """The part of :class:`ReadSide` that reservations see."""
 
     pausing: Pausing
-    _draining: bool
+
+    @abstractmethod
+    def _is_drained(self, holder: Holder | None = None) -> bool:
+        """Whether whoever finds nothing ends: the queue was shut down, and nothing is worth waiting for."""
+
+    @abstractmethod
+    def _ending(self) -> ShutDown:
+        """Return the error that says what is left."""
 
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:
         """Hold what comes next, restarts included, until :meth:`resolve`; None where nothing can be taken now.
@@ -41,8 +50,8 @@ class Reserving(Settling):
                 if not self.pausing.is_paused:
                     self._backlog.take_runs(taken)
                 if not taken.count:
-                    if self._draining:
-                        raise ShutDown
+                    if self._is_drained():
+                        raise self._ending()
                     return None
                 vote = make_vote(taken.runs())
                 ticket = self._require_books().vote(vote)

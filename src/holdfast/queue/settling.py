@@ -20,6 +20,7 @@ from holdfast.queue.books import GroupBooks
 from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.delivery import Delivery, Holder
 from holdfast.queue.doorbell import Doorbell
+from holdfast.queue.draining import Draining
 from holdfast.queue.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.leases import Leases
 from holdfast.queue.redelivery import Redelivery
@@ -47,6 +48,7 @@ class Settling(ABC):
     _progress: GroupProgress
     _books: GroupBooks | None
     _refusal: Callable[[], Exception] | None
+    _draining: Draining
     deadlines: Deadlines
     room: Doorbell
 
@@ -74,7 +76,7 @@ class Settling(ABC):
             except BaseException:
                 self._backlog.must_read_anew = True
                 raise
-        if has_moved:
+        if has_moved or self._draining.is_on:  # who waits for what was in hand
             self._source.wake()
         if not is_decided:
             self._settle(ticket)
@@ -257,6 +259,8 @@ class Settling(ABC):
             self._leases.check(deliveries, holder)
             ticket = self._require_books().vote(vote)
             self._leases.end(deliveries)
+        if self._draining.is_on:
+            self._source.wake()
         self._require_books().sync(ticket)
 
     def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:

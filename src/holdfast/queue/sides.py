@@ -362,6 +362,9 @@ class Sides:
         """Make producers wait where there is no room; 0 and None: no bound."""
         side = self.write_side
         self.bounds_wanted = (maxsize, max_bytes)
+        if side is not None and side.bounds is not None:
+            side.bounds.change(maxsize, max_bytes)
+            return
         if side is None or not (maxsize or max_bytes is not None):
             return
         slowest = SlowestGroup(self._storage, self.directory, self.queue_id, self._options.group, self.read_side)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from holdfast.queue.doorbell import Doorbell
 
+_LOOK_SECONDS = 1.0
+"""How often who joins looks for messages that nobody will be given any more."""
+
 
 class TaskCount:
     """Counts what was put against what was reported done.
@@ -14,11 +17,15 @@ class TaskCount:
     Parameters
     ----------
     put_count : callable
-        Messages that this handle has had to do with so far: the depth at opening, and what has been put since.
+        Messages that this handle has had to do with so far: the depth at opening, and what has been put since; without
+        those that nobody will be given any more.
+    look : callable
+        Sees whether there are more of these; may raise what a take does.
     """
 
-    def __init__(self, put_count: Callable[[], int]) -> None:
+    def __init__(self, put_count: Callable[[], int], look: Callable[[], None] = lambda: None) -> None:
         self._put_count = put_count
+        self._look = look
         self._done_count = 0
         self._released = False
         self._lock = threading.Lock()
@@ -35,7 +42,17 @@ class TaskCount:
     def join(self) -> None:
         """Wait until every message was reported done, or :meth:`release` was called."""
         while not self._is_over():
-            self._bell.wait(self._is_over, None)
+            self._bell.wait(self._is_over, _LOOK_SECONDS)
+            self._look()
+
+    @property
+    def unfinished_count(self) -> int:
+        """Messages that were not reported done."""
+        return 0 if self._released else max(0, self._put_count() - self._done_count)
+
+    def look_again(self) -> None:
+        """Have everybody who joins see whether that is over."""
+        self._bell.ring()
 
     def release(self) -> None:
         """Let everybody who joins go."""
@@ -43,4 +60,4 @@ class TaskCount:
         self._bell.ring()
 
     def _is_over(self) -> bool:
-        return self._released or self._done_count >= self._put_count()
+        return not self.unfinished_count

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.queue.draining import log_left
 
 Body = TypeVar("Body")
 
@@ -23,7 +24,8 @@ class ReceiveMany(Protocol[Body]):
 class Batches(Generic[Body]):
     """The batches of one loop: see :meth:`TypedQueue.consume_many`."""
 
-    def __init__(self, receive_many: ReceiveMany[Body], max_messages: int, max_wait: float) -> None:
+    def __init__(self, name: str, receive_many: ReceiveMany[Body], max_messages: int, max_wait: float) -> None:
+        self._name = name
         self._receive_many = receive_many
         self._max_messages = max_messages
         self._max_wait = max_wait
@@ -36,7 +38,8 @@ class Batches(Generic[Body]):
             while True:
                 try:
                     batch = self._gather()
-                except ShutDown:
+                except ShutDown as error:
+                    log_left(self._name, error)
                     return
                 if batch is not None:
                     with batch:

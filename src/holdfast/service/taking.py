@@ -113,7 +113,7 @@ class TypedTaking(Generic[Body]):
         ``with batch:`` in the loop settles it there. A message that was handed out before comes alone. The loop ends
         when the queue is shut down.
         """
-        batches = Batches(self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
+        batches = Batches(self.name, self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
         return batches.run(stop_when_empty=stop_when_empty)
 
     def ack(self, deliveries: Iterable[Delivery[Body]]) -> None:

@@ -109,7 +109,7 @@ def test_what_was_gathered_is_given_back_where_gathering_is_cut_short(
         return numbers.receive_many(3, timeout=timeout)
 
     with pytest.raises(type(error)):
-        next(Batches(receive_many, 10, 60).run(stop_when_empty=False))
+        next(Batches("numbers", receive_many, 10, 60).run(stop_when_empty=False))
     assert numbers.stats().in_flight == 0
     assert [each.delivery_count for each in numbers.browse(limit=3)] == [0, 0, 0]
 
@@ -127,7 +127,7 @@ def test_what_was_taken_ahead_is_not_handed_out_once_its_lease_has_run_out(tmp_p
             clock.advance(5)
             return taken
 
-        loop = Batches(receive_many, 5, 60).run(stop_when_empty=False)
+        loop = Batches("numbers", receive_many, 5, 60).run(stop_when_empty=False)
         assert next(loop).bodies == [1]
         clock.advance(10)
         assert numbers.stats().in_flight == 1

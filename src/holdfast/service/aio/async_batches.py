@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, LeaseError, ShutDown
 from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.queue.draining import log_left
 from holdfast.service.aio.async_delivery import AsyncBatch
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.batches import may_join
@@ -24,7 +25,8 @@ Receive = Callable[[int, float], Awaitable[DeliveryBatch[Body]]]
 class AsyncBatches(Generic[Body]):
     """The batches of one loop: see :meth:`AsyncQueue.consume_many`; they fill as those of :class:`Batches`."""
 
-    def __init__(self, receive: Receive[Body], max_messages: int, max_wait: float, threads: Threads) -> None:
+    def __init__(self, name: str, receive: Receive[Body], max_messages: int, max_wait: float, threads: Threads) -> None:
+        self._name = name
         self._receive = receive
         self._max_messages = max_messages
         self._max_wait = max_wait
@@ -41,7 +43,8 @@ class AsyncBatches(Generic[Body]):
                 self._next = []
                 try:
                     await self._gather(gathered)
-                except ShutDown:
+                except ShutDown as error:
+                    log_left(self._name, error)
                     return
                 if gathered:
                     batch = AsyncBatch(by_queue(gathered)[0], self._threads)

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import ClosedError, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery
+from holdfast.queue.draining import log_left
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
@@ -50,13 +51,14 @@ class AsyncEngine:
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[asyncio.Task[Any] | None, Delivery[Any]] = {}
         self._is_stopping = False
+        self._is_drained = False
         self._stop = asyncio.Event()
         self._settled = asyncio.Event()
         self._failure: BaseException | None = None
         self._settler = Settler(queue.name, self._fail_from_thread, self._end_from_thread)
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> None:
-        """Work until ``stop`` is set, or the queue is shut down and empty; raises what makes it impossible to go on.
+        """Work until ``stop`` is set, or the queue is shut down and drained; raises what makes it impossible to go on.
 
         Then take no more, let handlers go on for ``grace_seconds``, cancel what is left, and give its messages back.
         Where whoever runs this is cancelled there is no grace.
@@ -81,6 +83,9 @@ class AsyncEngine:
             await self._end(workers)
         if self._failure is not None:
             raise self._failure
+        if self._is_drained and not stop.is_set():
+            with suppress(HoldfastError):  # it was closed meanwhile
+                log_left(self._queue.name, self._queue.sync.raw.sides.require_read_side().ending())
 
     async def _end(self, workers: set[asyncio.Task[None]]) -> None:
         """Cancel what is not over, and return once all that was done is acknowledged."""
@@ -111,7 +116,9 @@ class AsyncEngine:
                     await self._handle(delivery)
                 finally:
                     del self._in_hand[task]
-        except (ShutDown, asyncio.CancelledError):  # nobody but ``run`` has this task
+        except ShutDown:
+            self._is_drained = True
+        except asyncio.CancelledError:  # nobody but ``run`` has this task
             pass
         except BaseException as error:
             self._fail(error)

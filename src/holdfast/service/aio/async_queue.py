@@ -129,7 +129,7 @@ class AsyncQueue(Generic[Body]):
         closes the generator; ``async with batch:`` in the loop settles it there.
         """
         seconds = wait_for(True, max_wait) or 0.0
-        batches = AsyncBatches(self._receive_many, check_count(max_messages), seconds, self._threads)
+        batches = AsyncBatches(self.name, self._receive_many, check_count(max_messages), seconds, self._threads)
         return batches.run(stop_when_empty=stop_when_empty)
 
     async def ack(self, deliveries: Iterable[AsyncDelivery[Body]]) -> None:

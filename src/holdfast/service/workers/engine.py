@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.queue.delivery import Delivery
 from holdfast.service.workers.intake import Intake, Source
 from holdfast.service.workers.settle_failed import settle_failed
@@ -111,5 +113,7 @@ class Engine:
                 self._settler.acknowledge((delivery,))
 
     def _end(self) -> None:
+        with suppress(HoldfastError):  # it was closed meanwhile
+            self._intake.log_left(self.name)
         self.is_over = True
         self._on_change()

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
 from holdfast.queue.delivery import Delivery, by_queue
+from holdfast.queue.draining import log_left
 from holdfast.service.workers.settler import Settler
 
 
@@ -33,6 +34,9 @@ class Source(Protocol):
 
     def wake(self) -> None:
         """Have whoever sleeps look again."""
+
+    def ending(self) -> ShutDown:
+        """Return the error that says what would be left if takers ended now."""
 
 
 BUFFER_SECONDS = 0.02
@@ -69,6 +73,7 @@ class Intake:
         self._taking = threading.Lock()
         self._seconds: float | None = None
         self.is_stopped = False
+        self._is_drained = False
 
     def next(self) -> Delivery[Any] | None:
         """Return the next message, once there is one; None where there will be none any more."""
@@ -90,6 +95,11 @@ class Intake:
         self._source.wake()
         self.give_back()
 
+    def log_left(self, name: str) -> None:
+        """Log what stays in a queue that was shut down, behind the last of the threads."""
+        if self._is_drained and not self.is_stopped:
+            log_left(name, self._source.ending())
+
     def give_back(self) -> None:
         """Give back what is in the buffer."""
         left = []
@@ -109,7 +119,8 @@ class Intake:
                     continue
                 try:
                     taken = self._take_or_wait()
-                except ShutDown:  # for this thread: a message that another one has in hand may fail, and come again
+                except ShutDown:  # for this thread: one with a longer handler may still give its message back
+                    self._is_drained = True
                     break
                 except ClosedError:
                     if self.is_stopped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.errors import ShutDown
 from holdfast.queue.delivery import Delivery
 from holdfast.service.typed_queue import TypedQueue
 
@@ -37,3 +38,7 @@ class Supply:
     def wake(self) -> None:
         """Have whoever waits look again."""
         self._queue.failover.wake()
+
+    def ending(self) -> ShutDown:
+        """Return the error that says what would be left if takers ended now."""
+        return self._queue.raw.sides.require_read_side().ending()

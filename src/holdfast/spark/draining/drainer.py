@@ -20,6 +20,7 @@ from holdfast.errors import ConfigError, ShutDown
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import OsStorage
+from holdfast.queue.draining import log_left
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.reservations import Reservation
 from holdfast.spark.draining.driver_lock import DriverLock
@@ -236,7 +237,8 @@ class SparkDrainer:
                 reservation = queue.reservations.take(
                     prefix=PREFIX, max_messages=self._max_messages, max_bytes=self._max_bytes, end_offset=end_offset
                 )
-            except ShutDown:
+            except ShutDown as error:
+                log_left(queue.path, error)
                 return
             if reservation is not None:
                 self._run_batch(queue, reservation, started)
