@@ -19,7 +19,7 @@ from spark_session import open_session
 from spark_tables import earthquakes_by_region, earthquakes_table, routes_by_delay, routes_table
 
 from holdfast.spark import DrainProgress, drain
-from holdfast.spark.draining.directories import directory_writer
+from holdfast.spark.draining.directories import DirectoryWriter
 
 BATCH_MESSAGES_MAX = 2500
 """Small, so that there are batches enough to be killed between; docs/spark-drain.md says what is sensible."""
@@ -48,7 +48,7 @@ def run(directory: Path, journal: Journal, flight_count: int, plot: Path) -> str
 
 def drain_stream(spark: SparkSession, stream: Stream, directory: Path, journal: Journal) -> None:
     """Drain one queue: a directory ``batch_id=...`` for each batch, the fields of the JSON payloads as columns."""
-    write = directory_writer(str(stream.table(directory)), "parquet", StructType.fromDDL(stream.schema))
+    write = DirectoryWriter(str(stream.table(directory)), "parquet", StructType.fromDDL(stream.schema))
 
     def write_batch(frame: DataFrame, batch_id: str) -> None:
         journal.note("writing", stream.name, batch_id)

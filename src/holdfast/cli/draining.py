@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.ending import DAMAGED, exit_with, say_line
+from holdfast.cli.importing import import_named
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
 from holdfast.errors import CorruptionError
+from holdfast.serializers.codec import Codec
 
 if TYPE_CHECKING:
     from holdfast.spark.draining.drainer import DrainProgress, DrainReport
@@ -26,7 +30,13 @@ _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     "--schema",
     "schema_path",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file: of JSON payloads the fields, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
+    help="A file: the fields of payloads, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
+)
+@click.option(
+    "--codec",
+    "codec_name",
+    metavar="MODULE:CODEC",
+    help="With --schema: decodes payloads, with its upcasts; else their headers alone say how.",
 )
 @click.option(
     "--max-bytes", type=click.IntRange(min=1), default=256 * 2**20, show_default=True, help="Payloads of one batch."
@@ -40,6 +50,7 @@ def drain(
     to: str,
     out: str,
     schema_path: Path | None,
+    codec_name: str | None,
     max_bytes: int,
     max_messages: int | None,
     forever: bool,
@@ -50,20 +61,26 @@ def drain(
 
     A batch is a directory batch_id=... below --out. What is killed on the way is run again by the next drain, the same
     messages under the same id, and replaces what is there. The group is made where there is none.
+
+    The exit code is 2 if messages are damaged, or do not fit --schema; all others were written.
     """
     require_queue(path)
-    from holdfast.spark.draining.directories import directory_writer, read_schema
+    from holdfast.spark.draining.directories import DirectoryWriter, read_schema
     from holdfast.spark.draining.drainer import drain as drain_queue
     from holdfast.spark.session import local_session
 
+    if codec_name is not None and schema_path is None:
+        raise click.UsageError("--codec decodes what becomes columns: give --schema too")
+    codec = None if codec_name is None else _find_codec(codec_name)
     spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         schema = None if schema_path is None else read_schema(schema_path)
+        writer = DirectoryWriter(out, to, schema, codec=codec)
         report = drain_queue(
             path,
             spark,
-            directory_writer(out, to, schema),
+            writer,
             max_bytes=max_bytes,
             max_messages=max_messages,
             group=group,
@@ -72,7 +89,13 @@ def drain(
         )
     finally:
         spark.stop()
-    _write(report, as_json=as_json)
+    _write(report, writer.unfit_count, as_json=as_json)
+    if writer.unfit_count:
+        say_line(
+            "unfit",
+            f"{writer.unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
+            as_json=as_json,
+        )
     if report.damage:
         raise CorruptionError(
             f"{path} is damaged, {report.lost_count} messages are lost, and the others were drained: "
@@ -81,6 +104,16 @@ def drain(
             position=report.damage[0].position,
             offsets=[each.offsets for each in report.damage],
         )
+    exit_with(DAMAGED if writer.unfit_count else 0)
+
+
+def _find_codec(target: str) -> Codec[Any]:
+    """Return the codec that ``module:attribute`` names; tasks import its module too."""
+    found = import_named(target, "MODULE:CODEC", "shop.events:codec", "Codec")
+    if not isinstance(found, Codec):
+        raise click.UsageError(f"{target} is no Codec: it is {found!r}")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    return found
 
 
 def _show(progress: DrainProgress) -> None:
@@ -88,7 +121,7 @@ def _show(progress: DrainProgress) -> None:
     click.echo(f"{progress.total_count:,} messages, {speed}, {progress.depth:,} left", err=True)
 
 
-def _write(report: DrainReport, *, as_json: bool) -> None:
+def _write(report: DrainReport, unfit_count: int, *, as_json: bool) -> None:
     if as_json:
         write_json(
             {
@@ -98,6 +131,7 @@ def _write(report: DrainReport, *, as_json: bool) -> None:
                 "seconds": round(report.seconds, 3),
                 "resumed_count": report.resumed_count,
                 "depth": report.depth,
+                "unfit_count": unfit_count,
                 "damage": [damage_document(each) for each in report.damage],
             }
         )

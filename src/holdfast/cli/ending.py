@@ -78,7 +78,7 @@ class Commands(click.Group):
             code = INTERRUPTED
         except click.ClickException as error:
             if as_json:
-                _say("usage", error.format_message(), as_json=True)
+                say_line("usage", error.format_message(), as_json=True)
             else:
                 error.show()
             code = USAGE
@@ -86,20 +86,21 @@ class Commands(click.Group):
             say(error, as_json=as_json)
             code = exit_code_of(error)
         except Full:
-            _say("full", "the queue has no room, and none came within --timeout", as_json=as_json)
+            say_line("full", "the queue has no room, and none came within --timeout", as_json=as_json)
             code = TRY_AGAIN
         except OSError as error:
-            _say("os", str(error), as_json=as_json)
+            say_line("os", str(error), as_json=as_json)
             code = FAILED
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def say(error: HoldfastError, *, as_json: bool) -> None:
     """Write an error to standard error, as one line."""
-    _say(error.code, str(error), as_json=as_json)
+    say_line(error.code, str(error), as_json=as_json)
 
 
-def _say(code: str, message: str, *, as_json: bool) -> None:
+def say_line(code: str, message: str, *, as_json: bool) -> None:
+    """Write one line to standard error: what is wrong, under the stable name of its kind."""
     line = json.dumps({"error": code, "message": message}) if as_json else f"error: {printable(message)}"
     click.echo(line, err=True)
 

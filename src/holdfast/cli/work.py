@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
-import os
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.importing import import_named
 from holdfast.cli.opening import json_option
-from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.service.aio.async_service import AsyncQueueService
@@ -85,37 +81,14 @@ def _find_service(target: str) -> QueueService | AsyncQueueService:
     Raises
     ------
     UsageError
-        Of click: there is no such module or attribute, or it is something else. What goes wrong inside of the module
-        comes as it is.
+        Of click: there is no such module or attribute, or it is something else.
     """
-    module_name, _, path = target.partition(":")
-    if not (module_name and path):
-        raise click.UsageError(f"MODULE:SERVICE is a module and a name in it, as shop.tasks:service, not {target!r}")
-    found: Any = _import(module_name)
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            raise click.UsageError(f"{module_name} has no {path!r}: name its QueueService") from None
+    found: Any = import_named(target, "MODULE:SERVICE", "shop.tasks:service", "QueueService")
     service = found if _is_service(found) or not callable(found) else found()
     if not _is_service(service):
         raise click.UsageError(f"{target} is no QueueService, and makes none: it is {service!r}")
     checked: QueueService | AsyncQueueService = service
     return checked
-
-
-def _import(name: str) -> ModuleType:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # that is what the module wants to import
-        raise click.UsageError(f"no module named {error.name!r}, neither in {here} nor installed") from None
-    except TypeError as error:  # a name that begins with a dot
-        raise ConfigError(f"{name!r} cannot name a module: {error}") from None
 
 
 def _is_service(found: object) -> bool:

@@ -2,44 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
+from holdfast.spark.json_columns import codec_by_headers, with_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from holdfast.serializers.codec import Codec
+
 FORMATS = ("parquet", "json")
 
 _REST = "_payload"
-"""The payload of a message that is not JSON, or not of the schema; null of all others."""
+"""The payload of a message that does not fit the schema, as it is in the queue; null of all others."""
+
+_BODY = "__holdfast_body"
 
 
-def directory_writer(out: str, to: str, schema: StructType | None = None) -> Callable[[DataFrame, str], None]:
-    """Return what ``drain`` calls to write each batch into a directory of its own below ``out``.
+class DirectoryWriter:
+    """What ``drain`` calls to write each batch into a directory of its own.
 
     Parameters
     ----------
     out : str
-        A path, or whatever Spark can write to.
+        A path, or whatever Spark can write to; batches are below it.
     to : "parquet" or "json"
         The format.
     schema : StructType or None
-        Of JSON payloads, whose fields become columns; the message's own are ``_offset``, ``_timestamp`` and
-        ``_headers`` then, and ``_payload`` where a payload does not fit. None: the columns of the queue.
+        Of the payloads, whose fields become columns; the message's own are ``_offset``, ``_timestamp`` and
+        ``_headers`` then, and ``_payload`` (binary) if a payload does not fit. None: the columns of the queue.
+    codec : Codec or None
+        Decodes the payloads; None: by their headers, without upcasts.
+
+    Attributes
+    ----------
+    unfit_count : int
+        Messages whose payloads did not fit the schema, of all batches that were written.
     """
-    if to not in FORMATS:
-        raise ConfigError(f"a batch is written as {' or '.join(FORMATS)}, not {to!r}")
-    base = out.rstrip("/")
 
-    def write(frame: DataFrame, batch_id: str) -> None:
-        rows = frame if schema is None else _parsed(frame, schema)
-        rows.write.mode("overwrite").format(to).save(f"{base}/batch_id={batch_id}")
+    def __init__(self, out: str, to: str, schema: StructType | None = None, *, codec: Codec[Any] | None = None) -> None:
+        if to not in FORMATS:
+            raise ConfigError(f"a batch is written as {' or '.join(FORMATS)}, not {to!r}")
+        self._base = out.rstrip("/")
+        self._format = to
+        self._schema = schema
+        self._codec = codec_by_headers() if codec is None else codec
+        self.unfit_count = 0
 
-    return write
+    def __call__(self, frame: DataFrame, batch_id: str) -> None:
+        """Write a batch, over what is there of it."""
+        path = f"{self._base}/batch_id={batch_id}"
+        if self._schema is None:
+            frame.write.mode("overwrite").format(self._format).save(path)
+            return
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import col, count
+
+        counted = Observation()
+        rows = self._parsed(frame, self._schema).observe(counted, count(col(_REST)).alias("unfit"))
+        rows.write.mode("overwrite").format(self._format).save(path)
+        self.unfit_count += counted.get["unfit"]
+
+    def _parsed(self, frame: DataFrame, schema: StructType) -> DataFrame:
+        from pyspark.sql.functions import col
+
+        rows = with_json(frame, schema, column=_BODY, corrupt_column=_REST, codec=self._codec)
+        own = (col(name).alias(f"_{name}") for name in ("offset", "timestamp", "headers"))
+        return rows.select(f"{_BODY}.*", _REST, *own)
 
 
 def read_schema(path: Path) -> StructType:
@@ -57,15 +89,3 @@ def read_schema(path: Path) -> StructType:
             f"{path} is no schema ({''.join(why)}): write it as `id BIGINT, name STRING`, or as schema.json() of Spark"
         ) from None
     return schema
-
-
-def _parsed(frame: DataFrame, schema: StructType) -> DataFrame:
-    from pyspark.sql.functions import col, from_json
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    whole = StructType([*schema.fields, StructField(_REST, StringType())])
-    value = from_json(col("payload").cast("string"), whole, {"columnNameOfCorruptRecord": _REST})
-    parsed: DataFrame = frame.select(
-        value.alias("value"), *(col(name).alias(f"_{name}") for name in ("offset", "timestamp", "headers"))
-    ).select("value.*", "_offset", "_timestamp", "_headers")
-    return parsed
