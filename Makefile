@@ -85,7 +85,7 @@ interruptions: $(VENV)/.dev-ready  ## interrupt calls at every bytecode
 bit-flips: $(VENV)/.dev-ready  ## flip every bit of a small queue
 	$(PROVE).bit_flips $(PROOF_ARGS)
 
-power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 1,000 times, and fail a real sync; needs root
+power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 4,000 times, and fail a real sync; needs root
 	$(PROVE).power_cuts $(PROOF_ARGS)
 	$(PROVE).failing_sync
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import click
 
 from proof.real_processes.crew import Crew, FailedError
-from proof.real_processes.ledger import ViolationError
+from proof.real_processes.steps import ViolationError
 from proof.real_processes.workplace import SKIPPED, workplace
 from proof.scoreboard import Run
 from support.loop_disk import LoopDiskError, loop_disk
 
-SHAPES = ("one", "threads")
+SHAPES = ("one", "threads", "crowd")
 MEDIUM_BYTES_MIN, MEDIUM_BYTES_MAX = 2 * 2**20, 4 * 2**20
 GROWN_BYTES = 96 * 2**20
 BACKLOG_MAX = 10**6
@@ -102,7 +102,7 @@ def fail_again_and_again(place: Path, *, rounds: int, seed: int) -> Tally:
     """Have so many disks fail; raises FailedError where a promise was broken, LoopDiskError where there is no disk."""
     choice, tally = random.Random(seed), Tally()
     while tally.rounds < rounds:
-        fail_once(place / str(tally.rounds), shape=SHAPES[tally.rounds % 2], choice=choice, tally=tally)
+        fail_once(place / str(tally.rounds), shape=SHAPES[tally.rounds % len(SHAPES)], choice=choice, tally=tally)
     return tally
 
 

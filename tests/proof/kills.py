@@ -17,8 +17,9 @@ import click
 
 from proof.real_processes.crew import ACKNOWLEDGES, SHAPES, Crew, FailedError
 from proof.real_processes.hand import POLICIES
-from proof.real_processes.ledger import Ledger, ViolationError
+from proof.real_processes.ledger import Ledger, excuses
 from proof.real_processes.reports import Reporter
+from proof.real_processes.steps import ViolationError
 from proof.real_processes.workplace import workplace
 from proof.scoreboard import Run
 
@@ -43,6 +44,7 @@ class Tally:
             "finished": sum(ledger.finished_count for ledger in self.ledgers),
             "calls returned": sum(ledger.returned_count for ledger in self.ledgers),
             "puts and acknowledgements acknowledged": sum(ledger.acknowledged_count for ledger in self.ledgers),
+            **excuses(self.ledgers),
         }
 
     def text(self) -> str:

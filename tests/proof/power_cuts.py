@@ -1,7 +1,8 @@
 """The power goes, round after round, on a file system of its own: a kernel-level cut at a random moment.
 
-``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4; at a
-random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and mounted again, and the
+``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4, in each
+of four shapes: one thread, a thread that puts and one that takes, a process each, and eight threads that put beside
+four that take. At a random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and mounted again, and the
 next child opens the queue and says what it finds. ``real_processes.ledger`` judges that: what was acknowledged under
 ``every_commit`` is there, nothing comes again after a durable acknowledgement, no aborted batch is back, and under the
 other policies what is left is a run without a hole that holds all that was flushed.
@@ -14,12 +15,14 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import click
 
-from proof.real_processes.crew import ACKNOWLEDGES, SHAPES, Crew, FailedError
-from proof.real_processes.ledger import Ledger, ViolationError
+from proof.real_processes.crew import ACKNOWLEDGES, SHAPES, WORK, Crew, FailedError
+from proof.real_processes.ledger import Ledger, excuses
+from proof.real_processes.steps import ViolationError
 from proof.real_processes.workplace import SKIPPED, workplace
 from proof.scoreboard import Run
 from support.loop_disk import KEEPS_ALL, KEEPS_JOURNAL, LOSES_JOURNAL, LoopDisk, LoopDiskError, cannot_be_cut, loop_disk
@@ -37,41 +40,51 @@ class Tally:
 
     Attributes
     ----------
-    cuts, under_every_commit, while_opening : int
-        Cuts; how many of them under ``every_commit``, and how many before the queue was open.
+    cuts : Counter of str
+        Cuts, by shape.
+    under_every_commit, while_opening : int
+        How many of them under ``every_commit``, and how many before the queue was open.
     loose_count, loose_lost_count : int
         Messages that the control was told, and how many of them a cut took.
+    ledgers : dict of Ledger
+        By shape.
     """
 
-    cuts: int = 0
+    cuts: Counter[str] = field(default_factory=Counter)
     under_every_commit: int = 0
     while_opening: int = 0
     loose_count: int = 0
     loose_lost_count: int = 0
-    ledgers: list[Ledger] = field(default_factory=list)
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
 
     def covered(self) -> dict[str, int | str]:
         """Return its figures."""
         return {
-            "cuts": self.cuts,
+            "cuts": self.cuts.total(),
             "of them under `every_commit`": self.under_every_commit,
-            "puts and acknowledgements acknowledged": sum(ledger.acknowledged_count for ledger in self.ledgers),
+            "puts and acknowledgements acknowledged": self._sum("acknowledged_count"),
+            **{
+                WORK[shape]: f"{self.cuts[shape]:,} cuts, {ledger.acknowledged_count:,} acknowledged"
+                for shape, ledger in self.ledgers.items()
+            },
+            **excuses(self.ledgers.values()),
             "messages that a control without syncs lost": f"{self.loose_lost_count:,} of {self.loose_count:,}",
         }
 
     def text(self) -> str:
         """Return it as one line."""
-        puts = sum(ledger.put_count for ledger in self.ledgers)
-        acknowledged = sum(ledger.acknowledged_count for ledger in self.ledgers)
-        finished = sum(ledger.finished_count for ledger in self.ledgers)
-        dropped = sum(ledger.dropped_count for ledger in self.ledgers)
-        late = sum(ledger.late_lost_count for ledger in self.ledgers)
-        return (
-            f"{self.cuts} cuts ({self.under_every_commit} under every_commit, {self.while_opening} while a queue was "
-            f"opened), {puts} messages put, {finished} finished, {acknowledged} puts and acknowledgements acknowledged "
-            f"before the cut; lost: {dropped} of those that other policies do not sync, and {late} calls to which the "
-            "kernel said in the moment of the cut that all is well"
+        puts, finished, acknowledged, dropped, late = map(
+            self._sum, ("put_count", "finished_count", "acknowledged_count", "dropped_count", "late_lost_count")
         )
+        return (
+            f"{self.cuts.total()} cuts ({self.under_every_commit} under every_commit, {self.while_opening} while a queue "
+            f"was opened), {puts} messages put, {finished} finished, {acknowledged} puts and acknowledgements "
+            f"acknowledged before the cut; lost: {dropped} of those that other policies do not sync, and {late} calls to "
+            "which the kernel said in the moment of the cut that all is well"
+        )
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(ledger, name) for ledger in self.ledgers.values())
 
 
 def _round(crew: Crew, disk: LoopDisk, choice: random.Random, tally: Tally) -> None:
@@ -99,7 +112,7 @@ def _round(crew: Crew, disk: LoopDisk, choice: random.Random, tally: Tally) -> N
     disk.mount()
     crew.judge()
     crew.ledger.lose_power(keeps_all=policy == "every_commit" or leaves == KEEPS_ALL)
-    tally.cuts += 1
+    tally.cuts[crew.shape] += 1
     tally.under_every_commit += policy == "every_commit"
     tally.while_opening += is_early
     if leaves == LOSES_JOURNAL:
@@ -122,21 +135,20 @@ def _loose_bytes(said: list[list[str]]) -> int:
 
 
 def cut_again_and_again(disk: LoopDisk, *, cuts: int, seed: int, shapes: tuple[str, ...] = SHAPES) -> Tally:
-    """Cut the power so many times, in turn for a queue of each shape; raises FailedError where a promise was broken."""
+    """Cut the power so many times for each shape, in turn; raises FailedError where a promise was broken."""
     choice, tally = random.Random(seed), Tally()
     crews = [Crew(disk.root / shape, shape, choice, may_lose_disk=True, loose=disk.root / "loose") for shape in shapes]
-    tally.ledgers = [crew.ledger for crew in crews]
+    tally.ledgers = {crew.shape: crew.ledger for crew in crews}
     try:
         for crew in crews:
             crew.look()
-        while tally.cuts < cuts:
-            crew = crews[tally.cuts % len(crews)]
+        for crew in crews * cuts:
             (disk.root / "loose").unlink(missing_ok=True)
             _round(crew, disk, choice, tally)
         for crew in crews:
             crew.look()
     except ViolationError as violation:
-        where = f"seed {seed}, shape {crew.shape}, after {tally.cuts} cuts"
+        where = f"seed {seed}, shape {crew.shape}, after {tally.cuts.total()} cuts"
         raise FailedError(violation, where, crew) from None
     finally:
         for crew in crews:
@@ -145,7 +157,7 @@ def cut_again_and_again(disk: LoopDisk, *, cuts: int, seed: int, shapes: tuple[s
 
 
 @click.command()
-@click.option("--cuts", default=1000, show_default=True, help="How often the power goes.")
+@click.option("--cuts", default=1000, show_default=True, help="How often the power goes, for each shape.")
 @click.option("--seed", default=20240521, show_default=True)
 @click.option(
     "--shape", "shapes", type=click.Choice(SHAPES), multiple=True, help="Which processes and threads there are."
@@ -170,10 +182,18 @@ def main(cuts: int, seed: int, shapes: tuple[str, ...], on_disk: bool) -> None:
             sys.exit(1)
     seconds = time.monotonic() - started
     click.echo(f"power cuts: ext4, seed {seed}, {tally.text()}")
+    for shape, ledger in tally.ledgers.items():
+        done = (
+            f"{tally.cuts[shape]} cuts, {ledger.acknowledged_count} puts and acknowledgements acknowledged before them"
+        )
+        click.echo(f"power cuts: {WORK[shape]}: {done}")
+    click.echo("power cuts: " + ", ".join(f"{count} {what}" for what, count in excuses(tally.ledgers.values()).items()))
     click.echo(
         f"power cuts: control: of {tally.loose_count} messages appended without a sync {tally.loose_lost_count} lost"
     )
-    click.echo(f"power cuts: {seconds:.0f} s, {tally.cuts / seconds:.1f} cuts/s; other file systems were not tested")
+    click.echo(
+        f"power cuts: {seconds:.0f} s, {tally.cuts.total() / seconds:.1f} cuts/s; other file systems were not tested"
+    )
     if tally.loose_count and not tally.loose_lost_count:
         click.echo("power cuts: FAILED: the cuts took nothing from the control, so they prove nothing")
         sys.exit(1)

@@ -1,7 +1,8 @@
 """Judges the journals of killed processes (``kill_work.py``) by promises 1 to 3. Pure.
 
 A call that did not return before the kill may have had its whole effect or none of it: a put may be in the log, a get
-may have taken up to what it asked for, an acknowledgement may have finished all it named. Everything else is certain:
+may have taken what came next, up to as many as it asked for, an acknowledgement may have finished all it named.
+Everything else is certain:
 
 * every acknowledged put stands at the offset it was told, once, and offsets have no gap;
 * a batch is whole or absent, and batches stand in the order in which they were put;
@@ -66,6 +67,44 @@ class LogModel:
 
 
 @dataclass
+class CutOffGet:
+    """A ``get`` that did not return: it may have taken what came next, and nothing behind what is still there.
+
+    Attributes
+    ----------
+    left : int
+        How many messages it may have taken, beyond those of which it is known.
+    line : list of int
+        What surely could be taken, in the order in which it came next.
+    anywhere : set of int
+        What could be taken too, and nobody knows when.
+    taken : set of int
+        What it has taken.
+    """
+
+    left: int
+    line: list[int]
+    anywhere: set[int]
+    taken: set[int] = field(default_factory=set)
+
+    def came(self, offset: int) -> None:
+        """Take note that a message is still there: what came behind it was not taken."""
+        self.anywhere.discard(offset)
+        if offset in self.line:
+            behind = self.line[self.line.index(offset) :]
+            check(self.taken.isdisjoint(behind), f"offset {offset} was passed over by a get")
+            self.line = self.line[: -len(behind)]
+
+    def explains(self, offset: int) -> bool:
+        """Whether it may have taken this one; then it has."""
+        if not self.left or (offset not in self.line and offset not in self.anywhere):
+            return False
+        self.left -= 1
+        self.taken.add(offset)
+        return True
+
+
+@dataclass
 class TakeModel:
     """What one consumer group has finished, and what it may have."""
 
@@ -74,7 +113,7 @@ class TakeModel:
     finished: set[int] = field(default_factory=set)
     in_flight: set[int] = field(default_factory=set)
     maybe: list[set[int]] = field(default_factory=list)
-    allowance: int = 0
+    gets: list[CutOffGet] = field(default_factory=list)
     pending_get: int = 0
     pending_ack: set[int] = field(default_factory=set)
     pending_release: set[int] = field(default_factory=set)
@@ -84,7 +123,8 @@ class TakeModel:
 
     def killed(self) -> None:
         """What was in flight is given back; the call that did not return may have had its effect."""
-        self.allowance += self.pending_get
+        if self.pending_get:
+            self.gets.append(self.cut_off(self.pending_get))
         if self.pending_ack:
             self.maybe.append(self.pending_ack)
         self.counted |= self.in_flight - self.pending_release
@@ -93,6 +133,15 @@ class TakeModel:
     def is_open(self, offset: int) -> bool:
         """Whether ``offset`` is neither finished nor in flight."""
         return offset >= self.floor and offset not in self.finished and offset not in self.in_flight
+
+    def cut_off(self, count: int) -> CutOffGet:
+        """Return what a ``get`` of up to ``count`` may have taken: what was handed out before, then the others."""
+        line, offset = sorted(filter(self.is_open, self.counted))[:count], self.floor
+        while len(line) < count:
+            if self.is_open(offset) and offset not in self.handed_out:
+                line.append(offset)
+            offset += 1
+        return CutOffGet(count, line, set(filter(self.is_open, self.handed_out - self.counted)))
 
     def next_unknown(self) -> int:
         """Return the first open offset that no batch is known to stand at."""
@@ -105,6 +154,8 @@ class TakeModel:
         """Check one delivery: it is what must come next, or an unreturned call explains why it is not."""
         self.log.stands(key, offset - index)
         self.delivered_count += 1
+        for get in self.gets:
+            get.came(offset)
         for passed in range(self.floor, offset):
             if self.is_open(passed) and (offset not in self.handed_out or passed in self.counted):
                 self.explain(passed)
@@ -122,8 +173,8 @@ class TakeModel:
                 self.maybe.remove(group)
                 self.finish(group)
                 return
-        check(self.allowance > 0, f"offset {offset} was passed over, and nothing had finished it")
-        self.allowance -= 1
+        explained = any(get.explains(offset) for get in self.gets)
+        check(explained, f"offset {offset} was passed over, and nothing had finished it")
         self.finish({offset})
 
     def finish(self, offsets: set[int]) -> None:

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proof.real_processes.hand import Job
-from proof.real_processes.ledger import FAILED, Ledger, ViolationError
+from proof.real_processes.ledger import Ledger
 from proof.real_processes.reports import Reporter
+from proof.real_processes.steps import FAILED, ViolationError
 
-SHAPES = ("one", "threads", "two")
+WORK = {
+    "one": "one thread",
+    "threads": "1 thread puts, 1 takes",
+    "two": "1 process puts, 1 takes",
+    "crowd": "8 threads put, 4 take",
+}
+SHAPES = tuple(WORK)
 OPENED, ACKNOWLEDGES = "go", ("S", "G", "E")
 TRACE_LINES_MAX = 400
 
@@ -55,12 +62,15 @@ class Crew:
     may_lose_disk: bool = False
     loose: Path | None = None
     backlog_max: int = 150
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(init=False)
     said: list[list[str]] = field(default_factory=list)
     said_before: list[list[str]] = field(default_factory=list)
     _number: int = 0
     _takers: list[Reporter] = field(default_factory=list)
     _putters: list[Reporter] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(in_order=self.shape != "crowd")
 
     def start(self, policy: str) -> None:
         """Begin a round; who puts alone comes once who takes alone has looked at all there is."""

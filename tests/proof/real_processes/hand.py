@@ -11,11 +11,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, StorageError
+from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
 from proof.real_processes.reports import Say
 from support.kill_work import BATCH_MAX, name_of, payload_of
 
@@ -25,6 +25,10 @@ POLICIES = {
     "never": FlushPolicy.never(),
 }
 KEYS_PER_CHILD = 1_000_000
+KEYS_PER_HAND = KEYS_PER_CHILD // 32
+
+THREADS = {"threads": (1, 1), "crowd": (8, 4)}
+"""How many threads of one process put, and how many take."""
 
 Verb = Callable[[], None]
 
@@ -38,7 +42,8 @@ class Job:
     path : Path
         The queue.
     shape : str
-        "one": one thread does everything; "threads": one puts and one takes; "produce" and "consume": one side only.
+        "one": one thread does everything; "threads": one puts and one takes; "crowd": eight put and four take;
+        "produce" and "consume": one side only.
     policy : str
         One of ``POLICIES``.
     seed : int
@@ -86,11 +91,14 @@ class Job:
             backoff=[],
         )
         held = self._open(queue, mode, say)
-        if self.shape != "threads":
-            Hand(self, queue, say, 0, held).work(mode)
+        if self.shape not in THREADS:
+            Hand(self, queue, say, 0, held, takes_only=mode == "consume").work(mode)
             return
         troubles: list[BaseException] = []
-        hands = [(Hand(self, queue, say, 0, held), "produce"), (Hand(self, queue, say, 1, []), "consume")]
+        putters, takers = THREADS[self.shape]
+        hands = [(Hand(self, queue, say, number, held * (number == 0)), "produce") for number in range(putters)]
+        for number in range(putters, putters + takers):
+            hands.append((Hand(self, queue, say, number, [], takes_only=True), "consume"))
         threads = [threading.Thread(target=_noting, args=(hand.work, side, troubles)) for hand, side in hands]
         for thread in threads:
             thread.start()
@@ -113,6 +121,7 @@ class Job:
             assert len(messages) == queue.qsize(), "what can be taken is counted wrongly"
             turns = [(message.delivery_count == 0, message.offset) for message in messages]
             assert turns == sorted(set(turns)), "what was handed out before comes first; each by offset"
+            say("c", *(name_of(message.payload) for message in messages if message.delivery_count))
             say("v", *(f"{name_of(message.payload)}@{message.offset}" for message in messages))
             say("h?" if mode == "consume" else "h", *held)
         say("go")
@@ -137,14 +146,17 @@ def _noting(work: Callable[[str], object], side: str, troubles: list[BaseExcepti
 
 
 class Hand:
-    """One thread that works on an open queue."""
+    """One thread that works on an open queue; ``number`` is its name among those of its process."""
 
-    def __init__(self, job: Job, queue: PersistentQueue, say: Say, number: int, held: list[str]) -> None:
+    def __init__(
+        self, job: Job, queue: PersistentQueue, say: Say, number: int, held: list[str], *, takes_only: bool = False
+    ) -> None:
         self._choice = random.Random(f"{job.seed} {number}")
         self._queue = queue
         self._say = say
-        takes_only = number == 1 or job.shape == "consume"
-        self._key = job.number * KEYS_PER_CHILD + takes_only * (KEYS_PER_CHILD // 2)
+        self._number = number
+        self._key = job.number * KEYS_PER_CHILD + takes_only * (KEYS_PER_CHILD // 2) + number * KEYS_PER_HAND
+        self._knows_depth = job.shape != "produce"
         self._keeps_all = POLICIES[job.policy].syncs_every_commit
         self._held = [key for key in held if self._choice.random() < 0.7]  # others are left to a later child
         self._in_hand: list[Delivery] = []
@@ -172,8 +184,8 @@ class Hand:
                 time.sleep(0.001)
 
     def _has_room(self) -> bool:
-        """Whether there may be more messages; who only puts does not know how many are left."""
-        return self._queue.stats().depth < self._backlog_max if self._takes else self._room > 0
+        """Whether there may be more messages; a process that only puts does not know how many are left."""
+        return self._queue.stats().depth < self._backlog_max if self._knows_depth else self._room > 0
 
     # -- Steps -------------------------------------------------------------------------------------------------------
 
@@ -201,42 +213,59 @@ class Hand:
         self._returned(key, self._queue.put_many(payloads).start, keeps=False)
 
     def _get(self) -> None:
-        self._say("g", 1)
+        self._say("g", self._number, 1)
         try:
             payloads = [self._queue.get(timeout=0.002)]
         except Empty:
-            self._say("E")
+            self._say("E", self._number)
             return
         self._got(payloads)
 
     def _get_many(self) -> None:
         count = self._choice.choice([5, 30])
-        self._say("g", count)
+        self._say("g", self._number, count)
         try:
             payloads = self._queue.get_many(count, timeout=0.002)
         except Empty:
-            self._say("E")
+            self._say("E", self._number)
             return
         self._got(payloads)
 
     def _got(self, payloads: list[bytes]) -> None:
-        self._say("G", self._next(), "keeps" if self._keeps_all else "may-go", *map(name_of, payloads))
+        keeps = "keeps" if self._keeps_all else "may-go"
+        self._say("G", self._number, self._next(), keeps, *map(name_of, payloads))
+
+    def _took(self, take: Callable[[], Sequence[Delivery]], count: int) -> Sequence[Delivery]:
+        """Receive up to ``count``, or none; say so."""
+        self._say("q", self._number, count)
+        try:
+            taken = take()
+        except Empty:
+            self._say("E", self._number)
+            return []
+        self._say("r", self._number, *(f"{name_of(each.payload)}@{each.offset}" for each in taken))
+        return taken
+
+    def _give_back(self, give_back: Callable[[], object], names: Iterable[str], *, counted: bool) -> None:
+        self._say("b", self._number, "counted" if counted else "as-it-was", *names)
+        give_back()
+        self._say("B", self._number)
 
     def _receive(self) -> None:
         """Take some; finish a part, give a part back, and keep the rest in hand for a while."""
-        try:
-            batch = self._queue.receive_many(self._choice.choice([1, 3, 20]), timeout=0.002)
-        except Empty:
+        count = self._choice.choice([1, 3, 20])
+        batch = self._took(lambda: self._queue.receive_many(count, timeout=0.002), count)
+        if not isinstance(batch, DeliveryBatch):
             return
-        self._say("r", *(f"{name_of(each.payload)}@{each.offset}" for each in batch))
         taken = [*self._in_hand, *batch]
         self._choice.shuffle(taken)
         keep, back = self._choice.choice([0, 0, 2]), self._choice.choice([0, 0, 2])
         self._in_hand, returned, done = taken[:keep], taken[keep : keep + back], taken[keep + back :]
+        names = [name_of(each.payload) for each in returned]
         if returned and self._choice.random() < 0.5:
-            batch.nack(returned, delay=0)
+            self._give_back(lambda: batch.nack(returned, delay=0), names, counted=True)
         elif returned:
-            batch.release(returned)
+            self._give_back(lambda: batch.release(returned), names, counted=False)
         if done:
             key = self._next()
             self._say("s", key, 0, *(name_of(each.payload) for each in done))
@@ -249,13 +278,11 @@ class Hand:
         tx, key = self._queue.begin(), self._next()
         names: list[str] = []
         for _ in range(self._choice.choice([0, 1, 3]) if self._takes else 0):
-            try:
-                delivery = tx.receive(timeout=0)
-            except Empty:
+            taken = self._took(lambda: [tx.receive(timeout=0)], 1)
+            if not taken:
                 break
-            names.append(name_of(delivery.payload))
-            self._say("r", f"{names[-1]}@{delivery.offset}")
-            tx.ack(delivery)
+            names.append(name_of(taken[0].payload))
+            tx.ack(taken[0])
         payloads = self._payloads(key, self._choice.choice([0, 1, 4, BATCH_MAX]) if self._puts else 0)
         streamed = bool(payloads) and self._choice.random() < 0.2
         if streamed:
@@ -264,7 +291,7 @@ class Hand:
             tx.put_many(payloads[streamed:])
         end = self._choice.random()
         if end < 0.2 or not (payloads or names):
-            tx.abort()
+            self._give_back(tx.abort, names, counted=True)
         elif end < 0.4:
             self._say("p", key, len(payloads), *names)
             tx.prepare(key)
@@ -289,9 +316,9 @@ class Hand:
             self._returned(key, -1, keeps=True)
 
     def _flush(self) -> None:
-        self._say("f")
+        self._say("f", self._number)
         self._queue.flush()
-        self._say("F")
+        self._say("F", self._number)
 
     # -- The control -------------------------------------------------------------------------------------------------
 

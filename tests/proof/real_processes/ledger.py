@@ -11,91 +11,53 @@ After that everything that was seen is durable: recovery has made it so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
-from support.kill_oracle import BrokenPromiseError
-
-NEVER, DONE, HELD = "never happened", "happened", "is in doubt"
-
-LOST, DOUBLED, HALF, BACK, PLACE, FAILED = "lost", "doubled", "half", "back", "place", "failed"
-"""Kinds of violations: the message is gone; came again after its acknowledgement; a step happened in part; nobody put
-it, or it was aborted; offsets do not fit; a child met what it must not meet."""
-
-
-class ViolationError(BrokenPromiseError):
-    """A promise was broken; ``kind`` says which."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"{kind}: {text}")
-        self.kind = kind
-
-
-@dataclass(eq=False, slots=True)
-class Step:
-    """Something that happens wholly or not at all.
-
-    Attributes
-    ----------
-    key : str
-        Its name; its messages are ``key:0`` and so on.
-    put_count, takes
-        How many messages it puts, and which ones it finishes.
-    fates : set of str
-        What may have become of it.
-    before : str
-        What it is where it did not happen: nothing, or in doubt.
-    first : int or None
-        Offset of its first message, once that is known.
-    has_returned, keeps : bool
-        Whether the call returned, and whether it survives a loss of power then.
-    returned_late : bool
-        Whether it returned when the power might be gone already.
-    """
-
-    key: str
-    put_count: int
-    takes: tuple[str, ...]
-    fates: set[str]
-    before: str = NEVER
-    first: int | None = None
-    has_returned: bool = False
-    keeps: bool = False
-    returned_late: bool = False
-
-    def narrow(self, fate: str, kind: str, why: str) -> None:
-        """Learn what became of it."""
-        if fate not in self.fates:
-            raise ViolationError(kind, f"step {self.key} {' or '.join(sorted(self.fates))}, but {why}")
-        self.fates = {fate}
-
-    def rule_out(self, fate: str, kind: str, why: str) -> bool:
-        """Learn what did not become of it; return whether that is news."""
-        if fate not in self.fates:
-            return False
-        if len(self.fates) == 1:
-            raise ViolationError(kind, f"step {self.key} {fate}, but {why}")
-        self.fates.discard(fate)
-        return True
+from proof.real_processes.in_flight import CutOff, InHand
+from proof.real_processes.steps import (
+    BACK,
+    DONE,
+    DOUBLED,
+    FAILED,
+    HALF,
+    HELD,
+    LOST,
+    NEVER,
+    PLACE,
+    Step,
+    Stored,
+    ViolationError,
+)
 
 
-@dataclass(eq=False, slots=True)
-class Stored:
-    """A message that may be there: who put it, and who may have finished it."""
-
-    put: Step
-    index: int
-    takers: list[Step] = field(default_factory=list)
-
-    def may_be_taken(self) -> bool:
-        """Whether somebody may have finished it, or holds it."""
-        return any(taker.fates != {NEVER} for taker in self.takers)
+def excuses(ledgers: Iterable[Ledger]) -> dict[str, int | str]:
+    """Return how often a ``get`` that was cut off had to explain what was missing, and how much of it."""
+    all_of = list(ledgers)
+    judged = sum(ledger.judged_count for ledger in all_of)
+    return {
+        "judgements": judged,
+        "with a get in flight": sum(ledger.in_flight_count for ledger in all_of),
+        "of them that explained messages": sum(ledger.excused_count for ledger in all_of),
+        "messages so explained": sum(ledger.excused_messages for ledger in all_of),
+    }
 
 
 class Ledger:
-    """All that is known of one queue."""
+    """All that is known of one queue.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    in_order : bool
+        Whether one thread puts, so that calls return in the order of the log.
+
+    Attributes
+    ----------
+    judged_count, in_flight_count, excused_count, excused_messages : int
+        How often all that is there was looked at; how often a ``get`` had been in flight then, how often that had to
+        explain what was missing, and how many messages that were.
+    """
+
+    def __init__(self, *, in_order: bool = True) -> None:
         self.stored: dict[str, Stored] = {}
         self.steps: dict[str, Step] = {}
         self.gone: dict[str, str] = {}
@@ -103,11 +65,13 @@ class Ledger:
         self.put_count = self.finished_count = 0
         self.acknowledged_count = self.returned_count = 0
         self.dropped_count = self.late_lost_count = 0
-        self._allowance = 0
-        self._pending_get = 0
+        self.judged_count = self.in_flight_count = self.excused_count = self.excused_messages = 0
+        self._in_order = in_order
+        self._in_hand = InHand(self.stored)
+        self._cut_off: list[CutOff] = []
         self._may_lack = False
         self._own: list[Step] = []  # of the child whose words are being read
-        self._before_flush: list[Step] = []
+        self._before_flush: dict[str, list[Step]] = {}
         self._is_cut = False
 
     # -- What a child says -------------------------------------------------------------------------------------------
@@ -118,12 +82,13 @@ class Ledger:
 
     def follow(self, lines: list[list[str]]) -> None:
         """Take what a child has said of its work."""
-        self._own, self._before_flush = [], []
+        self._own, self._before_flush = [], {}
         for line in lines:
+            self._in_hand.line += 1
             self._event(line[0], line[1:])
         self._is_cut = False
-        self._allowance += self._pending_get
-        self._pending_get = 0
+        cut_off = self._in_hand.end_process()
+        self._cut_off += [cut_off] if cut_off is not None else []
 
     def open(self, lines: list[list[str]]) -> list[list[str]]:
         """Judge what a child saw when it opened the queue, if it came so far; return what it said of its work."""
@@ -139,6 +104,7 @@ class Ledger:
                 visible = dict(event.split("@") for event in said["v"])
                 self._see_held(set(said.get("h", said.get("h?", ()))), is_final="h" in said)
                 self._observe({name: int(offset) for name, offset in visible.items()}, int(said["o"][0]))
+                self._in_hand.see_all(visible, said.get("c", ()))
             elif "o" in said:
                 self._check_end(int(said["o"][0]))
             return lines[number + 1 :]
@@ -158,33 +124,38 @@ class Ledger:
         elif kind == "S":
             self._returned(fields[0], int(fields[1]), fields[2] == "keeps")
         elif kind in ("f", "F"):
-            self._flush(has_returned=kind == "F")
-        else:
-            self._taken(kind, fields)
+            self._flush(fields[0], has_returned=kind == "F")
+        elif kind in ("g", "q", "E", "G", "r"):
+            self._taken(kind, int(fields[0]), fields[1:])
+        elif kind == "b":
+            self._in_hand.give_back(int(fields[0]), tuple(fields[2:]), counted=fields[1] == "counted")
+        elif kind == "B":
+            self._in_hand.gave_back(int(fields[0]))
 
-    def _taken(self, kind: str, fields: list[str]) -> None:
-        """Take note of what was taken; a line that says something else says nothing to the ledger."""
-        if kind == "g":
-            self._pending_get = int(fields[0])
+    def _taken(self, kind: str, hand: int, fields: list[str]) -> None:
+        """Take note of what was taken, or is about to be."""
+        if kind in ("g", "q"):
+            self._in_hand.begin(hand, int(fields[0]), finishes=kind == "g")
         elif kind == "E":
-            self._pending_get = 0
+            self._in_hand.end(hand)
         elif kind == "G":
-            self._pending_get = 0
             for name in fields[2:]:
                 self._see(name)
+            self._in_hand.end(hand, fields[2:])
             self._begin(fields[0], 0, tuple(fields[2:]), DONE)
             self._returned(fields[0], -1, fields[1] == "keeps")
-        elif kind == "r" and not self._is_cut:
-            for event in fields:
-                name, offset = event.split("@")
+        else:
+            offsets = dict(event.split("@") for event in fields)
+            for name, offset in offsets.items() if not self._is_cut else ():
                 self._see(name)
                 self._place(self.stored[name], int(offset))
+            self._in_hand.end(hand, offsets)
 
-    def _flush(self, *, has_returned: bool) -> None:
+    def _flush(self, hand: str, *, has_returned: bool) -> None:
         if not has_returned:
-            self._before_flush = [step for step in self._own if step.has_returned]
+            self._before_flush[hand] = [step for step in self._own if step.has_returned]
         elif not self._is_cut:
-            for step in self._before_flush:
+            for step in self._before_flush[hand]:
                 step.keeps = True
 
     def _judge_damage(self, verdicts: list[str]) -> None:
@@ -217,18 +188,25 @@ class Ledger:
         step.has_returned, step.keeps = True, keeps
         self.returned_count += 1
         step.rule_out(step.before, DOUBLED, "its call returned")
+        if step.fates == {NEVER}:
+            self._in_hand.free(step.takes)
         if step.fates == {DONE}:
             self.acknowledged_count += step.put_count + len(step.takes)
             if step.put_count:
                 self._check_next(step, first)
+            for index in range(step.put_count):
+                self._in_hand.put(f"{step.key}:{index}")
 
     def _check_next(self, step: Step, first: int) -> None:
-        """Check that offsets go on without a gap."""
-        if self.end is not None and first != self.end:
-            raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and the log ended at {self.end}")
+        """Check that offsets go on without a gap; where several threads put, that is to be seen in the end."""
         if step.first not in (None, first):
             raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and stands at {step.first}")
-        step.first, self.end = first, first + step.put_count
+        step.first = first
+        if not self._in_order:
+            return
+        if self.end is not None and first != self.end:
+            raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and the log ended at {self.end}")
+        self.end = first + step.put_count
 
     # -- Evidence ----------------------------------------------------------------------------------------------------
 
@@ -242,6 +220,8 @@ class Ledger:
             if why is None:
                 raise ViolationError(BACK, f"message {name} was aborted, or nobody has put it")
             raise ViolationError(DOUBLED if why == "finished" else BACK, f"message {name} is there again: it was {why}")
+        for cut_off in self._cut_off:
+            cut_off.see(name)
         stored.put.narrow(DONE, BACK, f"message {name} of it is there")
         for taker in stored.takers:
             taker.rule_out(DONE, DOUBLED, f"message {name}, which it finished, is there again")
@@ -273,25 +253,46 @@ class Ledger:
             self._place(self.stored[name], offset)
         if len(set(visible.values())) != len(visible):
             raise ViolationError(PLACE, "two messages have one offset")
+        for cut_off in self._cut_off:
+            cut_off.conclude()
         while self._keep_order() or self._explain(visible):
             pass
         unexplained = [name for name in self.stored if name not in visible and not self._why_absent(name)]
-        if len(unexplained) > self._allowance:
+        if unexplained:
             raise ViolationError(LOST, f"messages {' '.join(sorted(unexplained)[:9])} were put, and are nowhere")
+        self._count_excused([name for name in self.stored if name not in visible])
         self._check_end(end)
         self._settle(visible)
+
+    def _count_excused(self, missing: list[str]) -> None:
+        """Count the messages that nothing but a ``get`` in flight explains; these took no more than they asked for."""
+        excused = [
+            name
+            for name in missing
+            if self.stored[name].put.fates == {DONE}
+            and all(taker.is_guess for taker in self.stored[name].possible_takers())
+        ]
+        asked = sum(cut_off.count for cut_off in self._cut_off)
+        if len(excused) > asked:
+            raise ViolationError(
+                LOST, f"{len(excused)} messages are nowhere, {' '.join(excused[:9])}; gets took {asked}"
+            )
+        self.judged_count += 1
+        self.in_flight_count += asked > 0
+        self.excused_count += bool(excused)
+        self.excused_messages += len(excused)
 
     def _explain(self, visible: dict[str, int]) -> bool:
         """Learn from what is not there; return whether there is more to learn."""
         news = False
         for name, stored in self.stored.items():
-            if name in visible or self._allowance:
+            if name in visible:
                 continue
             if not stored.may_be_taken():
                 kind = LOST if stored.put.has_returned else HALF
                 news |= stored.put.rule_out(DONE, kind, f"message {name} of it is nowhere")
             elif stored.put.fates == {DONE}:
-                possible = [taker for taker in stored.takers if taker.fates != {NEVER}]
+                possible = stored.possible_takers()
                 if len(possible) == 1:
                     news |= possible[0].rule_out(NEVER, LOST, f"message {name} is not there any more")
         return news
@@ -318,9 +319,18 @@ class Ledger:
         if end < known:
             raise ViolationError(PLACE, f"the log ends at {end}, and a message stands at {known - 1}")
         at = max(known, self.end or 0)
-        if self.end is not None and end - at not in possible:
-            raise ViolationError(PLACE, f"the log ends at {end}, and not at {at} + one of {sorted(possible)[:9]}")
+        if self.end is not None:
+            self._check_gaps(certain, self.end, possible)
+            if end - at not in possible:
+                raise ViolationError(PLACE, f"the log ends at {end}, and not at {at} + one of {sorted(possible)[:9]}")
         self.end = end
+
+    def _check_gaps(self, certain: list[Step], end: int, possible: set[int]) -> None:
+        """Check that what was put behind ``end`` stands there without a gap that no step of unknown fate explains."""
+        for step in sorted((step for step in certain if _first(step) >= end), key=_first):
+            if _first(step) - end not in possible:
+                raise ViolationError(PLACE, f"step {step.key} stands at {step.first}, and the log went on at {end}")
+            end = _first(step) + step.put_count
 
     def _settle(self, visible: Iterable[str]) -> None:
         """Take what was seen for final, and forget what needs no proof any more."""
@@ -335,10 +345,10 @@ class Ledger:
             self.finished_count += is_done
             self.dropped_count += each.put.has_returned and not is_done and not each.put.keeps
             self.gone[name] = "finished" if is_done else "never there when all was looked at"
-        self.stored = stored
+        self.stored = self._in_hand.stored = stored
         self.late_lost_count += sum(step.returned_late and step.fates == {NEVER} for step in self.steps.values())
         self.steps = {key: step for key, step in self.steps.items() if HELD in step.fates}
-        self._allowance, self._may_lack = 0, False
+        self._cut_off, self._may_lack = [], False
 
     # -- Loss of power -----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 =====================  ===============================================================================================
 ``o offset``           it has opened the queue, whose next message will have this offset
 ``v name@offset ...``  what can be taken then: all of it
+``c name ...``         which of that was handed out before, and so comes first
 ``h key ...``          which transactions are in doubt then; ``h?``: only the owner of the write side, which comes
                        later, goes on with a decision that was cut off
 ``w verdict ...``      what recovery found to be damaged
@@ -11,9 +12,11 @@
 ``p key count name …`` the same, to be prepared only
 ``d key verb``         a prepared one is about to be decided: ``commit`` or ``abort``
 ``S key offset keeps`` that call returned; ``keeps``: whether it promised to survive a loss of power
-``g count``            ``get`` is about to take up to so many; ``G key keeps name …`` after it, ``E`` if there were none
-``r name@offset ...``  what was received
-``f``, ``F``           before ``flush`` and after it
+``g hand count``       ``get`` is about to take up to so many; ``G hand key keeps name …`` after it, ``E hand`` if there
+                       were none; ``hand`` is the thread
+``q hand count``       ``receive`` is; ``r hand name@offset …`` after it, or ``E hand``
+``b hand how name …``  these are about to be given back, ``counted`` as a delivery or ``as-it-was``; ``B hand`` after it
+``f hand``, ``F hand`` before ``flush`` and after it
 ``n size``             so many bytes stand in a file that is appended to without a sync
 ``e error``            the disk has gone, and the queue said so
 ``cut``                from here on the power may be gone: put in by the parent, see :meth:`Reporter.mark`

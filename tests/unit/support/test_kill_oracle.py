@@ -18,6 +18,14 @@ ALLOWED = {
     "what was in flight comes again": ("D 0=1:0; R 2; D 0=1:0; a 0; A; D 1=2:0 2=2:1 3=2:2; a 1 2 3; A", 4),
     "a get that did not return has taken": ("g 2; R 2; D 2=2:1 3=2:2; a 2 3; A", 4),
     "a get that did not return has taken nothing": ("g 1; R 2; D 0=1:0 1=2:0 2=2:1 3=2:2; a 0 1 2 3; A", 4),
+    "a get that did not return has taken what was given back, which comes first": (
+        "D 0=1:0 1=2:0; N 1; a 0; A; g 1; R 2; D 2=2:1 3=2:2; a 2 3; A",
+        4,
+    ),
+    "a get that did not return has taken what was released, which comes when it comes": (
+        "D 0=1:0 1=2:0; f 1; F; a 0; A; g 1; R 2; D 2=2:1 3=2:2; a 2 3; A",
+        4,
+    ),
     "an ack that did not return counts": ("D 0=1:0 1=2:0; a 0 1; R 2; D 2=2:1 3=2:2; a 2 3; A", 4),
     "what was given back comes next": ("D 0=1:0 1=2:0; N 0; D 0=1:0; a 0 1; A; D 2=2:1 3=2:2; a 2 3; A", 4),
     "what was handed out comes before what was released": (
@@ -43,6 +51,18 @@ BROKEN = {
     "half a batch": ("D 0=1:0 1=2:0 2=2:1 3=2:2 4=3:0; a 0 1 2 3 4; A", 5, "ends at 5"),
     "half an ack": ("D 0=1:0 1=2:0; a 0 1; R 2; D 1=2:0", 4, "half of|came again"),
     "a get took more than it asked for": ("g 1; R 2; D 2=2:1 3=2:2; a 2 3; A", 4, "passed over"),
+    "a get has taken what was not the head": ("g 2; R 2; D 0=1:0; a 0; A; D 2=2:1 3=2:2; a 2 3; A", 4, "passed over"),
+    "lost beside a get that has taken the head": ("g 1; R 2; D 1=2:0; a 1; A; D 3=2:2; a 3; A", 4, "passed over"),
+    "lost beside a get, behind what was given back": (
+        "D 0=1:0 1=2:0; N 1; g 1; R 2; D 0=1:0; a 0; A; D 1=2:0; a 1; A; D 3=2:2; a 3; A",
+        4,
+        "passed over",
+    ),
+    "a get has left out what comes first": (
+        "D 0=1:0 1=2:0; N 1; a 0; A; g 2; R 2; D 3=2:2; D 1=2:0",
+        4,
+        "passed over",
+    ),
     "an offset that belongs to nothing": ("D 0=1:0 1=2:0 2=2:1 3=2:2; a 0 1 2 3; A; g 9; R 2", 5, "ends at 5"),
     "a failure": ("X boom", 4, "boom"),
 }

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proof.real_processes.ledger import Ledger, ViolationError
+from proof.real_processes.ledger import Ledger, excuses
+from proof.real_processes.steps import ViolationError
 
 FIRST = "s 1 3 / S 1 0 keeps / s 2 1"
 """A batch that returned, and a put that was cut off."""
@@ -27,13 +28,13 @@ def ledger_of(work: str, *, power: str = "") -> Ledger:
     [
         (FIRST, "o 3 / v 1:0@0 1:1@1 1:2@2 / h"),
         (FIRST, "o 4 / v 1:0@0 1:1@1 1:2@2 2:0@3 / h"),
-        ("s 1 2 / S 1 0 keeps / r 1:0@0 1:1@1 / s 2 0 1:0 1:1", "o 2 / v 1:0@0 1:1@1 / h"),
-        ("s 1 2 / S 1 0 keeps / r 1:0@0 1:1@1 / s 2 0 1:0 1:1", "o 2 / v / h"),
-        ("s 1 2 / S 1 0 keeps / g 5", "o 2 / v 1:1@1 / h"),
-        ("s 1 1 / S 1 0 keeps / r 1:0@0 / p 2 1 1:0 / S 2 -1 keeps", "o 1 / v / h 2"),
-        ("s 1 1 / S 1 0 keeps / r 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 commit", "o 1 / v / h 2"),
-        ("s 1 1 / S 1 0 keeps / r 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 commit", "o 2 / v 2:0@1 / h"),
-        ("s 1 1 / S 1 0 keeps / r 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 abort", "o 1 / v 1:0@0 / h"),
+        ("s 1 2 / S 1 0 keeps / r 0 1:0@0 1:1@1 / s 2 0 1:0 1:1", "o 2 / v 1:0@0 1:1@1 / h"),
+        ("s 1 2 / S 1 0 keeps / r 0 1:0@0 1:1@1 / s 2 0 1:0 1:1", "o 2 / v / h"),
+        ("s 1 2 / S 1 0 keeps / g 0 5", "o 2 / v 1:1@1 / h"),
+        ("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 1 1:0 / S 2 -1 keeps", "o 1 / v / h 2"),
+        ("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 commit", "o 1 / v / h 2"),
+        ("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 commit", "o 2 / v 2:0@1 / h"),
+        ("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 1 1:0 / S 2 -1 keeps / d 2 abort", "o 1 / v 1:0@0 / h"),
     ],
 )
 def test_what_a_call_that_was_cut_off_may_have_done_is_accepted(work: str, found: str) -> None:
@@ -51,8 +52,8 @@ def test_what_a_call_that_was_cut_off_may_have_done_is_accepted(work: str, found
         ("place", FIRST, "o 5 / v 1:0@0 1:1@1 1:2@2 / h"),
         ("place", FIRST, "o 3 / v 1:0@0 1:1@2 1:2@1 / h"),
         ("back", FIRST, "o 3 / v 1:0@0 1:1@1 1:2@2 3:0@3 / h"),
-        ("doubled", "s 1 1 / S 1 0 keeps / G 2 keeps 1:0", "o 1 / v 1:0@0 / h"),
-        ("back", "s 1 1 / S 1 0 keeps / r 1:0@0 / s 2 1 1:0", "o 2 / v 1:0@0 2:0@1 / h"),
+        ("doubled", "s 1 1 / S 1 0 keeps / G 0 2 keeps 1:0", "o 1 / v 1:0@0 / h"),
+        ("back", "s 1 1 / S 1 0 keeps / r 0 1:0@0 / s 2 1 1:0", "o 2 / v 1:0@0 2:0@1 / h"),
         ("lost", "p 1 1 / S 1 -1 keeps", "o 0 / v / h"),
         ("back", "p 1 1 / S 1 -1 keeps", "o 1 / v 1:0@0 / h 1"),
         ("back", "p 1 1 / S 1 -1 keeps / d 1 abort / S 1 -1 keeps", "o 0 / v / h 1"),
@@ -69,13 +70,13 @@ def test_each_kind_of_broken_promise_is_found(kind: str, work: str, found: str) 
 
 def test_what_was_finished_stays_finished_for_ever() -> None:
     """Also long after it was seen to be gone."""
-    ledger = ledger_of("s 1 1 / S 1 0 keeps / G 2 keeps 1:0")
+    ledger = ledger_of("s 1 1 / S 1 0 keeps / G 0 2 keeps 1:0")
     ledger.read(lines("o 1 / v / h / go"))
     with pytest.raises(ViolationError, match="doubled"):
         ledger.read(lines("o 1 / v 1:0@0 / h / go"))
 
 
-UNSYNCED = "s 1 1 / S 1 0 may-go / f / F / s 2 2 / S 2 1 may-go / s 3 1 / S 3 3 may-go"
+UNSYNCED = "s 1 1 / S 1 0 may-go / f 0 / F 0 / s 2 2 / S 2 1 may-go / s 3 1 / S 3 3 may-go"
 
 
 @pytest.mark.parametrize("left", ["1:0@0", "1:0@0 2:0@1 2:1@2", "1:0@0 2:0@1 2:1@2 3:0@3"])
@@ -108,3 +109,115 @@ def test_a_decision_made_as_the_power_went_may_be_gone_on_with_by_a_later_owner(
     ledger.read(lines(f"{found} / go"))
     with pytest.raises(ViolationError, match="back"):
         ledger.read(lines("o 1 / v 1:0@0 / h 1 / go"))
+
+
+FIVE = "s 1 5 / S 1 0 keeps"
+ALL_FIVE = {"1:0": 0, "1:1": 1, "1:2": 2, "1:3": 3, "1:4": 4}
+
+
+def found(*names: str, end: int = 5) -> list[list[str]]:
+    """Return what a child says that finds these of the five."""
+    return lines(f"o {end} / v {' '.join(f'{name}@{ALL_FIVE[name]}' for name in names)} / h / go")
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_get_in_flight_may_have_taken_the_head_up_to_as_many_as_it_asked_for(taken: int) -> None:
+    """And is counted as the excuse that it is."""
+    ledger = ledger_of(f"{FIVE} / g 0 2")
+    ledger.read(found(*list(ALL_FIVE)[taken:]))
+    excused = excuses([ledger])
+    assert excused["judgements"] == 2
+    assert excused["with a get in flight"] == 1
+    assert (excused["of them that explained messages"], excused["messages so explained"]) == (int(taken > 0), taken)
+
+
+@pytest.mark.parametrize(
+    ("work", "left"),
+    [
+        (f"{FIVE} / g 0 2", ["1:0", "1:2", "1:3", "1:4"]),  # behind the head
+        (f"{FIVE} / g 0 2", ["1:0", "1:1", "1:2", "1:4"]),  # far behind it
+        (f"{FIVE} / g 0 2", ["1:2", "1:3"]),  # the head too
+        (f"{FIVE} / g 0 2", ["1:3", "1:4"]),  # more than it asked for
+        (f"{FIVE} / g 0 2 / E 0", ["1:1", "1:2", "1:3", "1:4"]),  # it has returned
+        (f"{FIVE} / q 0 2", ["1:1", "1:2", "1:3", "1:4"]),  # a receive finishes nothing
+        (f"{FIVE} / r 0 1:0@0 1:1@1 / g 1 2", ["1:2", "1:3", "1:4"]),  # another thread has them in hand
+        (f"{FIVE} / r 0 1:3@3 / b 0 counted 1:3 / B 0 / g 0 1", ["1:1", "1:2", "1:3", "1:4"]),  # 1:3 comes before 1:0
+        (f"{FIVE} / g 0 1 / G 0 2 keeps 1:0 / g 0 1", ["1:1", "1:2", "1:4"]),  # what returned is no excuse
+    ],
+)
+def test_a_get_in_flight_excuses_no_loss_that_is_not_at_the_head(work: str, left: list[str]) -> None:
+    """A message was acknowledged, is not there, and could not have been what came next."""
+    with pytest.raises(ViolationError) as violation:
+        ledger_of(work).read(found(*left))
+    assert violation.value.kind == "lost"
+
+
+@pytest.mark.parametrize(
+    ("work", "left"),
+    [
+        (f"{FIVE} / r 0 1:3@3 / b 0 counted 1:3 / B 0 / g 0 1", ["1:0", "1:1", "1:2", "1:4"]),  # it comes first
+        (f"{FIVE} / r 0 1:3@3 / b 0 as-it-was 1:3 / B 0 / g 0 1", ["1:0", "1:1", "1:2", "1:4"]),
+        (f"{FIVE} / r 0 1:0@0 / g 1 1", ["1:0", "1:2", "1:3", "1:4"]),  # the head was in hand
+        (f"{FIVE} / q 0 1 / g 1 1", ["1:0", "1:2", "1:3", "1:4"]),  # and so it may have been here
+        (f"{FIVE} / g 0 1 / g 1 2", ["1:3", "1:4"]),  # two of them
+        (f"{FIVE} / r 0 1:0@0 / g 1 1 / b 0 counted 1:0 / B 0", ["1:0", "1:2", "1:3", "1:4"]),  # given back meanwhile
+    ],
+)
+def test_what_comes_next_is_not_always_what_was_put_first(work: str, left: list[str]) -> None:
+    """What was handed out before comes first, and nobody is given what somebody else has in hand."""
+    ledger_of(work).read(found(*left))
+
+
+def test_what_was_handed_out_before_an_opening_comes_first_too() -> None:
+    """The child that opens the queue says so."""
+    ledger = ledger_of(FIVE)
+    ledger.read(lines("o 5 / c 1:4 / v 1:4@4 1:0@0 1:1@1 1:2@2 1:3@3 / h / go / g 0 1"))
+    ledger.read(found("1:0", "1:1", "1:2", "1:3"))
+    ledger.read(lines("o 5 / c 1:3 / v 1:3@3 1:0@0 1:1@1 1:2@2 / h / go / g 0 1"))
+    with pytest.raises(ViolationError, match="lost"):
+        ledger.read(found("1:1", "1:2", "1:3"))
+
+
+def test_beside_a_get_in_flight_other_calls_that_were_cut_off_are_judged_as_ever() -> None:
+    """A batch whose second half is missing was not put."""
+    ledger = ledger_of(f"{FIVE} / s 2 2 / g 0 1")
+    with pytest.raises(ViolationError, match="half"):
+        ledger.read(lines("o 6 / v 1:1@1 1:2@2 1:3@3 1:4@4 2:0@5 / h / go"))
+
+
+CROWD = "o 0 / v / h / go / s 1 2 / s 2 1 / s 3 2 / S 3 3 keeps / S 1 0 keeps"
+"""Three threads put; the one whose messages stand in the middle did not return."""
+
+
+@pytest.mark.parametrize("there", ["o 5 / v 1:0@0 1:1@1 2:0@2 3:0@3 3:1@4 / h"])
+def test_calls_of_many_threads_return_in_any_order(there: str) -> None:
+    """What lies between those that returned was put by one that did not."""
+    ledger = Ledger(in_order=False)
+    ledger.read(lines(CROWD))
+    ledger.read(lines(f"{there} / go"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "there"),
+    [
+        ("lost", "o 5 / v 1:0@0 1:1@1 2:0@2 / h"),
+        ("place", "o 5 / v 1:0@0 1:1@1 3:0@3 3:1@4 / h"),
+        ("place", "o 6 / v 1:0@0 1:1@1 2:0@2 3:0@3 3:1@4 / h"),
+        ("place", "o 5 / v 1:0@0 1:1@1 2:0@3 3:0@3 3:1@4 / h"),
+    ],
+)
+def test_the_log_of_many_threads_has_no_gap_and_no_overlap(kind: str, there: str) -> None:
+    """Whoever did not return."""
+    ledger = Ledger(in_order=False)
+    ledger.read(lines(CROWD))
+    with pytest.raises(ViolationError) as violation:
+        ledger.read(lines(f"{there} / go"))
+    assert violation.value.kind == kind
+
+
+def test_two_calls_that_were_told_one_offset_are_found() -> None:
+    """Also if they returned in another order than that of the log."""
+    ledger = Ledger(in_order=False)
+    ledger.read(lines("o 0 / v / h / go / s 1 2 / s 2 2 / S 2 1 keeps / S 1 0 keeps / G 0 3 keeps 1:0 1:1 2:0 2:1"))
+    with pytest.raises(ViolationError, match="place"):
+        ledger.read(lines("o 3 / v / h / go"))

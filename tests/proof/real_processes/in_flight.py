@@ -1,0 +1,169 @@
+"""What takes that were cut off may have taken: the head of what was ready then, and nothing behind it.
+
+A ``get`` that did not return has taken what came next, up to as many as it asked for, or nothing. What came next is
+known: what was handed out before, by offset, and then the log, by offset. So a message that is missing is excused by a
+``get`` only if fewer messages than that came before it, and if none of those is still there.
+
+What is not known is allowed for: who holds what while it is being given back, where a released message stands, and the
+messages that a ``receive`` which did not return may have had in hand, which are there again and were passed over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from proof.real_processes.steps import DONE, LOST, NEVER, Step, Stored
+
+Turn = tuple[bool, float]
+"""When a message comes: not early, and its offset."""
+
+
+@dataclass(slots=True)
+class Take:
+    """A call that has not returned: how many messages it asks for, since which line, and whether it finishes them."""
+
+    count: int
+    since: int
+    finishes: bool
+
+
+class CutOff:
+    """The takes of one process that did not return.
+
+    Parameters
+    ----------
+    count : int
+        How many messages those may have finished together that finish what they take.
+    passed_max : int
+        How many the others may have had in hand.
+    stored : dict of Stored
+        All messages by name. Those that may have been taken get a step more that may have finished them.
+    since : int
+        The line from which on what was ready is to count.
+    """
+
+    def __init__(self, count: int, passed_max: int, stored: dict[str, Stored], since: int) -> None:
+        self.count = count
+        self._passed_max = passed_max
+        self._seen: set[str] = set()
+        certain = sorted(
+            (_latest(each), name) for name, each in stored.items() if each.ready_since is not None
+            and each.ready_since < since and each.put.fates == {DONE} and not each.may_be_taken()
+        )  # fmt: skip
+        self._line = [name for _, name in certain]
+        turns = [turn for turn, _ in certain]
+        self._guesses: list[tuple[int, Step]] = []
+        for name, each in stored.items():
+            before = bisect_left(turns, _soonest(each))
+            if before < count + passed_max and _may_be_ready(each):
+                guess = Step(f"of a get that took {name}", 0, (name,), {NEVER, DONE}, is_guess=True)
+                each.takers.append(guess)
+                self._guesses.append((before, guess))
+
+    def see(self, name: str) -> None:
+        """Take note that a message is there: what comes behind it was not taken."""
+        self._seen.add(name)
+
+    def conclude(self) -> None:
+        """Rule out what stands behind messages that are there, more of them than could have been passed over."""
+        passed = [0]
+        for name in self._line:
+            passed.append(passed[-1] + (name in self._seen))
+        for before, guess in self._guesses:
+            if passed[before] > self._passed_max:
+                guess.rule_out(DONE, LOST, "a message in front of it is there")
+
+
+def _latest(stored: Stored) -> Turn:
+    return (not stored.is_early, stored.offset)  # where nobody knows whether it is early, it is not
+
+
+def _soonest(stored: Stored) -> Turn:
+    return (stored.is_early is False, stored.offset)
+
+
+def _may_be_ready(stored: Stored) -> bool:
+    """Whether a take may have come upon it: nobody has it in hand, or somebody was giving it back."""
+    return stored.hand is None and all(NEVER in taker.fates for taker in stored.takers)
+
+
+class InHand:
+    """Follows who has what in hand, what is ready, and which takes are under way, line by line."""
+
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        self.stored = stored
+        self.line = 0
+        self._takes: dict[int, Take] = {}
+        self._given_back: dict[int, tuple[str, ...]] = {}
+
+    def put(self, name: str) -> None:
+        """A message can be taken from now on, if it was not taken already."""
+        stored = self.stored[name]
+        if stored.hand is None and not stored.takers and stored.ready_since is None:
+            stored.ready_since = self.line
+
+    def begin(self, hand: int, count: int, *, finishes: bool) -> None:
+        """A thread is about to take up to so many."""
+        self._takes[hand] = Take(count, self.line, finishes)
+
+    def end(self, hand: int, names: Iterable[str] = ()) -> None:
+        """A thread has these in hand now; or had no luck."""
+        self._takes.pop(hand, None)
+        for name in names:
+            stored = self.stored.get(name)
+            if stored is not None:
+                stored.hand, stored.ready_since = hand, None
+
+    def give_back(self, hand: int, names: tuple[str, ...], *, counted: bool) -> None:
+        """A thread is about to give these back: another one may have any of them before it has returned."""
+        self._given_back[hand] = names
+        for name in names:
+            stored = self.stored[name]
+            stored.hand = None
+            if counted:
+                stored.is_early = True
+            elif not stored.is_early:  # it comes early as long as this handle reads on, and stands in the log then
+                stored.is_early = None
+
+    def gave_back(self, hand: int) -> None:
+        """It has returned: those that nobody has taken since can be taken."""
+        for name in self._given_back.pop(hand):
+            stored = self.stored.get(name)
+            if stored is not None and stored.hand is None and not stored.may_be_taken():
+                stored.ready_since = self.line
+
+    def free(self, names: Iterable[str]) -> None:
+        """A transaction held these, and was aborted: some time they can be taken, and nobody knows at which turn."""
+        for name in names:
+            if name in self.stored:
+                self.stored[name].hand, self.stored[name].is_early = None, None
+
+    def end_process(self) -> CutOff | None:
+        """Give back what the process had in hand, as it is dead; return what its takes may have taken."""
+        takes, self._takes = list(self._takes.values()), {}
+        self._given_back.clear()
+        gets = [take for take in takes if take.finishes]
+        passed_max = sum(take.count for take in takes if not take.finishes)
+        cut_off = None
+        if gets:
+            count, since = sum(get.count for get in gets), min(get.since for get in gets)
+            cut_off = CutOff(count, passed_max, self.stored, since)
+        for stored in self.stored.values():
+            if stored.hand is not None:
+                stored.hand, stored.is_early = None, True
+                stored.ready_since = None if stored.may_be_taken() else self.line
+            elif passed_max and not stored.is_early:  # one of those may have been handed out
+                stored.is_early = None
+        return cut_off
+
+    def see_all(self, visible: Iterable[str], early: Iterable[str]) -> None:
+        """Take note of what is ready as a process opens the queue."""
+        for stored in self.stored.values():
+            stored.hand = stored.ready_since = None
+            stored.is_early = False
+        for name in visible:
+            self.stored[name].ready_since = self.line
+        for name in early:
+            self.stored[name].is_early = True
