@@ -1,11 +1,11 @@
 """The power goes, round after round, on a file system of its own: a kernel-level cut at a random moment.
 
-``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4, in each
-of four shapes: one thread, a thread that puts and one that takes, a process each, and eight threads that put beside
-four that take. At a random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and mounted again, and the
-next child opens the queue and says what it finds. ``real_processes.ledger`` judges that: what was acknowledged under
-``every_commit`` is there, nothing comes again after a durable acknowledgement, no aborted batch is back, and under the
-other policies what is left is a run without a hole that holds all that was flushed.
+``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4, in each of
+four shapes: one thread, a thread that puts and one that takes, a process each, and eight threads that put beside four
+that take. At a random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and mounted
+again, and the next child opens the queue and says what it finds. ``real_processes.ledger`` judges that: what was
+acknowledged under ``every_commit`` is there, nothing comes again after a durable acknowledgement, no aborted batch is
+back, and under the other policies what is left is a run without a hole that holds all that was flushed.
 
 Beside the queue the children append to a file that they never sync: what that loses shows that a cut loses data.
 """
@@ -77,10 +77,10 @@ class Tally:
             self._sum, ("put_count", "finished_count", "acknowledged_count", "dropped_count", "late_lost_count")
         )
         return (
-            f"{self.cuts.total()} cuts ({self.under_every_commit} under every_commit, {self.while_opening} while a queue "
-            f"was opened), {puts} messages put, {finished} finished, {acknowledged} puts and acknowledgements "
-            f"acknowledged before the cut; lost: {dropped} of those that other policies do not sync, and {late} calls to "
-            "which the kernel said in the moment of the cut that all is well"
+            f"{self.cuts.total()} cuts ({self.under_every_commit} under every_commit, {self.while_opening} while a "
+            f"queue was opened), {puts} messages put, {finished} finished, {acknowledged} puts and acknowledgements "
+            f"acknowledged before the cut; lost: {dropped} of those that other policies do not sync, and {late} calls "
+            "to which the kernel said in the moment of the cut that all is well"
         )
 
     def _sum(self, name: str) -> int:
