@@ -1,11 +1,11 @@
 """The power goes, round after round, on a file system of its own: a kernel-level cut at a random moment.
 
-``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4, in each of
-four shapes: one thread, a thread that puts and one that takes, a process each, and eight threads that put beside four
-that take. At a random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and mounted
-again, and the next child opens the queue and says what it finds. ``real_processes.ledger`` judges that: what was
-acknowledged under ``every_commit`` is there, nothing comes again after a durable acknowledgement, no aborted batch is
-back, and under the other policies what is left is a run without a hole that holds all that was flushed.
+``python -m proof.power_cuts --cuts 1000 --seed 1``, as root: children work on a queue on a loop-mounted ext4, in each
+of four shapes: one thread, a thread that puts and one that takes, a process each, and eight threads that put beside
+four that take. At a random moment ``EXT4_IOC_SHUTDOWN`` stops that file system, they are killed, it is unmounted and
+mounted again, and the next child opens the queue and says what it finds. ``real_processes.ledger`` judges that: what
+was acknowledged under ``every_commit`` is there, nothing comes again after a durable acknowledgement, no aborted
+batch is back, and under the other policies what is left is a run without a hole that holds all that was flushed.
 
 Beside the queue the children append to a file that they never sync: what that loses shows that a cut loses data.
 """
