@@ -13,13 +13,15 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.errors import CorruptionError
+from holdfast.persistence.format import NOTE_BYTES_MAX, NOTE_CHARACTERS_MAX
 from holdfast.persistence.json_object import parse_object
 from holdfast.persistence.layout import is_missing
-from holdfast.persistence.storage import Storage, write_whole
+from holdfast.persistence.storage import Storage, read_whole, write_whole
 
 logger = logging.getLogger("holdfast")
 
-_NAME = re.compile(r"dead-(\d{20})\.json")
+_NAME = re.compile(r"dead-([0-9]{20})\.json")
 
 
 class DeadLetterNotes:
@@ -39,12 +41,13 @@ class DeadLetterNotes:
         self._is_synced = is_synced
 
     def write(self, offset: int, fields: Mapping[str, str]) -> None:
-        """Note what is known of a dead letter; where that cannot be, say so and go on."""
+        """Note what is known of a dead letter, long texts cut; where that cannot be, say so and go on."""
+        kept = {name: value[:NOTE_CHARACTERS_MAX] for name, value in fields.items()}
         try:
             file = self._storage.open(self._path(offset), create=True)
             try:
                 file.truncate(0)
-                write_whole(file, (json.dumps(dict(fields), indent=1).encode() + b"\n",), 0)
+                write_whole(file, (json.dumps(kept, indent=1).encode() + b"\n",), 0)
                 if self._is_synced:
                     file.sync()
             finally:
@@ -55,12 +58,8 @@ class DeadLetterNotes:
     def read(self, offset: int) -> dict[str, str]:
         """Return what was noted; nothing where it cannot be read."""
         try:
-            file = self._storage.open(self._path(offset), writable=False)
-            try:
-                fields = parse_object(file.read_at(file.size(), 0))
-            finally:
-                file.close()
-        except (OSError, ValueError):
+            fields = parse_object(read_whole(self._storage, self._path(offset), NOTE_BYTES_MAX))
+        except (OSError, ValueError, CorruptionError):
             return {}
         return {name: str(value) for name, value in fields.items()}
 

@@ -9,6 +9,7 @@ What is *not* promised: whatever stands here of the last data file counts only w
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,10 +19,14 @@ from typing import NamedTuple
 
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.document import undone
-from holdfast.persistence.format import DEDUP_DIGEST_BYTES, DEDUP_SLOT, HEADER_CRC
+from holdfast.persistence.format import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
 from holdfast.persistence.layout import is_missing
 from holdfast.persistence.ring import used_bytes
-from holdfast.persistence.storage import Storage, storage_errors, write_whole
+from holdfast.persistence.storage import File, Storage, storage_errors, write_whole
+
+logger = logging.getLogger("holdfast")
+
+_SLOTS_AT_ONCE = 20_000
 
 
 class Remembered(NamedTuple):
@@ -86,13 +91,14 @@ class DedupRing:
                     return []
                 raise
             try:
-                data = file.read_at(file.size(), 0)
+                slot_count = file.size() // DEDUP_SLOT.size
+                found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
             finally:
                 file.close()
-        slot_count = len(data) // DEDUP_SLOT.size
-        found = self._decode(data, slot_count)
         self.exists, self._is_named = True, bool(found)
-        if slot_count:
+        if slot_count > DEDUP_SLOTS_MAX:
+            logger.warning("%s is larger than any of ours: the ids in it are forgotten", self._path)
+        elif slot_count:
             self._is_whole = True
             self._next = max(found, default=-1) + 1
             self._set_size(slot_count)
@@ -193,15 +199,19 @@ class DedupRing:
         slot = DEDUP_SLOT.pack(0, remembered.digest, number, remembered.offset, remembered.timestamp_ns)
         return HEADER_CRC.pack(crc32c(self._seed, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
 
-    def _decode(self, data: bytes, slot_count: int) -> dict[int, Remembered]:
+    def _decode(self, file: File, slot_count: int) -> dict[int, Remembered]:
         """Return what slots say, by number; those that were never used, are torn or damaged say nothing."""
         found = {}
         unused = bytes(HEADER_CRC.size)
-        for at in range(0, used_bytes(data[: slot_count * DEDUP_SLOT.size]), DEDUP_SLOT.size):
-            slot = data[at : at + DEDUP_SLOT.size]
-            if slot.startswith(unused) and not slot.strip(b"\0"):
-                continue
-            crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
-            if crc == crc32c(self._seed, slot[HEADER_CRC.size :]) and number % slot_count == at // DEDUP_SLOT.size:
-                found[number] = Remembered(digest, offset, timestamp)
+        for first in range(0, slot_count, _SLOTS_AT_ONCE):
+            count = min(_SLOTS_AT_ONCE, slot_count - first)
+            data = file.read_at(count * DEDUP_SLOT.size, first * DEDUP_SLOT.size)
+            for at in range(0, used_bytes(data), DEDUP_SLOT.size):
+                slot = data[at : at + DEDUP_SLOT.size]
+                if slot.startswith(unused) and not slot.strip(b"\0"):
+                    continue
+                crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
+                fits = number % slot_count == first + at // DEDUP_SLOT.size
+                if fits and crc == crc32c(self._seed, slot[HEADER_CRC.size :]):
+                    found[number] = Remembered(digest, offset, timestamp)
         return found

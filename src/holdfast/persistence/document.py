@@ -9,20 +9,34 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.format import FORMAT_VERSION, SMALL_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format_version import other_version
 from holdfast.persistence.json_object import as_number, parse_object
 from holdfast.persistence.poison import Poison, undoing
-from holdfast.persistence.storage import Storage, write_whole
+from holdfast.persistence.storage import Storage, read_whole, write_whole
 
 _in_order = json.JSONEncoder(sort_keys=True).encode
 
 
-def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
-    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable."""
+def write_document(
+    storage: Storage, path: Path, fields: dict[str, Any], bytes_max: int = SMALL_DOCUMENT_BYTES_MAX
+) -> None:
+    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable.
+
+    Raises
+    ------
+    StorageError
+        It would be larger than ``bytes_max``, and so never be read again; nothing was written.
+    OSError
+        The disk refuses.
+    """
     text = json.dumps({**fields, "crc32c": _document_checksum(fields)}, indent=2) + "\n"
+    if len(text) > bytes_max:
+        raise StorageError(
+            f"{path} would take {len(text)} bytes and may have {bytes_max}; nothing was written", path=str(path)
+        )
     new = path.with_name(path.name + ".new")
     file = storage.open(new, create=True)
     try:
@@ -35,23 +49,19 @@ def write_document(storage: Storage, path: Path, fields: dict[str, Any]) -> None
     storage.sync_directory(path.parent)
 
 
-def read_document(storage: Storage, path: Path) -> dict[str, Any]:
+def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> dict[str, Any]:
     """Return what :func:`write_document` wrote.
 
     Raises
     ------
     CorruptionError
-        It is damaged.
+        It is damaged, or larger than ``bytes_max``.
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     """
-    file = storage.open(path, writable=False)
+    text = read_whole(storage, path, bytes_max)
     try:
-        text = file.read_at(file.size(), 0)
-    finally:
-        file.close()
-    try:
-        fields, is_whole = _parsed(text)
+        fields, is_whole = (_known if len(text) <= SMALL_DOCUMENT_BYTES_MAX else _parsed)(text)
         version = as_number(fields["format"])
     except (ValueError, KeyError):
         raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
@@ -63,11 +73,16 @@ def read_document(storage: Storage, path: Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
-    """Return fields, and whether they match their checksum; the same few documents are read again and again.
+def _known(text: bytes) -> tuple[dict[str, Any], bool]:
+    """As :func:`_parsed`: the same few documents are read again and again. The fields are shared: nobody changes them.
 
-    The fields are shared: nobody changes them.
+    Not for large ones, which would be kept.
     """
+    return _parsed(text)
+
+
+def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
+    """Return fields, and whether they match their checksum."""
     fields = parse_object(text)
     checksum = fields.pop("crc32c")
     return fields, checksum == _document_checksum(fields)

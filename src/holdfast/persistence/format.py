@@ -237,6 +237,29 @@ WRITE_MARK_BYTES = WRITE_MARK.size + HEADER_CRC.size
 MESSAGES_MAX = 2**32 - 1
 """Of one data file, as ``write.mark`` counts them."""
 
+# -- Sizes of what is read as a whole --------------------------------------------------------------------------------
+
+SMALL_DOCUMENT_BYTES_MAX = 64 * 2**10
+"""``queue.json``, ``pause.json``."""
+
+LARGE_DOCUMENT_BYTES_MAX = 16 * 2**20
+"""``group.json`` and ``joint.json``, which have lists: hundreds of thousands of ranges or parts."""
+
+NOTE_BYTES_MAX = 2**20
+"""Beside a dead letter."""
+
+NOTE_CHARACTERS_MAX = 5000
+"""Of one field of such a note, and of the reason of a pause."""
+
+VERB_BYTES_MAX = 16 * 2**20
+"""What is asked of an owner: a million offsets of dead letters."""
+
+POSITION_FILE_BYTES_LIMIT = 2**30
+"""Sixteen million entries."""
+
+DEDUP_SLOTS_MAX = 10_000_000
+"""So many deduplication ids take 480 MB on the disk, and some GB in memory."""
+
 assert HEADER_PREFIX.size == 60
 assert DATA_HEADER_REST.size == 48
 assert (

@@ -12,7 +12,7 @@ from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence import locks
 from holdfast.persistence.document import read_document, undone, write_document
 from holdfast.persistence.file_header import PositionFileHeader, block_copies, random_id
-from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.json_object import as_id, as_number
 from holdfast.persistence.layout import QueueDirectory, is_missing, list_generations, position_file
 from holdfast.persistence.locks import Guard
@@ -62,7 +62,7 @@ def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
     """Return what is known of a group, or None where it does not exist."""
     try:
-        document = read_document(storage, directory.group_document(name))
+        document = read_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
         retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
         start = as_number(document["start_offset"])
         if not Reach(storage, directory).covers(max([start, *(offsets.stop for offsets in retired)])):
@@ -156,7 +156,7 @@ def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> Non
         "start_offset": group.start_offset,
         "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
     }
-    write_document(storage, directory.group_document(group.name), fields)
+    write_document(storage, directory.group_document(group.name), fields, LARGE_DOCUMENT_BYTES_MAX)
 
 
 def remove_group(

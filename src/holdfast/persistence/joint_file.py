@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.errors import CorruptionError, HoldfastError
 from holdfast.persistence.decision import PartOf
 from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.format import FORMAT_VERSION, JOINT_APPLICATIONS_MAX
+from holdfast.persistence.format import FORMAT_VERSION, JOINT_APPLICATIONS_MAX, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.json_object import as_id, as_number
 from holdfast.persistence.layout import is_missing
 from holdfast.persistence.poison import Poison, commit_unknown
@@ -111,7 +111,7 @@ class JointFile:
             self._known = None  # until it is known what stands there
             try:
                 with storage_errors("committing jointly", self._path):
-                    write_document(self._storage, self._path, _fields(commits))
+                    write_document(self._storage, self._path, _fields(commits), LARGE_DOCUMENT_BYTES_MAX)
             except BaseException as error:
                 if self._may_say(commit):
                     self._poison.set(error)
@@ -156,7 +156,7 @@ class JointFile:
 
     def _load(self) -> dict[str, JointCommit]:
         try:
-            fields = read_document(self._storage, self._path)
+            fields = read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)
             return {name: _commit(name, each) for name, each in fields["applications"].items()}
         except OSError as error:
             if is_missing(error):

@@ -34,13 +34,13 @@ from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, St
 from holdfast.persistence import locks
 from holdfast.persistence.document import read_document, undone, write_document
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
-from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
 from holdfast.persistence.json_object import read_id
 from holdfast.persistence.storage import Storage, storage_error
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_DATA_FILE = re.compile(r"(\d{10,})-(\d{20})\.data")
-_POSITION_FILE = re.compile(r"(\d{10,})\.position")
+_DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
+_POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: naming.py
 _TOP_LEVEL = frozenset(
@@ -180,7 +180,8 @@ def check_name(name: str, what: str) -> str:
 def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
     """Return the data files in log order; names that are not ours are left alone."""
     matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
-    return sorted(DataFileName(int(match[1]), int(match[2])) for match in matches if match)
+    found = [(DataFileName(int(match[1]), int(match[2])), match[0]) for match in matches if match]
+    return sorted(name for name, text in found if max(name) <= NUMBER_MAX and str(name) == text)
 
 
 def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
@@ -198,12 +199,17 @@ def list_generations(storage: Storage, group_directory: Path) -> list[int]:
     with suppress(FileNotFoundError):
         names = storage.list(group_directory)
     matches = map(_POSITION_FILE.fullmatch, names)
-    return sorted(int(match[1]) for match in matches if match)
+    found = [(int(match[1]), match[0]) for match in matches if match]
+    return sorted(number for number, text in found if number <= NUMBER_MAX and text == _position_name(number))
 
 
 def position_file(group_directory: Path, generation: int) -> Path:
     """Return the path of one generation of a group's progress."""
-    return within(group_directory, f"{generation:010d}.position")
+    return within(group_directory, _position_name(generation))
+
+
+def _position_name(generation: int) -> str:
+    return f"{generation:010d}.position"
 
 
 def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, path: Path) -> None:

@@ -217,7 +217,7 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
     try:
         note = json.loads(file.read_at(_NOTE_BYTES, 0))
         return LockOwner(int(note["pid"]), str(note["host"]), bool(note.get("visitor", False)))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return LockOwner()
     finally:
         file.close()

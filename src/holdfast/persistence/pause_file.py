@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.format import FORMAT_VERSION, NUMBER_MAX
+from holdfast.persistence.format import FORMAT_VERSION, NOTE_CHARACTERS_MAX, NUMBER_MAX
 from holdfast.persistence.layout import is_missing, within
 from holdfast.persistence.poison import commit_unknown
 from holdfast.persistence.storage import Storage
@@ -38,7 +38,7 @@ class Pause:
 def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     """Pause a group, durably. Raises ``OSError``; CommitUnknownError where the name of its directory may be lost."""
     until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
-    fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason}
+    fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason[:NOTE_CHARACTERS_MAX]}
     write_document(storage, within(directory, NAME), fields)
     try:
         storage.sync_directory(directory.parent)  # a group that has not begun has one that nobody has synced yet

@@ -24,6 +24,7 @@ from holdfast.persistence.format import (
     ENTRY_GENERATION,
     ENTRY_VOTE,
     FRAMES_START,
+    POSITION_FILE_BYTES_LIMIT,
 )
 from holdfast.persistence.layout import is_missing, list_generations, position_file
 from holdfast.persistence.position_entry import Change, Entry, decode_entry, reach_of
@@ -31,8 +32,11 @@ from holdfast.persistence.position_run import UNREADABLE, apply_run
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.reach import Reach
 from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.storage import File, Storage
 from holdfast.persistence.vote import vote_entry_count
+
+_WINDOW_BYTES = 2**20
+"""Most position files as a whole."""
 
 
 class PositionFileReader:
@@ -118,10 +122,12 @@ class PositionFileReader:
         path = position_file(self._directory, generation)
         file = self._storage.open(path, writable=False)
         try:
+            if file.size() > POSITION_FILE_BYTES_LIMIT:
+                self._report(path, 0, file.size(), f"no position file is larger than {POSITION_FILE_BYTES_LIMIT} bytes")
+                return False
             if generation != self.generation and not self._begin(path, generation, file.read_at(FRAMES_START, 0)):
                 return False
-            start = FRAMES_START + self._next * ENTRY.size
-            self._take(path, file.read_at(max(0, file.size() - start), start))
+            self._take(path, file)
         finally:
             file.close()
         if not self._has_floor:
@@ -148,15 +154,22 @@ class PositionFileReader:
         self._vote_end, self._has_floor = 0, False
         return True
 
-    def _take(self, path: Path, data: bytes) -> None:
-        """Apply the entries in ``data``, whole runs at a time."""
-        base = self._next
+    def _take(self, path: Path, file: File) -> None:
+        """Apply the entries that have come, whole runs at a time."""
         self._reach.renew()
+        while self._take_window(path, file):
+            pass
+        self._end_unreadable(path)
+
+    def _take_window(self, path: Path, file: File) -> bool:
+        """Take entries up, some at a time; return whether there may be more."""
+        base = self._next
+        data = _window(file, base)
         while (at := (self._next - base) * ENTRY.size) + ENTRY.size <= len(data):
             entry = decode_entry(data, at, self._salt, self._next)
             if entry is None:
-                if not self._was_synced(data, at):
-                    break
+                if not self._was_synced(file, data[at + ENTRY.size :]):
+                    return False
                 position = FRAMES_START + self._next * ENTRY.size
                 reason = f"entry {self._next} does not verify; what it said may be done again"
                 self._report(path, position, ENTRY.size, reason)
@@ -164,7 +177,7 @@ class PositionFileReader:
                 self._next += 1
             else:
                 self._add(path, entry)
-        self._end_unreadable(path)
+        return len(data) == _WINDOW_BYTES
 
     def _add(self, path: Path, entry: Entry) -> None:
         """Put an entry to its run, and do what the run says where that ends it."""
@@ -201,14 +214,30 @@ class PositionFileReader:
             self._report(path, start, len(run) * ENTRY.size, reason)
         self._has_floor |= any(change.kind == ENTRY_FLOOR for change in run)
 
-    def _was_synced(self, data: bytes, at: int) -> bool:
-        """Whether a good entry behind a bad one says that the bad one was on the disk once."""
-        if data.endswith(bytes(len(data) - at)):  # nothing but room: the quickest way to see that
+    def _was_synced(self, file: File, behind: bytes) -> bool:
+        """Whether a good entry behind the next one, a bad one, says that it was on the disk once."""
+        number = self._next + 1
+        while behind or (behind := _window(file, number)):
+            if self._says_so(behind, number):
+                return True
+            number += len(behind) // ENTRY.size
+            behind = b""
+        return False
+
+    def _says_so(self, data: bytes, number: int) -> bool:
+        """Whether one of these entries, the first of which is ``number``, says that the next one was on the disk."""
+        if data == bytes(len(data)):  # nothing but room: the quickest way to see that
             return False
-        low_bytes = data[at + ENTRY.size - ENTRY_GENERATION.size :: ENTRY.size]  # of the generation of each entry
-        ahead = 0
-        while (ahead := low_bytes.find(self.generation & 0xFF, ahead + 1)) > 0:  # passes thousands of older lives
-            entry = decode_entry(data, at + ahead * ENTRY.size, self._salt, self._next + ahead)
+        low_bytes = data[ENTRY.size - ENTRY_GENERATION.size :: ENTRY.size]  # of the generation of each entry
+        ahead = -1
+        while (ahead := low_bytes.find(self.generation & 0xFF, ahead + 1)) >= 0:  # passes thousands of older lives
+            entry = decode_entry(data, ahead * ENTRY.size, self._salt, number + ahead)
             if entry is not None and (entry.synced_mark > self._next or entry.flags & ENTRY_FLAG_CHECKPOINT):
                 return True
         return False
+
+
+def _window(file: File, number: int) -> bytes:
+    """Return whole entries from this one on, as many as are read at once; none at the end of the file."""
+    data = file.read_at(_WINDOW_BYTES, FRAMES_START + number * ENTRY.size)
+    return data[: len(data) - len(data) % ENTRY.size]

@@ -18,7 +18,7 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import StorageError
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START
+from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START, POSITION_FILE_BYTES_LIMIT
 from holdfast.persistence.layout import list_generations, position_file, within
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, encode_entry, run_flags
@@ -198,7 +198,7 @@ class PositionFileWriter:
         """Write the checkpoint into the next file, sync it, and give it its name."""
         generation = self._generation + 1
         header = PositionFileHeader(*self._ids, generation)
-        size = max(self._file_bytes, FRAMES_START + 4 * (len(changes) + needed) * ENTRY.size)
+        size = self._size_for(len(changes) + needed)
         timestamp = self._time_ns()
         entries = [
             encode_entry(
@@ -222,6 +222,8 @@ class PositionFileWriter:
             raise storage_error(error, "beginning a position file", target) from error
         is_written = False
         try:
+            if file.size() > POSITION_FILE_BYTES_LIMIT:  # nobody would read it
+                file.truncate(size)
             file.allocate(size)
             write_whole(file, (block_buffers(header.encode()), b"".join(entries)), 0)
             slots = (file.size() - FRAMES_START) // ENTRY.size
@@ -243,6 +245,16 @@ class PositionFileWriter:
         with suppress(OSError):  # where one stays, the generation after the next one takes its space
             for number in older:
                 self._storage.remove(position_file(self._directory, number))
+
+    def _size_for(self, entry_count: int) -> int:
+        """Return the size of a file that begins with so many entries, with room for more."""
+        if FRAMES_START + entry_count * ENTRY.size > POSITION_FILE_BYTES_LIMIT:
+            raise StorageError(
+                f"the progress of {self._directory} takes {entry_count} entries, more than a position file holds; "
+                "acknowledge what was delivered, in order, and try again",
+                path=str(self._directory),
+            )
+        return min(max(self._file_bytes, FRAMES_START + 4 * entry_count * ENTRY.size), POSITION_FILE_BYTES_LIMIT)
 
     def _reserve_next(self) -> None:
         """Keep the space of one more generation in a file in waiting; later on it is in the one before."""

@@ -24,17 +24,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, UsageError
 from holdfast.persistence import locks
 from holdfast.persistence.batch_file_reader import BatchSummary, messages, read_summary
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.decision import Decision
-from holdfast.persistence.format import ANSWER_DONE
+from holdfast.persistence.format import ANSWER_DONE, NUMBER_MAX, VERB_BYTES_MAX
 from holdfast.persistence.json_object import parse_object
 from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
 from holdfast.persistence.message_options import dedup_id_of
-from holdfast.persistence.storage import Storage, write_whole
+from holdfast.persistence.storage import Storage, read_whole, write_whole
 
 DIRECTORY = "requests"
 
@@ -49,9 +49,10 @@ TAKEN = "taken"
 _OF_A_GROUP = (ASK, TAKEN)
 """Kinds whose name says which group is meant: every other owner passes them by without opening them."""
 
+_CHECKSUM_LINE_BYTES = 64
 _KINDS = rf"({STAGING}|{BATCH}|{CLAIMED}|{PREPARE}|{VERB})"
 _GROUP_KINDS = rf"({ASK}|{TAKEN})\.([A-Za-z0-9_-][A-Za-z0-9._-]{{0,99}})"
-_NAME = re.compile(rf"([0-9a-f]{{16}})-(\d{{10,}})\.(?:{_KINDS}|{_GROUP_KINDS})")
+_NAME = re.compile(rf"([0-9a-f]{{16}})-([0-9]{{10,}})\.(?:{_KINDS}|{_GROUP_KINDS})")
 _MAILBOX = re.compile(rf"([0-9a-f]{{16}})(?:{re.escape(ANSWERS)}|{re.escape(MAKING)}|-.*)")
 
 
@@ -72,7 +73,10 @@ class RequestName:
     def parse(cls, name: str) -> RequestName | None:
         """Return what a name says; None where it is not that of a request."""
         match = _NAME.fullmatch(name)
-        return None if match is None else cls(match[1], int(match[2]), match[3] or match[4], match[5] or "")
+        if match is None:
+            return None
+        found = cls(match[1], int(match[2]), match[3] or match[4], match[5] or "")
+        return found if found.number <= NUMBER_MAX and str(found) == name else None
 
     def as_kind(self, kind: str) -> RequestName:
         """Return the name of the same request as another kind of file."""
@@ -156,8 +160,10 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
 
 
 def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
-    """Write what is asked as JSON with a checksum; nothing is synced. Raises ``OSError``."""
+    """Write what is asked as JSON with a checksum; nothing is synced. Raises ``OSError``, or UsageError: too much."""
     text = json.dumps(fields, sort_keys=True)
+    if len(text) > VERB_BYTES_MAX - _CHECKSUM_LINE_BYTES:
+        raise UsageError(f"a request of {len(text)} bytes is more than an owner reads; ask for less at a time")
     file = storage.open(path, create=True)
     try:
         write_whole(file, (f"{crc32c(0, text.encode()):08x}\n{text}\n".encode(),), 0)
@@ -167,11 +173,7 @@ def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
 
 def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
     """Return what :func:`write_verb` wrote; raises CorruptionError or ``OSError``."""
-    file = storage.open(path, writable=False)
-    try:
-        checksum, _, text = file.read_at(file.size(), 0).partition(b"\n")
-    finally:
-        file.close()
+    checksum, _, text = read_whole(storage, path, VERB_BYTES_MAX).partition(b"\n")
     try:
         fields = parse_object(text)
         if int(checksum, 16) == crc32c(0, text.rstrip(b"\n")):

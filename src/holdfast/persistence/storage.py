@@ -20,7 +20,7 @@ from typing import Protocol
 
 import portalocker
 
-from holdfast.errors import DiskFullError, StorageError
+from holdfast.errors import CorruptionError, DiskFullError, StorageError
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -252,6 +252,28 @@ class storage_errors:  # noqa: N801 - a block that reads like contextlib.suppres
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, OSError):
             raise storage_error(error, self._what, self._path) from error
+
+
+def read_whole(storage: Storage, path: Path, bytes_max: int) -> bytes:
+    """Return the content of a small file, no larger than its kind can be: a size is not believed, it is checked.
+
+    Raises
+    ------
+    CorruptionError
+        It is larger. Nothing was read.
+    OSError
+        It cannot be read.
+    """
+    file = storage.open(path, writable=False)
+    try:
+        size = file.size()
+        if size > bytes_max:
+            raise CorruptionError(
+                f"{path} has {size} bytes, and no such file has more than {bytes_max}; restore it", path=str(path)
+            )
+        return file.read_at(size, 0)
+    finally:
+        file.close()
 
 
 def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:

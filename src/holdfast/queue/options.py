@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.format import DEDUP_SLOTS_MAX
 from holdfast.queue.retry_policy import RetryPolicy
 
 MODES = ("both", "produce", "consume", "look", "submit")
-
-DEDUP_MAX_LIMIT = 10_000_000
-"""So many deduplication ids take 480 MB on the disk, and some GB in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +48,5 @@ def check_options(options: Options) -> None:
         raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
     if not isinstance(options.flush, FlushPolicy):
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
-    if not 1 <= options.dedup_max <= DEDUP_MAX_LIMIT:
-        raise ConfigError(f"dedup_max is from 1 to {DEDUP_MAX_LIMIT}, not {options.dedup_max!r}")
+    if not 1 <= options.dedup_max <= DEDUP_SLOTS_MAX:
+        raise ConfigError(f"dedup_max is from 1 to {DEDUP_SLOTS_MAX}, not {options.dedup_max!r}")

@@ -46,7 +46,7 @@ def test_all_other_names_are_refused(name: str) -> None:
 
 def test_data_files_are_listed_in_log_order_and_strangers_left_out(parts: LogParts) -> None:
     """Sequences of more than ten digits too."""
-    names = [DataFileName(2, 25_600), DataFileName(1, 0), DataFileName(10**10, 10**19), DataFileName(10, 30_000)]
+    names = [DataFileName(2, 25_600), DataFileName(1, 0), DataFileName(10**10, 10**18), DataFileName(10, 30_000)]
     for name in names:
         put(parts.storage, parts.directory.data_file(name), b"")
     for stranger in ("x.data", "0000000001.data", "0000000001-00000000000000000000.data.bak", "1-2.data"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import UnsupportedVersionError
+from holdfast.persistence import position_file_reader
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.format import (
     ENTRY,
@@ -32,6 +33,12 @@ GROUP = Path("/group")
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16
 SINGLE = ENTRY_FLAG_FIRST | ENTRY_FLAG_LAST
 HEADER = PositionFileHeader(QUEUE_ID, GROUP_ID, 1, b"f" * 16, 77)
+
+
+@pytest.fixture(autouse=True, params=[1, 2, 3, 2**14])
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read so many entries at once: where the pieces end makes no difference."""
+    monkeypatch.setattr(position_file_reader, "_WINDOW_BYTES", request.param * ENTRY.size)
 
 
 def entry(number: int, *, synced: int = 0, flags: int = SINGLE, header: PositionFileHeader = HEADER) -> bytes:

@@ -7,6 +7,7 @@ when the service is opened: a mistake is found then, and not when some queue is 
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -15,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, CorruptionError
+from holdfast.persistence.storage import OsStorage, read_whole
 from holdfast.queue.arguments import check_sizes
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
@@ -33,6 +35,9 @@ from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
 PREFIX = "HOLDFAST_"
 TEST_PREFIX = "HOLDFAST_TEST_"
 """Of variables that our own tests read; nobody else's business."""
+
+CONFIG_BYTES_MAX = 2**20
+"""A larger file was not written by a person."""
 
 _SHOWN_MAX = 100
 """Characters of a value in an error, which is one line."""
@@ -112,11 +117,11 @@ def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
     variables, queue_variables = _read_environment(directory, environment)
     path = directory / CONFIG_NAME
     try:
-        data = path.read_bytes()
+        data = read_whole(OsStorage(), Path(os.path.realpath(path)), CONFIG_BYTES_MAX)  # a link to it is an operator's
     except FileNotFoundError:
         return Config(path, environment=variables, environment_queues=queue_variables)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, CorruptionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(
             f"{path} cannot be read ({reason}); make it a file that this user may read",
             path=str(path),
