@@ -70,7 +70,7 @@ def _write_rows(rows: list[Document], directory: Path) -> None:
                 row.get("in_doubt", "?"),
                 size(row["bytes_on_disk"]) if "bytes_on_disk" in row else "?",
                 row.get("file_count", "?"),
-                duration(row.get("oldest_age_seconds")),
+                _age(row),
                 _paused(row.get("paused")),
             )
             for row in rows
@@ -80,6 +80,11 @@ def _write_rows(rows: list[Document], directory: Path) -> None:
 
 def _paused(reason: str | None) -> str:
     return "-" if reason is None else printable(reason) or "yes"
+
+
+def _age(row: Document) -> str:
+    """Return how long the oldest message waits; of one put by a clock that was set back since, nothing is known."""
+    return "?" if row.get("clock_back_seconds") else duration(row.get("oldest_age_seconds"))
 
 
 def _listed(queue: PersistentQueue) -> Document:
@@ -93,6 +98,7 @@ def _listed(queue: PersistentQueue) -> Document:
         "bytes_on_disk": figures.bytes_on_disk,
         "file_count": figures.file_count,
         "oldest_age_seconds": figures.oldest_age_seconds,
+        "clock_back_seconds": figures.clock_back_seconds,
         "paused": figures.paused,
     }
 
@@ -129,7 +135,8 @@ def stats(path: Path, group: str, as_json: bool) -> None:
             return
         shown = row | {
             "bytes_on_disk": f"{size(row['bytes_on_disk'])} ({row['bytes_on_disk']})",
-            "oldest_age_seconds": duration(row["oldest_age_seconds"]),
+            "oldest_age_seconds": _age(row),
+            "clock_back_seconds": duration(row["clock_back_seconds"]),
             "paused": _paused(row["paused"]),
             "last_writer": _owner_text(row["last_writer"]),
             "last_reader": _owner_text(row["last_reader"]),

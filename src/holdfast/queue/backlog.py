@@ -303,16 +303,16 @@ class Backlog:
         self._tell_ended()
         return has_ended
 
-    def oldest_timestamps(self) -> list[int]:
-        """Return when the oldest messages were put, of all that wait here or in the log."""
+    def oldest(self) -> list[tuple[int, int]]:
+        """Return timestamp and offset of the oldest messages, of all that wait here or in the log."""
         progress = self._progress
         if progress.floor < self._cursor.next_offset and progress.floor not in progress.dead:
             record = self._cursor.find(progress.floor)
-            return [record[1]] if record is not None else []
+            return [(record[1], record[0])] if record is not None else []
         if not self._ready:
             self._read_on(PREFETCH_COUNT)
         first = [self._cursor.look_up(each) for each in self.aside.ready.first(1)]
-        return [record[1] for record in [*first, *list(self._ready)[:1]] if record is not None]
+        return [(record[1], record[0]) for record in [*first, *list(self._ready)[:1]] if record is not None]
 
     @property
     def damage(self) -> list[Damage]:

@@ -145,10 +145,10 @@ class LookSide:
         """Offset behind the last message that consumers may see."""
         return self._source.end[2]
 
-    def oldest_timestamp_ns(self) -> int | None:
-        """Return when the oldest unfinished message was put; None where there is none."""
+    def oldest(self) -> tuple[int, int] | None:
+        """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None where there is none."""
         oldest = self._look(1, with_held=True)
-        return oldest[0].timestamp_ns if oldest else None
+        return (oldest[0].timestamp_ns, oldest[0].offset) if oldest else None
 
     def close(self) -> None:
         """Let go of ``write.mark``."""

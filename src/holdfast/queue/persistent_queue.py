@@ -164,6 +164,7 @@ class PersistentQueue(Putting, Working, Transactional):
         sides = self.sides
         self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
         opened_depth, opened_end, reader = sides.depth(), sides.next_offset(), sides.read_side
+        sides.known_since.look(opened_end, None)
 
         def put_count() -> int:
             gone = reader.out_of_reach_count if reader is not None else 0

@@ -44,6 +44,9 @@ Handed = TypeVar("Handed")
 _SLEEP_SECONDS_MAX = 3600.0
 """Far below what the operating system takes: a message may be delayed for centuries."""
 
+_CLOCK_SECONDS = 1.0
+"""A time of the wall clock may come sooner than it seems, where the clock is set forward: so late is that noticed."""
+
 _SOONER_SECONDS = 0.001
 
 
@@ -189,7 +192,7 @@ class ReadSide(Reserving):
         waits.append(self._draining.seconds_left())
         now = self._time_ns()
         due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.aside.next_due_ns
-        waits.append(None if due_ns is None else max(0, due_ns - now) / 1e9)
+        waits.append(None if due_ns is None else min(max(0, due_ns - now) / 1e9, _CLOCK_SECONDS))
         return min(wait for wait in waits if wait is not None)
 
     def _may_go_on(self, seconds: float) -> bool:
@@ -337,16 +340,16 @@ class ReadSide(Reserving):
         """What reading has met."""
         return self._backlog.damage
 
-    def oldest_timestamp_ns(self) -> int | None:
-        """Return when the oldest unfinished message was put that is no dead letter; None where there is none."""
+    def oldest(self) -> tuple[int, int] | None:
+        """Return timestamp, in nanoseconds, and offset of the oldest unfinished message that is no dead letter."""
         with self._take_lock:
             if self._refusal is not None:
                 return None
-            candidates = [delivery.timestamp_ns for delivery in list(self._leases.by_offset.values())[:1]]
-            if self._progress.floor in self._leases.by_offset:
-                return self._leases.by_offset[self._progress.floor].timestamp_ns
-            oldest = self._in_step(self._backlog.oldest_timestamps)
-            return min([*candidates, *oldest], default=None)
+            in_hand = self._leases.by_offset
+            if self._progress.floor in in_hand:
+                return in_hand[self._progress.floor].timestamp_ns, self._progress.floor
+            candidates = [(delivery.timestamp_ns, delivery.offset) for delivery in list(in_hand.values())[:1]]
+            return min([*candidates, *self._in_step(self._backlog.oldest)], default=None)
 
     def rest(self) -> None:
         """Let go of data files that nothing was read from since the last call; does nothing beside a take."""

@@ -40,6 +40,7 @@ from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_erro
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.deduplication import open_deduplication
+from holdfast.queue.known_since import KnownSince
 from holdfast.queue.live_queues import Coordinator
 from holdfast.queue.look_side import LookSide
 from holdfast.queue.options import Options
@@ -81,6 +82,7 @@ class Sides:
             POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
         )
         self.report = RecoveryReport()
+        self.known_since = KnownSince(clock)
         self.write_side: WriteSide | None = None
         self.read_side: ReadSide | None = None
         self.look_side: LookSide | None = None

@@ -24,6 +24,10 @@ class QueueStats:
         Messages that this handle has handed out and that are not settled.
     oldest_age_seconds : float or None
         How long ago the oldest unfinished message was put; None where there is none, and where this handle cannot read.
+        Never less than this handle has known of it, whatever happens to the wall clock.
+    clock_back_seconds : float
+        How far the wall clock was set back behind the time at which that message was put; 0.0: it was not. Until it has
+        caught up the age is only how long this handle has known of the message.
     bytes_on_disk : int
         Size of the data files, reserved space included.
     file_count : int
@@ -49,6 +53,7 @@ class QueueStats:
     depth: int
     in_flight: int
     oldest_age_seconds: float | None
+    clock_back_seconds: float
     bytes_on_disk: int
     file_count: int
     first_offset: int
@@ -70,12 +75,13 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
     next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
     reader = read_side or sides.look_side
     in_flight = read_side.in_flight_count if read_side is not None else 0  # before the depth: ends leases that are over
-    oldest = reader.oldest_timestamp_ns() if reader is not None else None
+    age, back = _age_of_oldest(sides, clock, next_offset)
     recovery = sides.recovery()
     return QueueStats(
         depth=sides.depth(),
         in_flight=in_flight,
-        oldest_age_seconds=None if oldest is None else max(0.0, (clock.time_ns() - oldest) / 1e9),
+        oldest_age_seconds=age,
+        clock_back_seconds=back,
         bytes_on_disk=files.total_bytes,
         file_count=len(files),
         first_offset=files.first_offset,
@@ -88,6 +94,17 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
         dedup_forgotten=sides.write_side.deduplication.forgotten_count if sides.write_side is not None else 0,
         lost=max(recovery.lost_count, read_side.progress.lost_count if read_side is not None else 0),
     )
+
+
+def _age_of_oldest(sides: Sides, clock: Clock, next_offset: int) -> tuple[float | None, float]:
+    """Return the age of the oldest unfinished message, in seconds, and how far it lies ahead of the wall clock."""
+    reader = sides.read_side or sides.look_side
+    oldest = reader.oldest() if reader is not None else None
+    known = sides.known_since.look(next_offset, None if oldest is None else oldest[1])
+    if oldest is None:
+        return None, 0.0
+    age = (clock.time_ns() - oldest[0]) / 1e9
+    return max(age, known), max(0.0, -age)
 
 
 def _pause_reason(sides: Sides) -> str | None:

@@ -2,15 +2,18 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from holdfast import PersistentQueue
 from support.cli import done, run
+from support.clocks import NS_PER_SECOND, FakeClock
 
 FIGURES = {"name", "path", "error", "message", "depth", "dead", "in_doubt", "bytes_on_disk", "file_count"} | {
     "oldest_age_seconds",
+    "clock_back_seconds",
     "paused",
 }
 
@@ -105,3 +108,16 @@ def test_stats_are_those_of_a_group(directory: Path) -> None:
         assert (told["depth"], told["leased"], told["last_reader"]) == (2, 0, None)
     ran = run("stats", directory / "orders", "--group", "nobody", "--json")
     assert (ran.code, json.loads(ran.err)["error"]) == (1, "group_not_found")
+
+
+def test_of_a_message_that_was_put_by_a_clock_since_set_back_the_age_is_not_known(tmp_path: Path) -> None:
+    """A process that has just begun knows no more than that; how far the clock was set back it says."""
+    ahead = FakeClock(time.time_ns() + 3600 * NS_PER_SECOND)
+    with PersistentQueue(tmp_path / "orders", clock=ahead) as queue:
+        queue.put(b"waits")
+    assert done("ls", tmp_path).text.splitlines()[1].split()[-2:] == ["?", "-"]
+    (row,) = done("ls", tmp_path, "--json").document
+    assert 3000 < row["clock_back_seconds"] <= 3600
+    assert row["oldest_age_seconds"] < 600
+    figures = dict(line.rsplit(maxsplit=1) for line in done("stats", tmp_path / "orders").text.splitlines())
+    assert figures["oldest age"] == "?"

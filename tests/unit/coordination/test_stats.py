@@ -30,6 +30,7 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
             depth=0,
             in_flight=0,
             oldest_age_seconds=None,
+            clock_back_seconds=0.0,
             bytes_on_disk=0,
             file_count=0,
             first_offset=0,

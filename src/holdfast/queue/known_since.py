@@ -1,0 +1,47 @@
+"""How long a handle has known of a message: its age at least, whatever happened to the wall clock since it was put."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.clock import Clock
+
+_LOOKS_MAX = 64
+"""Beyond these some are forgotten: messages seem younger than they are known to be, by a 32nd of the oldest one's age."""
+
+
+class KnownSince:
+    """Remembers when the log was seen to reach how far.
+
+    Parameters
+    ----------
+    clock : Clock
+        Whose monotonic seconds count.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self._lock = threading.Lock()
+        self._looks: list[tuple[int, float]] = []  # end of the log and when, both ascending
+
+    def look(self, end: int, oldest: int | None) -> float:
+        """Take note of the log's end; return for how many seconds message ``oldest`` has been known, at least.
+
+        What is older than ``oldest`` is asked for no more; None: there is no message.
+        """
+        now, looks = self._monotonic(), self._looks
+        with self._lock:
+            while looks and (oldest is None or looks[0][0] <= oldest):
+                del looks[0]
+            if not looks or looks[-1][0] < end:
+                looks.append((end, now))
+            if len(looks) > _LOOKS_MAX:
+                self._thin_out((now - looks[0][1]) / (_LOOKS_MAX / 2))
+            return 0.0 if oldest is None else max(0.0, now - looks[0][1])
+
+    def _thin_out(self, gap_seconds: float) -> None:
+        kept = self._looks[:1]
+        for look in self._looks[1:]:
+            if look[1] - kept[-1][1] >= gap_seconds:
+                kept.append(look)
+        self._looks = kept
