@@ -7,7 +7,7 @@ import threading
 from holdfast.clock import Clock
 
 _LOOKS_MAX = 64
-"""Beyond these some are forgotten: messages seem younger than they are known to be, by a 32nd of the oldest one's age."""
+"""Beyond these some are forgotten: messages seem younger than is known, by a 32nd of the oldest one's age at most."""
 
 
 class KnownSince:
