@@ -87,11 +87,11 @@ class Outcome:
         return f"{self.task.name:28} {self.seconds:5.0f} s  {self.ending.value:9}  {self.said}".rstrip()
 
 
-def tasks_for(mutations: Sequence[Mutation], *, with_control: bool) -> list[Task]:
+def tasks_for(mutations: Sequence[Mutation], suites: Sequence[Suite], *, with_control: bool) -> list[Task]:
     """Return what is to be done: the control, one suite at a time, and each mutant, its likely suite first."""
-    control = [Task(None, (suite,)) for suite in SUITES] if with_control else []
+    control = [Task(None, (suite,)) for suite in suites] if with_control else []
     mutants = [
-        Task(mutation, tuple(sorted(SUITES, key=lambda suite, mutation=mutation: suite.name != mutation.suite)))  # type: ignore[misc]
+        Task(mutation, tuple(sorted(suites, key=lambda suite, mutation=mutation: suite.name != mutation.suite)))  # type: ignore[misc]
         for mutation in mutations
     ]
     return control + mutants
@@ -142,12 +142,14 @@ def judge(task: Task) -> Outcome:
 @click.command()
 @click.option("--jobs", default=2, show_default=True, help="Copies that are run at once.")
 @click.option("--only", multiple=True, help="Plant this one; may be given several times.  [default: all]")
+@click.option("--suite", "names", multiple=True, help="Run this suite alone; may be given several times.")
 @click.option("--control/--no-control", default=True, show_default=True, help="Run the code without a bug too.")
 @click.option("--list", "lists", is_flag=True, help="Say which there are, and plant nothing.")
-def main(jobs: int, only: tuple[str, ...], control: bool, lists: bool) -> None:
+def main(jobs: int, only: tuple[str, ...], names: tuple[str, ...], control: bool, lists: bool) -> None:
     """Plant bugs in copies of the tree; fail where one is not caught."""
     chosen = [each for each in MUTATIONS if not only or each.name in only]
-    unknown = set(only) - {each.name for each in chosen}
+    suites = [each for each in SUITES if not names or each.name in names]
+    unknown = set(only) - {each.name for each in chosen} | set(names) - {each.name for each in suites}
     if unknown:
         raise click.UsageError(f"there is no {', '.join(sorted(unknown))}; --list says which there are")
     if lists:
@@ -160,7 +162,7 @@ def main(jobs: int, only: tuple[str, ...], control: bool, lists: bool) -> None:
     violations: list[str] = []
     caught_count = 0
     with ThreadPoolExecutor(jobs) as pool:
-        for outcome in pool.map(judge, tasks_for(chosen, with_control=control)):
+        for outcome in pool.map(judge, tasks_for(chosen, suites, with_control=control)):
             click.echo(outcome)
             caught_count += outcome.task.mutation is not None and not outcome.violation
             violations += [outcome.violation] if outcome.violation else []

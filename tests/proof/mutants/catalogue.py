@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.mutation import Mutation
 
 MUTATIONS = (
@@ -270,5 +271,6 @@ MUTATIONS = (
         "\n    def resolve",
         "in doubt",
     ),
+    *BLIND_SPOTS,
 )
 """In the order in which they are tried."""

@@ -1,0 +1,238 @@
+"""Bugs where the suites once varied nothing: each class here had one that was planted from outside and survived.
+
+Two threads on one file, what each verb has made durable when it returns, a second and slower group, ids of an adopted
+batch, priorities, order keys of a retried dead letter, and what a piece that was kept does behind a refused call.
+"""
+
+from __future__ import annotations
+
+from proof.mutants.mutation import Mutation
+
+BLIND_SPOTS = (
+    # -- Two threads on one file -------------------------------------------------------------------------------------
+    Mutation(
+        "taken-before-synced",
+        "A consumer in the same process is given a message whose put still waits for its sync.",
+        "queue/write_side.py",
+        "        return self._writer.synced if self._synced_only else self._writer.end\n",
+        "        return self._writer.end\n",
+        "held syncs",
+    ),
+    # -- Returned means durable --------------------------------------------------------------------------------------
+    Mutation(
+        "dead-retry-not-synced",
+        "Retrying or discarding dead letters returns, and a loss of power takes it back.",
+        "queue/settling.py",
+        "            ticket = books.end\n        self._settle(ticket)\n        self._source.wake()\n",
+        "        self._source.wake()\n",
+        "crash states",
+    ),
+    Mutation(
+        "dead-letter-not-synced",
+        "A rejected message is a dead letter in memory, and comes again after a loss of power.",
+        "queue/settling.py",
+        "            self._settle(ticket)\n\n    def _in_step",
+        "            self.room.ring()\n\n    def _in_step",
+        "crash states",
+    ),
+    Mutation(
+        "group-without-a-name",
+        "A group is made, and its directory has no name that a loss of power would leave.",
+        "persistence/group_files.py",
+        "    try:\n        storage.sync_directory(directory.groups)\n    except OSError:  # a second",
+        "    try:\n        storage.list(directory.groups)\n    except OSError:  # a second",
+        "crash states",
+    ),
+    Mutation(
+        "deleted-group-comes-back",
+        "A deleted group is there again after a loss of power.",
+        "persistence/group_files.py",
+        "    try:\n        storage.sync_directory(path)\n    except OSError:  # a second",
+        "    try:\n        storage.list(path)\n    except OSError:  # a second",
+        "crash states",
+    ),
+    Mutation(
+        "pause-without-a-name",
+        "The pause of a group that has not begun is lost with the name of its directory.",
+        "persistence/pause_file.py",
+        "        storage.sync_directory(directory.parent)  # a group",
+        "        storage.list(directory.parent)  # a group",
+        "crash states",
+    ),
+    Mutation(
+        "resume-not-synced",
+        "A group that was resumed is paused again after a loss of power.",
+        "persistence/pause_file.py",
+        "            return\n        raise\n    storage.sync_directory(directory)\n",
+        "            return\n        raise\n",
+        "crash states",
+    ),
+    Mutation(
+        "decision-without-puts-not-synced",
+        "A transaction that only acknowledges waits for the sync of the last put, which was done long ago.",
+        "queue/write_side.py",
+        "            self._commits.wait(offsets.stop)\n        else:  # no offset tells a sync that covers it "
+        "from one that does not\n            self._writer.sync()\n",
+        "            self._commits.wait(offsets.stop)\n        else:\n            self._commits.wait(offsets.stop)\n",
+        "crash states",
+    ),
+    Mutation(
+        "decision-ends-early",
+        "A decision ends while the acknowledgements that follow from it are in no position file yet.",
+        "queue/branch.py",
+        "            side.ack(acked, self._holder, is_decided=True)\n            self.witnesses.append(side.flush)\n",
+        "            side.ack(acked, self._holder, is_decided=True)\n",
+        "crash states",
+    ),
+    Mutation(
+        "reservation-not-synced",
+        "A reservation is handed out, and a loss of power hands its messages to somebody else.",
+        "queue/reserving.py",
+        "        self._require_books().sync(ticket)\n        return vote\n",
+        "        return vote\n",
+        "crash states",
+    ),
+    Mutation(
+        "adopted-batch-not-synced",
+        "A large transaction becomes a data file as it is, and what it wrote last is not on the disk.",
+        "persistence/data_file_writer.py",
+        "            adopt_header(file, header)\n            file.sync()\n",
+        "            adopt_header(file, header)\n",
+        "crash states",
+    ),
+    Mutation(
+        "bounded-put-not-synced",
+        "A put into a queue with a bound waits for the sync of the message before its own.",
+        "queue/write_side.py",
+        "        self._commit(offset + count)\n        self._announce()\n",
+        "        self._commit(offset)\n        self._announce()\n",
+        "crash states",
+    ),
+    Mutation(
+        "close-leaves-progress-unsynced",
+        "Closing under a policy that does not sync lets go of the position file as it is.",
+        "persistence/position_file_writer.py",
+        "                self.sync()\n                self._leave_witness()\n",
+        "                self._leave_witness()\n",
+        "crash states",
+    ),
+    # -- More than one group -----------------------------------------------------------------------------------------
+    Mutation(
+        "slowest-group-not-asked",
+        "Of several other groups only the first is asked whether a data file may go.",
+        "persistence/reclaim.py",
+        "    for reader in readers:\n            if finished:",
+        "    for reader in readers[:1]:\n            if finished:",
+        "several groups",
+    ),
+    Mutation(
+        "other-groups-not-synced",
+        "A data file goes while it is not on the disk yet that another group has finished it.",
+        "persistence/reclaim.py",
+        "        for reader in readers:\n            reader.sync()\n",
+        "",
+        "several groups",
+    ),
+    Mutation(
+        "group-starts-where-files-were",
+        "A new group chooses its start before it holds the lock, so files in front of it may go meanwhile.",
+        "queue/groups.py",
+        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "                group = find_group(self._storage, self._directory, name)\n"
+        "                if group is None:\n"
+        "                    first = self._start_offset(start)\n",
+        "            first = self._start_offset(start)\n"
+        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "                group = find_group(self._storage, self._directory, name)\n"
+        "                if group is None:\n",
+        "several groups",
+    ),
+    Mutation(
+        "retiring-does-not-lock",
+        "Files are retired without the lock under which groups are made.",
+        "persistence/reclaim.py",
+        "    with groups_locked(storage, directory, clock):\n        files.refresh()\n",
+        "    if groups_locked(storage, directory, clock):\n        files.refresh()\n",
+        "several groups",
+    ),
+    # -- Deduplication, priorities, order keys -----------------------------------------------------------------------
+    Mutation(
+        "ids-before-an-adopted-batch-forgotten",
+        "Adopting a large batch leaves a data file, and keeps none of the ids that only this file says.",
+        "persistence/data_file_writer.py",
+        "        self.before_leaving()\n        seal, carried",
+        "        seal, carried",
+        "features",
+    ),
+    Mutation(
+        "adopted-priorities-overlooked",
+        "Prioritized messages of an adopted batch are not looked for ahead.",
+        "persistence/data_file_writer.py",
+        "                self.prioritized_end = first + batch.message_count\n",
+        "                self.prioritized_end = max(self.prioritized_end, first)\n",
+        "features",
+    ),
+    Mutation(
+        "priorities-without-a-name",
+        "That there are priorities is forgotten with a loss of power, so prioritized messages come in their order.",
+        "persistence/priorities.py",
+        "                self._storage.sync_directory(self._path.parent)\n",
+        "",
+        "crash states",
+    ),
+    Mutation(
+        "retried-letter-jumps-its-key",
+        "A retried dead letter is handed out beside another message of its order key.",
+        "queue/backlog.py",
+        "            self.aside.admit(record, options, in_order=False)\n\n    def read_anew",
+        "            self.aside.put_back([record])\n\n    def read_anew",
+        "features",
+    ),
+    Mutation(
+        "turns-forgotten-at-reading-anew",
+        "Reading the log anew forgets which messages in flight have the turn of their order key.",
+        "queue/aside.py",
+        "            if key := decode_options(delivery.record[2]).order_key:\n                self._keys.enter(key, "
+        "delivery.offset, 0)\n",
+        "            decode_options(delivery.record[2])\n",
+        "features",
+    ),
+    # -- Behind a refused call ---------------------------------------------------------------------------------------
+    Mutation(
+        "refused-group-made-over-a-lost-name",
+        "Making a group again syncs a name that the failed sync before may have lost.",
+        "persistence/group_files.py",
+        "        with undoing(poison):\n"
+        '            storage.rename(path, path.with_name(f".{name}.new"))\n'
+        '            storage.rename(path.with_name(f".{name}.new"), path)\n'
+        "        raise\n",
+        "        raise\n",
+        "refused calls",
+    ),
+    Mutation(
+        "refused-resume-stays-removed",
+        "Resuming again finds no pause, and calls the removal durable whose sync has failed.",
+        "queue/pausing.py",
+        "                self._put_back(error)\n                raise\n",
+        "                raise\n",
+        "refused calls",
+    ),
+    Mutation(
+        "refused-prepare-over-a-lost-name",
+        "Preparing again syncs the name of a directory that the failed sync before may have lost.",
+        "queue/waiting_batches.py",
+        "                with suppress(OSError):\n"
+        "                    self._storage.remove_directory(self._directory.prepared)\n"
+        "                raise\n            self._is_made = True\n",
+        "                raise\n            self._is_made = True\n",
+        "refused calls",
+    ),
+    Mutation(
+        "refused-generation-is-read",
+        "If a new position file is refused, the old one takes more entries, though the new one may be what is read.",
+        "persistence/position_file_writer.py",
+        "            self._slots = self._slot  # where this fails",
+        "            # where this fails",
+        "refused calls",
+    ),
+)
