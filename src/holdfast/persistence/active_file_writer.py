@@ -18,6 +18,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.file_header import DataFileHeader
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.format import (
     DATA_FILE_BYTES_LIMIT,
     FLAG_HEADERS,
@@ -82,6 +83,7 @@ class ActiveFileWriter(ABC):
         self._files = files
         self._time_ns = clock.time_ns
         self._mark = WriteMarkFile(storage, directory.write_mark, mark, synced_only=synced_only)
+        self._mark_trouble = f"write.mark of {directory.root} cannot be written, and other processes see the end later"
         self._priorities = priorities
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
@@ -340,7 +342,16 @@ class ActiveFileWriter(ABC):
         end = self.end
         redo = self.open_decisions.first_position(end[1])
         has_priorities = self.prioritized_end > 0  # looked at behind the end, and raised before it
-        self._mark.publish(self._header, end, self.synced, redo, self._timestamp_ns, has_priorities=has_priorities)
+        follow_up(
+            self._mark_trouble,
+            self._mark.publish,
+            self._header,
+            end,
+            self.synced,
+            redo,
+            self._timestamp_ns,
+            has_priorities,
+        )
 
     def rest(self) -> None:
         """Let go of ``write.mark`` while it has nothing new to say; does nothing beside a sync."""

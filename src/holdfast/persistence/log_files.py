@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.persistence.layout import DataFileName, QueueDirectory, is_missing, list_data_files
 from holdfast.persistence.storage import File, Storage, storage_errors
+from holdfast.threads import start_thread
 
 _GLANCE_SECONDS = 0.1
 
@@ -169,4 +170,5 @@ class LogFiles:
 
 def close_aside(file: File) -> None:
     """Close a file in a thread: with the last handle the blocks of a large one are given back, for milliseconds."""
-    threading.Thread(target=file.close, name="holdfast-reclaim", daemon=True).start()
+    if start_thread(file.close, "holdfast-reclaim") is None:
+        file.close()

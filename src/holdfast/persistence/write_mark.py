@@ -7,7 +7,6 @@ the last file from its first frame.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from holdfast.persistence.format import (
 from holdfast.persistence.format_version import other_version
 from holdfast.persistence.log_tail import LogEnd
 from holdfast.persistence.storage import File, Storage
-
-logger = logging.getLogger("holdfast")
 
 _HERE = Path("write.mark")
 _FLAG_SYNCED_ONLY = 0x0001
@@ -184,10 +181,9 @@ class WriteMarkFile:
         synced: LogEnd,
         redo: int,
         timestamp_ns: int,
-        *,
         has_priorities: bool = False,
     ) -> None:
-        """Write the mark where it has changed.
+        """Write the mark where it has changed; raises ``OSError``.
 
         Failing costs no durability: other processes see the end a little later, with the next mark.
         """
@@ -207,13 +203,10 @@ class WriteMarkFile:
             synced_only=self._synced_only,
             has_priorities=has_priorities,
         )
-        try:
-            if self._file is None:
-                self._file = self._storage.open(self._path)
-            self._file.write_at((mark.encode(),), 0)
-            self._published = (end, synced, redo, has_priorities)
-        except OSError as error:
-            logger.warning("write.mark of %s cannot be written: %s", self._path.parent, error)
+        if self._file is None:
+            self._file = self._storage.open(self._path)
+        self._file.write_at((mark.encode(),), 0)
+        self._published = (end, synced, redo, has_priorities)
 
     def rest(self) -> None:
         """Let go of the handle where nothing was published since the last call; nothing waits on it for a sync."""

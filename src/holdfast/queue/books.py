@@ -5,15 +5,14 @@ The caller holds the take lock around everything but :meth:`GroupBooks.commit` a
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.format import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
 from holdfast.persistence.layout import DataFileName
 from holdfast.persistence.log_files import LogFiles
@@ -23,8 +22,6 @@ from holdfast.persistence.progress import NO_HINT, GroupProgress
 from holdfast.persistence.vote import Vote, outcome_changes, vote_changes
 from holdfast.queue.flusher import Flusher
 from holdfast.queue.group_commit import GroupCommit
-
-logger = logging.getLogger("holdfast")
 
 Reclaim = Callable[[GroupProgress, Callable[[], object]], object]
 """Retires finished files: takes the group's progress, and what makes that durable."""
@@ -67,7 +64,7 @@ class GroupBooks:
         self._passed = 0
         self._unsynced_since: float | None = None
         interval = policy.seconds / 2 if policy.seconds is not None else 1.0
-        self._flusher = Flusher(self._tick, interval, clock) if policy.seconds is not None else None
+        self._flusher = Flusher(self._tick, positions.sync, interval, clock) if policy.seconds is not None else None
 
     # -- Noting ------------------------------------------------------------------------------------------------------
 
@@ -87,11 +84,8 @@ class GroupBooks:
         """Note that records are done, all together; return the ticket to :meth:`commit`."""
         changes = runs_of(ENTRY_DONE, records)
         ticket = self._positions.append(changes)
-        if self._unfinished:  # only while reading is past a file of which something is in flight
-            for change in changes:
-                self._look_at_file(change.hint[0])
-        if self._reclaim_due:
-            self._reclaim_if_due()
+        if self._unfinished or self._reclaim_due:  # only while reading is past a file of which something is in flight
+            self._free([change.hint[0] for change in changes])
         return ticket
 
     @property
@@ -109,9 +103,7 @@ class GroupBooks:
                 runs.append(Change(ENTRY_DONE, offset, 1, NO_HINT))
         if runs:
             self._positions.append(runs)
-            for sequence in list(self._unfinished):
-                self._look_at_file(sequence)
-            self._reclaim_if_due()
+            self._free(list(self._unfinished))
 
     def note(self, changes: Sequence[Change]) -> None:
         """Note what changes together."""
@@ -125,9 +117,7 @@ class GroupBooks:
         """Note what became of a vote: what it holds is finished, or let go of."""
         ticket = self._positions.append(outcome_changes(vote, committed=is_committed))
         if is_committed:
-            for run in vote.runs:
-                self._look_at_file(run[2])
-            self._reclaim_if_due()
+            self._free([run[2] for run in vote.runs])
         return ticket
 
     def lose(self, offsets: range) -> int:
@@ -181,7 +171,7 @@ class GroupBooks:
                 self._unfinished[name.sequence] = (name.first_offset, following.first_offset)
                 self._look_at_file(name.sequence)
         self._passed = current.sequence
-        self._reclaim_if_due()
+        self._free(())
 
     def _look_at_file(self, sequence: int) -> None:
         """See whether a file that reading has passed is finished now."""
@@ -190,15 +180,18 @@ class GroupBooks:
             del self._unfinished[sequence]
             self._reclaim_due = True
 
-    def _reclaim_if_due(self) -> None:
-        """Retire what is finished. Failing costs only time: an acknowledgement that has been noted stands."""
-        if not self._reclaim_due:
-            return
-        self._reclaim_due = False
-        try:
+    def _free(self, sequences: Sequence[int]) -> None:
+        """Retire what is finished now that something was noted of these files: what was noted stands."""
+        follow_up(
+            "finished data files could not be retired, and stay until the next one is", self._retire_finished, sequences
+        )
+
+    def _retire_finished(self, sequences: Sequence[int]) -> None:
+        for sequence in sequences:
+            self._look_at_file(sequence)
+        if self._reclaim_due:
+            self._reclaim_due = False
             self._reclaim(self.progress, self._positions.sync)
-        except (OSError, HoldfastError) as error:
-            logger.warning("finished data files could not be retired, and stay until the next one is: %s", error)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

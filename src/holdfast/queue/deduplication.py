@@ -16,6 +16,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dedup_ring import DedupRing, Remembered, digest_of
 from holdfast.persistence.dedup_scan import recall
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
 from holdfast.queue.options import Options
@@ -102,7 +103,7 @@ class Deduplication:
         try:
             return append()
         finally:
-            self._settle()
+            follow_up("the id of a message is remembered with the next one", self._settle)
 
     def keep(self) -> None:
         """Make durable what is remembered: the data file that says it is about to be left. Raises StorageError."""

@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
+from holdfast.queue import watcher
 from holdfast.queue.doorbell import Flag
+from holdfast.threads import join_thread, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -32,6 +34,9 @@ class Flusher:
     tick : callable
         Does what is due; returns whether to call again. Raises HoldfastError where the side is broken: the next call
         of the application finds that too.
+    flush : callable
+        Does at once what ``tick`` would do in time, for the caller of :meth:`kick` where no thread can be started.
+        Raises as ``tick``.
     interval : float, seconds
         Between two calls.
     clock : Clock
@@ -43,40 +48,56 @@ class Flusher:
         Whether nothing is done until :meth:`kick`; read it before kicking on a hot path.
     """
 
-    def __init__(self, tick: Callable[[], bool], interval: float, clock: Clock) -> None:
+    def __init__(self, tick: Callable[[], bool], flush: Callable[[], object], interval: float, clock: Clock) -> None:
         self._tick = tick
+        self._flush = flush
         self._interval = interval
         self._clock = clock
         self._kicked = Flag()
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._is_over = False
         self.idle = True
 
     def kick(self) -> None:
-        """Say that there is something to do; starts the thread where there is none."""
+        """Say that there is something to do; starts the thread where there is none, or does it where there can be none.
+
+        Raises nothing but interruptions: what was committed stands.
+        """
+        watcher.ensure_watching()
+        is_served = False
         try:
             self.idle = False
             with self._lock:
                 self._kicked.set()
-                if self._thread is None and not self._stopped.is_set():
-                    thread = threading.Thread(target=self._run, name="holdfast-flusher", daemon=True)
-                    thread.start()
-                    self._thread = thread
-        except BaseException as error:
-            self.idle = True  # nobody may be at it: the next commit kicks again
-            if not isinstance(error, RuntimeError):
-                raise
-            logger.error("what should be flushed in the background waits for the next commit, or close: %s", error)
+                if self._thread is None and not self._is_over:
+                    self._thread = start_thread(self._run, "holdfast-flusher", self._end)
+                is_served = self._thread is not None or self._is_over
+                if not is_served:
+                    self._flush_now()
+        finally:
+            if not is_served:
+                self.idle = True  # nobody may be at it: the next commit kicks again
+
+    def _flush_now(self) -> None:
+        try:
+            self._flush()
+        except HoldfastError as error:
+            logger.error("flushing failed: %s", error)
 
     def stop(self) -> None:
         """End the thread; nothing is called after this returns."""
         with self._lock:
-            self._stopped.set()
-            self._kicked.set()
+            self._is_over = True
+            self._end()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        join_thread(thread)
+
+    def _end(self) -> None:
+        """Have the thread end soon."""
+        self._stopped.set()
+        self._kicked.set()
 
     def _run(self) -> None:
         while self._is_wanted():
@@ -89,6 +110,9 @@ class Flusher:
                 except HoldfastError as error:
                     logger.error("background flush failed: %s", error)
                     return
+                except Exception:  # memory, or a fault of ours: what waits to be flushed goes on waiting
+                    logger.exception("background flush failed, and is tried again")
+                    busy = True
                 if not busy:
                     break
                 self.idle = False

@@ -24,6 +24,7 @@ from holdfast.persistence.pause_file import Pause
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
 from holdfast.persistence.storage import storage_errors
+from holdfast.queue import watcher
 from holdfast.queue.backlog import Backlog
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.deadlines import Deadlines
@@ -183,6 +184,7 @@ class ReadSide(Reserving):
 
     def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Sleep until there may be more to take, or ``is_over()`` at a ``wake``; at most ``left`` seconds."""
+        watcher.ensure_watching()
         seconds = self._wait_seconds(left)
         self._source.wait(lambda: is_over() or self._may_go_on(seconds), seconds)
 

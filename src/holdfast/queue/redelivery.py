@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from holdfast.persistence.data_file_reader import Record
 from holdfast.persistence.dead_letter import DeadMark
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.position_entry import Change, dead_change, returned_change
 from holdfast.persistence.progress import GroupProgress
 from holdfast.queue.aside import EXHAUSTED, EXPIRED
@@ -131,12 +132,18 @@ class Redelivery:
         if dead:
             now = self._time_ns()  # says that they are wanted though their time to live may be over
             books.note([returned_change(offset, 0, now, 0) for offset in dead])
-            for offset in dead:
-                backlog.revive(offset)
-                self._notes.remove(offset)
             self.ended_count -= len(self._ended.intersection(dead))
             self._ended.difference_update(dead)
+            if not follow_up(
+                "dead letters are handed out again once the log is read anew", self._revive, dead, backlog
+            ):
+                backlog.must_read_anew = True
         return len(dead)
+
+    def _revive(self, dead: Sequence[int], backlog: Backlog) -> None:
+        for offset in dead:
+            backlog.revive(offset)
+            self._notes.remove(offset)
 
     def discard(self, books: GroupBooks, offsets: Collection[int]) -> int:
         """Finish dead letters; return how many there were."""

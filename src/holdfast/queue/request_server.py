@@ -3,7 +3,8 @@
 Looking is one listing for both sides of a handle, by the thread that looks after all queues of the process
 (``watcher.py``): where nobody ever asked anything the directory is not there, and that is one system call that fails.
 What is found is served by a thread of the queue's own, which looks again soon while requests come, and ends when none
-have come for a while: so nobody waits for the requests of another queue.
+have come for a while: so nobody waits for the requests of another queue. Where no thread can be started, the one that
+looks serves too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.request_desk import RequestDesk
 from holdfast.queue.sides import Sides
 from holdfast.queue.watcher import unwatch, watch
+from holdfast.threads import join_thread, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -64,6 +66,7 @@ class RequestServer:
         self._cleared_at: float | None = None
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
+        self._is_serving = False
         watch(self, self._clock)
 
     def __repr__(self) -> str:
@@ -73,9 +76,7 @@ class RequestServer:
         """Serve no more; what is under way is finished, what waits goes on waiting."""
         unwatch(self, self._clock)
         self._stopped.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        join_thread(self._thread)
         self._close_desks()
 
     def forget(self) -> None:
@@ -92,7 +93,7 @@ class RequestServer:
 
     def look(self) -> float:
         """See whether anything is asked, and have it served; return how soon to look again."""
-        if self._thread is not None:  # it looks for itself
+        if self._is_serving:  # it looks for itself
             return IDLE_SECONDS
         try:
             names = list_requests(self._storage, self._requests)
@@ -101,18 +102,18 @@ class RequestServer:
             return _TROUBLE_SECONDS
         if not names:
             return ALONE_SECONDS
-        if self._is_asked(names) or self._is_clearing_due():
-            self._begin()
+        if (self._is_asked(names) or self._is_clearing_due()) and not self._begin():
+            self._clear()
+            return BUSY_SECONDS if self._serve(names) else _pause_max(names)
         return _pause_max(names)
 
-    def _begin(self) -> None:
-        """Start the thread that serves."""
-        self._thread = thread = threading.Thread(target=self._run, name="holdfast-requests", daemon=True)
-        try:
-            thread.start()
-        except BaseException:
-            self._thread = None
-            raise
+    def _begin(self) -> bool:
+        """Start the thread that serves; False where none can be started."""
+        self._is_serving = True  # before it runs: it may have ended when it is known to have been started
+        self._thread = start_thread(self._run, "holdfast-requests", self._stopped.set)
+        if self._thread is None:
+            self._is_serving = False
+        return self._thread is not None
 
     def _is_asked(self, names: list[str]) -> bool:
         """Whether any of ``names`` waits for us."""
@@ -148,7 +149,7 @@ class RequestServer:
     def _end(self) -> None:
         """Leave the looking to others again: what is asked from here on, they find."""
         self._close_desks()
-        self._thread = None
+        self._is_serving = False
 
     def _clear(self) -> None:
         """Remove now and then what the dead have left: who has the write side knows what of it is in the log."""

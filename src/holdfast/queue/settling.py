@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from holdfast.errors import ShutDown
 from holdfast.persistence.data_file_reader import Record
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.vote import Vote
 from holdfast.queue.backlog import Backlog
@@ -70,7 +71,7 @@ class Settling(ABC):
             self._check_alive()
             records = self._leases.check(deliveries, holder)
             ticket = self._require_books().finish(records)
-            try:  # as _in_step, by hand: this is the hot path
+            try:  # as _follow, by hand: this is the hot path
                 self._leases.end(deliveries)
                 has_moved = self._leave(records)
             except BaseException:
@@ -116,7 +117,7 @@ class Settling(ABC):
     ) -> None:
         def reject(live: list[Delivery]) -> None:
             self._redelivery.reject(self._require_books(), live, failure, is_counted=is_counted)
-            self._in_step(lambda: self._end_and_leave(live))
+            self._follow(lambda: self._end_and_leave(live))
 
         self._settle_by(reject, deliveries, holder)
 
@@ -125,7 +126,7 @@ class Settling(ABC):
 
         def release(live: list[Delivery]) -> None:
             self._redelivery.release(self._require_books(), live)
-            self._in_step(lambda: self._end_and_give_back(live))
+            self._follow(lambda: self._end_and_give_back(live))
 
         self._settle_by(release, deliveries, holder)
 
@@ -167,12 +168,20 @@ class Settling(ABC):
             self._settle(ticket)
 
     def _in_step(self, change: Callable[[], Changed]) -> Changed:
-        """Do in memory what has been written; where that is cut short, the log is read again."""
+        """Write something, and do it in memory; where that is cut short, the log is read again."""
         try:
             return change()
         except BaseException:
             self._backlog.must_read_anew = True
             raise
+
+    def _follow(self, step: Callable[[], object]) -> None:
+        """Do in memory what has been written, and stands; where that is cut short, the log is read again."""
+        is_done = False
+        try:
+            is_done = follow_up("the log is read again, for what has been written could not be done in memory", step)
+        finally:
+            self._backlog.must_read_anew |= not is_done
 
     def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
         last = set(self._redelivery.fail(self._require_books(), deliveries, delay, failure))
@@ -182,7 +191,7 @@ class Settling(ABC):
             self._backlog.give_back([each.record for each in deliveries if each not in last])
             self._backlog.aside.leave([each.record for each in deliveries if each in last])
 
-        self._in_step(follow)
+        self._follow(follow)
 
     def _end_and_give_back(self, live: Sequence[Delivery]) -> None:
         self._leases.end(live)
@@ -238,7 +247,7 @@ class Settling(ABC):
         """Give back what a transaction has and the disk refuses to note: it counts as handed out once more."""
         with self._take_lock:
             live = [each for each in deliveries if each.holder is holder and not each.is_settled]
-            self._in_step(lambda: self._end_and_give_back(live))
+            self._follow(lambda: self._end_and_give_back(live))
         self._source.wake()
 
     def held_by(self, holder: Holder) -> list[Delivery]:
@@ -258,7 +267,7 @@ class Settling(ABC):
             self._check_alive()
             self._leases.check(deliveries, holder)
             ticket = self._require_books().vote(vote)
-            self._leases.end(deliveries)
+            self._follow(lambda: self._leases.end(deliveries))
         if self._draining.is_on:
             self._source.wake()
         self._require_books().sync(ticket)

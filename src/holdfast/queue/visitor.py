@@ -7,6 +7,7 @@ Who comes to stay does not fail because of a visitor: it waits a little, says so
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 from holdfast.errors import HoldfastError, QueueLockedError
@@ -22,11 +23,15 @@ from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
 from holdfast.queue.verdicts import asking
 from holdfast.queue.visits import may_visit
+from holdfast.threads import join_thread, start_thread
 
 logger = logging.getLogger("holdfast")
 
 LINGER_SECONDS = 0.1
 """How long a visitor waits for more: opening the write side costs some milliseconds and a few syncs."""
+
+ALONE_SECONDS = 0.25
+"""How long a visitor stays without a thread of its own: whoever has asked waits for its own answer, not for others'."""
 
 _PAUSE_SECONDS = 0.002
 _AWAITED_SECONDS = 0.02
@@ -81,22 +86,28 @@ class Visitor:
         return self._sides is not None
 
     def call(self) -> None:
-        """Have requests served if nobody owns the write side; returns at once."""
+        """Have requests served if nobody owns the write side; returns at once, or soon if there can be no thread."""
         if self._sides is not None:
             self._more.set()
             return
         with self._lock:
-            if not self._is_stopped and (self._thread is None or not self._thread.is_alive()):
-                self._thread = threading.Thread(target=self._run, name="holdfast-visitor", daemon=True)
-                self._thread.start()
+            is_wanted = not self._is_stopped and (self._thread is None or not self._thread.is_alive())
+            if is_wanted:
+                self._thread = start_thread(self._run, "holdfast-visitor", self._end)
+            is_alone = is_wanted and self._thread is None
+        if is_alone:
+            self._run(ALONE_SECONDS)
 
     def stop(self) -> None:
         """Leave, once what is under way is finished."""
         with self._lock:
-            self._is_stopped = True
+            self._end()
+        join_thread(self._thread)
+
+    def _end(self) -> None:
+        """Have the thread end soon."""
+        self._is_stopped = True
         self._more.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
 
     def forget(self) -> None:
         """In a forked child, which has no such thread: close the copies of the handles."""
@@ -107,7 +118,7 @@ class Visitor:
         if sides is not None:
             sides.forget()
 
-    def _run(self) -> None:
+    def _run(self, seconds_max: float = math.inf) -> None:
         try:
             if not may_visit(self._asking, self._directory.write_lock):
                 return
@@ -120,7 +131,7 @@ class Visitor:
         self.failure = None
         try:
             self._sides = sides
-            self._visit(sides)
+            self._visit(sides, seconds_max)
         except HoldfastError as error:
             self.failure = error
         finally:
@@ -130,16 +141,16 @@ class Visitor:
             except HoldfastError as error:
                 logger.error("a visitor could not leave %s in order: %s", sides.path, error)
 
-    def _visit(self, sides: Sides) -> None:
+    def _visit(self, sides: Sides, seconds_max: float) -> None:
         sides.bound(*self._asking.bounds_wanted)
         askers = GroupAskers(sides)
         in_doubt = InDoubt(sides, asking(sides.storage, sides.clock, sides.path), askers.do)
         JointDecisions(sides, in_doubt).resume()
         desk = RequestDesk(sides, in_doubt)
         monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
-        served_at = looked_at = monotonic()
+        served_at = looked_at = began_at = monotonic()
         try:
-            while not self._is_stopped:
+            while not self._is_stopped and looked_at - began_at < seconds_max:
                 self._more.clear()
                 is_busy, now = desk.serve(), monotonic()
                 if is_busy:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.queue.doorbell import Flag
+from holdfast.threads import join_thread, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -65,11 +66,17 @@ class _Watcher:
         self._entries: dict[Watched, _Entry] = {}
         self._bell = Flag()
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-watcher", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread, where it does not run yet."""
+        if self._thread is None:
+            self._thread = start_thread(self._run, "holdfast-watcher", self._end_soon)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether its thread could be started."""
+        return self._thread is not None
 
     def add(self, watched: Watched) -> None:
         """Look at it from here on."""
@@ -87,9 +94,12 @@ class _Watcher:
 
     def end(self) -> None:
         """End the thread, and wait until it has."""
+        self._end_soon()
+        join_thread(self._thread)
+
+    def _end_soon(self) -> None:
         self._is_over = True
         self._bell.set()
-        self._thread.join()
 
     def _run(self) -> None:
         entries: list[_Entry] = []
@@ -130,16 +140,23 @@ def _key(clock: Clock) -> object:
 
 
 def watch(watched: Watched, clock: Clock) -> None:
-    """Have it looked at, from soon on until :func:`unwatch`; starts the thread where it is the first."""
+    """Have it looked at, from soon on until :func:`unwatch`; starts the thread where it is the first.
+
+    Where no thread can be started it is looked at once :func:`ensure_watching` could start one.
+    """
     with _lock:
-        watcher = _watchers.get(_key(clock))
-        if watcher is None:
-            watcher = _Watcher(clock)
-            watcher.add(watched)
-            watcher.start()
-            _watchers[_key(clock)] = watcher
-        else:
-            watcher.add(watched)
+        watcher = _watchers.get(_key(clock)) or _Watcher(clock)
+        watcher.add(watched)
+        watcher.start()
+        _watchers[_key(clock)] = watcher
+
+
+def ensure_watching() -> None:
+    """Start what could not be started when it was wanted; for calls that may take a moment."""
+    for watcher in list(_watchers.values()):
+        if not watcher.is_watching:
+            with _lock:
+                watcher.start()
 
 
 def unwatch(watched: Watched, clock: Clock) -> None:

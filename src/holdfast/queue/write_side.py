@@ -12,6 +12,7 @@ from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.decision import Decision
 from holdfast.persistence.flush_policy import FlushPolicy
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.format import FRAME_HEADER_BYTES
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.log_files import LogFiles
@@ -79,7 +80,7 @@ class WriteSide:
         interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
         if policy.seconds is not None:
             interval = min(interval, policy.seconds / 2)
-        self._flusher = Flusher(self._tick, interval, clock)
+        self._flusher = Flusher(self._tick, self._flush_now, interval, clock)
 
     @property
     def end(self) -> LogEnd:
@@ -240,7 +241,7 @@ class WriteSide:
     def end_decisions_if_many(self) -> None:
         """Keep the number of open decisions bounded."""
         if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
-            self.end_decisions()
+            follow_up("decisions stay open for now", self.end_decisions)
 
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
@@ -296,6 +297,9 @@ class WriteSide:
 
     def _announce(self) -> None:
         """Let consumers see what was put, and the background thread do its part."""
+        follow_up("what was put is seen later", self._tell)
+
+    def _tell(self) -> None:
         if self.arrivals.waiting:
             self.arrivals.ring()
         if self._flusher.idle:
@@ -343,6 +347,14 @@ class WriteSide:
             return True
         self._leave_mark()
         return False
+
+    def _flush_now(self) -> None:
+        """Do at once what the background would do in time, where it has no thread."""
+        writer = self._writer
+        if self._policy.seconds is not None or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
+            writer.sync()
+        else:
+            writer.publish()
 
     def _is_sync_due(self) -> bool:
         writer = self._writer

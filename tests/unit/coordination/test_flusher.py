@@ -28,7 +28,7 @@ class Ticks:
 
 def in_time(ticks: Ticks) -> Flusher:
     """Return a flusher that calls ``ticks`` at once."""
-    return Flusher(ticks, 0.0001, SystemClock())
+    return Flusher(ticks, ticks, 0.0001, SystemClock())
 
 
 def test_the_thread_ends_when_nothing_happens_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_side_that_is_broken_is_not_tried_again(caplog: pytest.LogCaptureFixtu
         count += 1
         raise PoisonedError("broken")
 
-    background = Flusher(tick, 0.0001, SystemClock())
+    background = Flusher(tick, tick, 0.0001, SystemClock())
     background.kick()
     thread = background._thread
     assert thread is not None

@@ -89,7 +89,7 @@ def test_the_serving_thread_is_there_while_requests_come(
     with PersistentQueue(first.path, mode="submit") as submitter:
         for number in range(3):
             assert submitter.put(b"asked", timeout=20) == number
-            wait_until(lambda: server._thread is None)
+            wait_until(lambda: not server._is_serving)
             assert server._write_desk is not None
             assert not server._write_desk._answers._files
 

@@ -129,13 +129,14 @@ def test_a_mark_is_published_where_only_the_first_priority_is_new() -> None:
 
 
 def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
-    """Durability does not depend on it: the writer goes on."""
+    """Durability does not depend on it: whoever publishes goes on."""
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 1, 0, 0)
     marks = WriteMarkFile(storage, Path("/write.mark"), file, synced_only=True)
     storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
-    marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
+    with pytest.raises(OSError, match=r"write\.mark"):
+        marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
     assert read_write_mark(file, QUEUE_ID) is None
     marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
     assert read_write_mark(file, QUEUE_ID) is not None

@@ -174,16 +174,6 @@ async def test_nothing_runs_in_threads_that_were_closed() -> None:
 
 
 @in_a_loop
-async def test_an_error_of_the_interpreters_end_comes_as_it_is() -> None:
-    """Threads that cannot be started for another reason than that they were closed."""
-    threads = Threads("data")
-    threads._brief.shutdown()
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        await threads.run(print)
-    threads.close()
-
-
-@in_a_loop
 async def test_threads_that_are_closed_just_now_refuse_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever saw them open a moment before hears nothing of executors."""
     threads = Threads("data")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -20,6 +20,7 @@ from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.aio.async_workers import AsyncWorkers
+from holdfast.service.aio.thread_pool import ThreadPool, make_call, outcome_of
 from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_service import QueueService
 from holdfast.service.queue_settings import QueueSettings
@@ -59,7 +60,9 @@ class AsyncQueueService:
         self._lock = threading.Lock()
         self._queues: dict[TypedQueue[Any], AsyncQueue[Any]] = {}
         self._workers = AsyncWorkers(self.sync, self._make_engine, self._threads)
-        self._closing: Future[None] | None = None
+        self._closer = ThreadPool("holdfast-asyncio-close", 1)
+        self._closing: Future[None] = Future()
+        self._has_begun_to_close = False
 
     @property
     def path(self) -> Path:
@@ -173,12 +176,12 @@ class AsyncQueueService:
             return
         await self._workers.close()
         with self._lock:
-            if self._closing is None:
-                self._closer = ThreadPoolExecutor(1, "holdfast-asyncio-close")
-                self._closing = self._closer.submit(self._close)
-                self._closer.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(self._closing))
-        self._closer.shutdown()  # its thread has nothing left to do but to end
+            is_first, self._has_begun_to_close = not self._has_begun_to_close, True
+        if is_first:
+            self._closer.submit_or_make(partial(make_call, self._closing, self._close))
+            self._closer.close(is_waiting=False)
+        await outcome_of(self._closing)
+        self._closer.close()  # its thread has nothing left to do but to end
 
     def _close(self) -> None:
         with ExitStack() as stack:  # all of it, whatever goes wrong
@@ -207,7 +210,7 @@ class AsyncQueueService:
         with self._lock:
             found = self._queues.get(sync)
             if found is None:
-                if self._closing is not None:
+                if self._has_begun_to_close:
                     raise ClosedError(f"the service of {self.path} is closed; make a new one")
                 found = self._queues[sync] = AsyncQueue(sync, self._threads)
             return found

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.errors import ClosedError, Empty, HoldfastError
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.failover import FailoverSource
+from holdfast.threads import join_thread, no_thread_error, start_thread
 
 Taken = TypeVar("Taken")
 
@@ -150,6 +151,8 @@ class Takes:
         ------
         queue.Empty
             Nothing came within ``timeout`` seconds.
+        RetryableError
+            No thread can be started.
         HoldfastError, queue.ShutDown
             As ``take``.
         """
@@ -172,17 +175,18 @@ class Takes:
             thread = self._thread
         if thread is not None:
             self._source.wake()
-            thread.join()
+            join_thread(thread)
 
     def _add(self, wanted: Take[Any]) -> None:
         with self._bell:
             if self._is_over:
                 raise self._closed()
+            if self._thread is None:
+                self._thread = start_thread(self._run, f"holdfast-takes-{self._name}")
+            if self._thread is None:
+                raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
             self._bell.notify()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"holdfast-takes-{self._name}", daemon=True)
-                self._thread.start()
         if self._is_watching:  # read behind the append: the thread says it watches, and then looks for new ones
             self._source.wake()
 

@@ -10,13 +10,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import ClosedError, Full
 from holdfast.queue.fork import forked_error
+from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 
 Result = TypeVar("Result")
 
@@ -40,8 +41,8 @@ class Threads:
         self._name = name
         self._pid = os.getpid()
         self._is_closed = False
-        self._brief = ThreadPoolExecutor(THREADS_MAX, "holdfast-asyncio")
-        self._patient = ThreadPoolExecutor(THREADS_MAX, "holdfast-asyncio-waiting")
+        self._brief = ThreadPool("holdfast-asyncio", THREADS_MAX)
+        self._patient = ThreadPool("holdfast-asyncio-waiting", THREADS_MAX)
 
     async def run(self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any) -> Result:
         """Return what a call returns that soon ends.
@@ -88,7 +89,8 @@ class Threads:
     def start(self, call: Callable[[], object]) -> None:
         """Have something done that nobody waits for; not where the service is closed, whose closing does it all."""
         with suppress(ClosedError):
-            self._submit(self._brief, call)
+            self.check()
+            self._brief.submit_or_make(call)
 
     def check(self) -> None:
         """Raise ClosedError or ForkedError where nothing can run any more."""
@@ -105,20 +107,20 @@ class Threads:
     def close(self) -> None:
         """Take nothing new, and wait for what is under way."""
         self._is_closed = True
-        self._brief.shutdown()
-        self._patient.shutdown()
+        self._brief.close()
+        self._patient.close()
 
-    def _submit(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Future[Result]:
+    def _submit(self, pool: ThreadPool, call: Callable[[], Result]) -> Future[Result]:
         self.check()
         try:
             return pool.submit(call)
-        except RuntimeError:  # it was closed just now
+        except ClosedError:  # it was closed just now
             self.check()
             raise
 
     async def _wait(self, future: Future[Result], cancelled: str) -> Result:
         try:
-            return await asyncio.shield(asyncio.wrap_future(future))  # else what still stands in line would be dropped
+            return await outcome_of(future)  # else what still stands in line would be dropped
         except asyncio.CancelledError as error:
             if cancelled:
                 error.add_note(cancelled)

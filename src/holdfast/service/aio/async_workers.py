@@ -11,13 +11,15 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
 from holdfast.service.aio.async_engine import AsyncEngine
 from holdfast.service.aio.async_threads import Threads
+from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.worker_role import is_worker_process
@@ -107,7 +109,7 @@ class AsyncWorkers:
             loop, over = self._loop, self._over
         if loop is not None and not loop.is_closed():
             self.stop()
-            await asyncio.shield(asyncio.wrap_future(over))
+            await outcome_of(over)
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 
@@ -130,9 +132,9 @@ class AsyncWorkers:
 
     async def _run_others(self, stop: asyncio.Event, grace_seconds: float) -> None:
         """Run the handlers that are not asynchronous, from a thread."""
-        executor = ThreadPoolExecutor(1, "holdfast-asyncio-workers")
-        running = asyncio.wrap_future(executor.submit(self._sync.run, grace_seconds=grace_seconds))
-        executor.shutdown(wait=False)
+        pool = ThreadPool("holdfast-asyncio-workers", 1)
+        running = asyncio.wrap_future(pool.submit(partial(self._sync.run, grace_seconds=grace_seconds)))
+        pool.close(is_waiting=False)
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)

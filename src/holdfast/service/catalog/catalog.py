@@ -25,6 +25,7 @@ from holdfast.service.catalog.facts import QueueFacts, Rows
 from holdfast.service.catalog.rows import QueueRows
 from holdfast.service.catalog.signature import Signature, take_signature
 from holdfast.service.queue_names import CATALOG_NAME, check_queue_name
+from holdfast.threads import join_thread, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -72,24 +73,26 @@ class Catalog:
         self._trouble = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._is_kept = False
         self._pid = os.getpid()
 
     # -- In the background -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to keep the catalogue up to date, off everybody's way."""
+        """Begin to keep the catalogue up to date, off everybody's way; without a thread, when it is stopped."""
+        self._is_kept = True
         if self._thread is None:
             self._stopping.clear()
-            self._thread = threading.Thread(target=self._run, name="holdfast-catalog", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._run, "holdfast-catalog")
 
     def stop(self) -> None:
         """Bring the catalogue up to date once more, and end. In a forked child: nothing."""
+        is_kept, self._is_kept = self._is_kept, False
         thread, self._thread = self._thread, None
-        if thread is None or self._pid != os.getpid():
+        if not is_kept or self._pid != os.getpid():
             return
         self._stopping.set()
-        thread.join()
+        join_thread(thread)
         self._refresh_quietly(_LOCK_SECONDS)
 
     def _run(self) -> None:

@@ -15,6 +15,7 @@ from holdfast.service.workers.intake import Intake, Source
 from holdfast.service.workers.settle_failed import settle_failed
 from holdfast.service.workers.settler import Settler
 from holdfast.service.workers.verdict import Verdict
+from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -57,17 +58,21 @@ class Engine:
         self._settler = Settler(name, self.fail, self._end)
         self._intake = Intake(source, thread_count, self._settler)
         self._lock = threading.Lock()
-        self._left_count = thread_count
-        self._threads = [
-            threading.Thread(target=self._run, name=f"holdfast-{name}-{number}", daemon=True)
-            for number in range(1, thread_count + 1)
-        ]
+        self._left_count = self._thread_count = thread_count
 
     def start(self) -> None:
-        """Begin to take."""
+        """Begin to take, with as many threads as can be started; raises RetryableError if none can be."""
         self._settler.start()
-        for thread in self._threads:
-            thread.start()
+        count = self._thread_count
+        numbers = [each for each in range(1, count + 1) if not start_thread(self._run, f"holdfast-{self.name}-{each}")]
+        for _ in numbers:
+            self._leave()
+        if len(numbers) == count:
+            raise no_thread_error(f"handling messages of {self.name!r}")
+        if numbers:
+            logger.error(
+                "%s: %d of its %d threads cannot be started; it goes on without", self.name, len(numbers), count
+            )
 
     def stop(self) -> None:
         """Take no more, and give back what nobody has begun; what runs goes on."""
@@ -93,11 +98,15 @@ class Engine:
             self.fail(error)
         finally:
             self._intake.give_back()  # what came in while it was stopped
-            with self._lock:
-                self._left_count -= 1
-                is_last = self._left_count == 0
-            if is_last:
-                self._settler.end()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Count a thread as over; with the last one all is."""
+        with self._lock:
+            self._left_count -= 1
+            is_last = self._left_count == 0
+        if is_last:
+            self._settler.end()
 
     def _work(self) -> None:
         intake, handle, done = self._intake, self._handle, self._settler.add

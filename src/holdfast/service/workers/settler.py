@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.delivery import Delivery, by_queue
+from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -21,7 +22,7 @@ UNSETTLED_MAX = 1_000
 
 
 class Settler:
-    """A thread that acknowledges.
+    """A thread that acknowledges; where none can be started, those that hand messages in acknowledge them.
 
     Parameters
     ----------
@@ -43,14 +44,17 @@ class Settler:
         self._is_asleep = False
         self._is_ending = False
         self._has_failed = False
-        self._thread = threading.Thread(target=self._run, name=f"holdfast-{name}-settler", daemon=True)
+        self._is_alone = False
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._is_alone = start_thread(self._run, f"holdfast-{self._name}-settler") is None
 
     def add(self, delivery: Delivery) -> None:
         """Have a message acknowledged that is done."""
+        if self._is_alone:
+            self._settle([delivery])
+            return
         self._finished.append(delivery)
         if self._is_asleep:  # it looks once more after it has said so
             self._bell.set()
@@ -85,6 +89,8 @@ class Settler:
         """End when everything is acknowledged; nothing is added any more."""
         self._is_ending = True
         self._bell.set()
+        if self._is_alone:
+            self._on_end()
 
     # -- The thread --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,6 +19,7 @@ from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure, failure_of
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.verdict import PARK, Verdict
+from holdfast.threads import start_thread
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -79,7 +79,7 @@ def main(pipe: Connection, pickled_jobs: bytes) -> None:
         signal.signal(each, _pass_by)
     os.register_at_fork(after_in_child=pipe.close)  # a copy could answer, and would keep our end from being heard
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    threading.Thread(target=_end_with_parent, name="holdfast-parent-watch", daemon=True).start()
+    start_thread(_end_with_parent, "holdfast-parent-watch")  # without it the end of the pipe says so, a message later
     try:
         jobs = pickle.loads(pickled_jobs)  # noqa: S301  # of the process that started this one
     except BaseException as error:
