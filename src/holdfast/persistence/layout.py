@@ -252,7 +252,7 @@ def open_directory(
         names = _look_at_root(storage, root, writable=writable)
         if names is None or "queue.json" not in names:
             if not create:
-                raise QueueNotFoundError(f"no queue at {root}; open it with mode='both' to make one", path=str(root))
+                raise QueueNotFoundError(f"no queue at {root}; opening it to put or to take makes one", path=str(root))
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
             return directory, *_create(storage, directory)

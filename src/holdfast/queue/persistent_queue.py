@@ -44,7 +44,7 @@ class PersistentQueue(Putting, Working, Transactional):
     Parameters
     ----------
     path : str or path-like
-        The queue's directory; made where it does not exist and the mode writes. Its last part is the queue's name.
+        The queue's directory; made if it does not exist, except to look. Its last part is the queue's name.
     mode : "both", "produce", "consume", "look" or "submit"
         Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through whoever owns the
         write side, in whichever process that is.

@@ -76,7 +76,7 @@ class Sides:
         self.clock = clock
         self.options = self._options = options
         self.directory, self.queue_id, self._is_new = open_directory(
-            storage, root, create=options.writes or options.mode == "submit", writable=options.mode != "look"
+            storage, root, create=options.mode != "look", writable=options.mode != "look"
         )
         self._position_file_bytes = min(
             POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
