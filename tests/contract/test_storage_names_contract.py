@@ -58,17 +58,21 @@ class TestDirectories:
         with pytest.raises(NotADirectoryError):
             place.storage.list(place.make("file"))
 
-    def test_directory_owner_is_who_made_the_directory(self, place: Place) -> None:
-        """A new directory is ours."""
-        place.storage.make_directory(place.root / "new")
-        assert place.storage.directory_owner(place.root / "new") == os.geteuid()
+    def test_a_new_directory_is_ours_and_nobody_elses_to_write(self, place: Place) -> None:
+        """Whatever others may do with new files by default."""
+        before = os.umask(0)
+        try:
+            place.storage.make_directory(place.root / "new")
+        finally:
+            os.umask(before)
+        assert place.storage.directory_status(place.root / "new") == (os.geteuid(), 0o700)
 
-    def test_directory_owner_refuses_what_is_not_a_directory(self, place: Place) -> None:
+    def test_directory_status_refuses_what_is_not_a_directory(self, place: Place) -> None:
         """A file and a missing name are each their own error."""
         with pytest.raises(NotADirectoryError):
-            place.storage.directory_owner(place.make("file"))
+            place.storage.directory_status(place.make("file"))
         with pytest.raises(FileNotFoundError):
-            place.storage.directory_owner(place.root / "missing")
+            place.storage.directory_status(place.root / "missing")
 
     def test_remove_directory_removes_an_empty_one(self, place: Place) -> None:
         """An empty directory goes."""
@@ -240,7 +244,7 @@ class TestOperatingSystem:
         with pytest.raises(OSError, match=r"."):
             storage.sync_directory(tmp_path / "link")
         with pytest.raises(OSError, match=r".") as caught:
-            storage.directory_owner(tmp_path / "link")
+            storage.directory_status(tmp_path / "link")
         assert caught.value.errno == errno.ELOOP
 
     @pytest.mark.parametrize("writable", [True, False])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.persistence.storage import DirectoryStatus, OsFile, OsStorage
 
 
 class Notes:
@@ -90,6 +90,9 @@ class NotedFile:
     def link_count(self) -> int:
         return self._file.link_count()
 
+    def owner(self) -> int:
+        return self._file.owner()
+
     def try_lock(self) -> bool:
         with self._notes.verb("lock", self._path):
             return self._file.try_lock()
@@ -110,9 +113,9 @@ class NotedStorage:
         with self.notes.verb("open", path):
             return NotedFile(self._storage.open(path, create=create, writable=writable), path, self.notes)
 
-    def directory_owner(self, path: Path) -> int:
+    def directory_status(self, path: Path) -> DirectoryStatus:
         with self.notes.question():
-            return self._storage.directory_owner(path)
+            return self._storage.directory_status(path)
 
     def make_directory(self, path: Path) -> None:
         with self.notes.verb("make directory", path):

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.persistence.storage import DIRECTORY_MODE, DirectoryStatus
 from support.crash_choices import CrashChoice, Odometer, RandomChoice, SameForAll
 from support.disk_operations import (
     Allocate,
@@ -131,6 +132,10 @@ class SimulatedFile:
         with self._storage._mutex:
             return int(self._inode in self._storage._disk.names.homes)
 
+    def owner(self) -> int:
+        self._enter("owner")
+        return self._storage.owner
+
     def try_lock(self) -> bool:
         self._enter("try_lock")
         with self._storage._mutex:
@@ -173,7 +178,7 @@ class SimulatedStorage:
     replayed_from : int
         The number of operations with which :meth:`replay` begins.
     owner : int
-        The user who owns every directory: who runs the test, unless it sets somebody else.
+        The user who owns everything: who runs the test, unless it sets somebody else.
     """
 
     def __init__(self, disk: Disk | None = None) -> None:
@@ -207,11 +212,11 @@ class SimulatedStorage:
                 raise os_error(errno.EISDIR if writable or create else errno.EINVAL, path)
             return SimulatedFile(self, inode, path, writable)
 
-    def directory_owner(self, path: Path) -> int:
-        self._enter("directory_owner", path)
+    def directory_status(self, path: Path) -> DirectoryStatus:
+        self._enter("directory_status", path)
         with self._mutex:
             self._disk.find_directory(path)
-            return self.owner
+            return DirectoryStatus(self.owner, DIRECTORY_MODE)
 
     def make_directory(self, path: Path) -> None:
         self._enter("make_directory", path)

@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import time
 from contextlib import suppress
@@ -32,6 +31,7 @@ from typing import NamedTuple
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
 from holdfast.persistence import locks
+from holdfast.persistence.access import check_parts, check_root
 from holdfast.persistence.document import read_document, undone, write_document
 from holdfast.persistence.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
@@ -243,7 +243,8 @@ def open_directory(
     QueueNotFoundError
         There is none, and ``create`` is false.
     ConfigError
-        ``root`` is a file, a symbolic link, somebody else's directory, or cannot be a queue's name.
+        ``root`` cannot be a queue's name, is a file, a link or somebody else's directory, or other users may write
+        into it or into one of its parts.
     UnsupportedVersionError, CorruptionError, StorageError
         ``queue.json`` is of another version, unreadable with nothing to rebuild it from, or the disk refuses.
     """
@@ -269,18 +270,12 @@ def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] 
     if "\0" in str(root):
         raise ConfigError(f"{str(root)!r} cannot be a path: it holds a NUL")
     try:
-        owner = storage.directory_owner(root)
+        check_root(storage, root, writable=writable)
     except FileNotFoundError:
         return None
-    except NotADirectoryError:
-        raise ConfigError(f"{root} is a file; a queue is a directory") from None
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise ConfigError(f"{root} is a symbolic link; open the directory it points to") from None
-    if writable and owner != os.geteuid():
-        raise ConfigError(f"{root} belongs to user {owner}, this is user {os.geteuid()}; run as that user")
-    return storage.list(root)
+    names = storage.list(root)
+    check_parts(storage, root, names, writable=writable)
+    return names
 
 
 def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:

@@ -9,6 +9,8 @@ What is *not* promised: nothing here is ever synced. Who waits for an answer doe
 
 from __future__ import annotations
 
+import logging
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from holdfast.persistence.format import (
 )
 from holdfast.persistence.locks import SideLock
 from holdfast.persistence.storage import File, Storage, storage_errors
+
+logger = logging.getLogger("holdfast")
 
 TEXT_BYTES_MAX = ANSWER_SLOT.size - 32
 _ATTEMPTS = 100
@@ -201,12 +205,23 @@ class Answers:
         return there is not None and (there.number, there.verdict == ANSWER_DONE) >= (number, True)
 
     def _open(self, mailbox: str) -> File | None:
-        """Return a mailbox; None where it is gone."""
+        """Return a mailbox; None where it is gone, or another user's."""
         if mailbox not in self._files:
+            path = self._directory / (mailbox + ANSWERS)
             try:
-                self._files[mailbox] = self._storage.open(self._directory / (mailbox + ANSWERS))
+                file = self._storage.open(path)
             except FileNotFoundError:
                 return None
+            try:
+                user = file.owner()
+            except BaseException:
+                file.close()
+                raise
+            if user != os.geteuid():
+                logger.warning("%s was made by user %d, and nothing is answered there", path, user)
+                file.close()
+                return None
+            self._files[mailbox] = file
         return self._files[mailbox]
 
     def keep(self, mailboxes: set[str]) -> None:

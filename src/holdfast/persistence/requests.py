@@ -19,6 +19,8 @@ asking, withdrawing and taking a request need to agree.
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +37,8 @@ from holdfast.persistence.layout import QueueDirectory, is_missing
 from holdfast.persistence.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
 from holdfast.persistence.message_options import dedup_id_of
 from holdfast.persistence.storage import Storage, read_whole, write_whole
+
+logger = logging.getLogger("holdfast")
 
 DIRECTORY = "requests"
 
@@ -113,6 +117,26 @@ def move(storage: Storage, source: Path, target: Path) -> bool:
     return True
 
 
+def check_asker(storage: Storage, path: Path) -> None:
+    """Refuse a request that another user has made: an owner does nothing on the word of who may not open its queue.
+
+    Raises
+    ------
+    UsageError
+        It is another user's.
+    OSError
+        It cannot be looked at.
+    """
+    file = storage.open(path, writable=False)
+    try:
+        user = file.owner()
+    finally:
+        file.close()
+    if user != os.geteuid():
+        logger.warning("%s was made by user %d and is refused: this is user %d", path, user, os.geteuid())
+        raise UsageError(f"user {user} may ask nothing of a queue of user {os.geteuid()}; run as that user")
+
+
 # -- Batches ---------------------------------------------------------------------------------------------------------
 
 
@@ -137,9 +161,12 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
     ------
     CorruptionError
         It is not whole, or not what its name says.
+    UsageError
+        Another user has made it.
     OSError
         It cannot be read.
     """
+    check_asker(storage, path)
     summary = read_summary(storage, path, queue_id)
     decision = summary.decision
     if decision.waiting_file != name.waiting_file or decision.acknowledged or decision.participants:
@@ -172,7 +199,8 @@ def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
 
 
 def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
-    """Return what :func:`write_verb` wrote; raises CorruptionError or ``OSError``."""
+    """Return what :func:`write_verb` wrote; raises CorruptionError, ``OSError``, or UsageError: another user has."""
+    check_asker(storage, path)
     checksum, _, text = read_whole(storage, path, VERB_BYTES_MAX).partition(b"\n")
     try:
         fields = parse_object(text)

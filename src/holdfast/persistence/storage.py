@@ -16,7 +16,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import portalocker
 
@@ -28,6 +28,16 @@ BUFFERS_MAX = 1000
 """Buffers of one ``write_at``: Linux and macOS take 1,024 (IOV_MAX)."""
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class DirectoryStatus(NamedTuple):
+    """Whose a directory is, and who may do what with it."""
+
+    owner: int
+    """Id of the user."""
+
+    mode: int
+    """Permission bits."""
 
 
 class File(Protocol):
@@ -54,6 +64,9 @@ class File(Protocol):
     def link_count(self) -> int:
         """Return how many names the file has."""
 
+    def owner(self) -> int:
+        """Return the id of the user who owns the file."""
+
     def try_lock(self) -> bool:
         """Take the exclusive advisory lock if it is free; it goes when the last copy of the handle is closed."""
 
@@ -67,8 +80,8 @@ class Storage(Protocol):
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         """Open a regular file without following a link; ``create`` makes it where it is missing, mode 0600."""
 
-    def directory_owner(self, path: Path) -> int:
-        """Return the id of the user who owns a directory; a file is ENOTDIR, a symbolic link ELOOP."""
+    def directory_status(self, path: Path) -> DirectoryStatus:
+        """Return whose a directory is and who may change it; a file is ENOTDIR, a symbolic link ELOOP."""
 
     def make_directory(self, path: Path) -> None:
         """Make one directory, mode 0700; nothing happens where it exists."""
@@ -135,6 +148,9 @@ class OsFile:
     def link_count(self) -> int:
         return os.fstat(self._fd).st_nlink
 
+    def owner(self) -> int:
+        return os.fstat(self._fd).st_uid
+
     def try_lock(self) -> bool:
         self._check_open()
         try:
@@ -167,13 +183,13 @@ class OsStorage:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         return OsFile(fd)
 
-    def directory_owner(self, path: Path) -> int:
+    def directory_status(self, path: Path) -> DirectoryStatus:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-        return status.st_uid
+        return DirectoryStatus(status.st_uid, stat.S_IMODE(status.st_mode))
 
     def make_directory(self, path: Path) -> None:
         try:

@@ -33,6 +33,7 @@ from holdfast.persistence.requests import (
     VERB,
     RequestedBatch,
     RequestName,
+    check_asker,
     clear_abandoned,
     list_requests,
     move,
@@ -275,6 +276,7 @@ class RequestDesk:
     def _prepare(self, name: RequestName) -> range:
         """Take a batch, which is on the disk already, into ``prepared/``: its new name makes it prepared."""
         path = name.path(self._directory)
+        check_asker(self._storage, path)
         summary = read_summary(self._storage, path, self._sides.queue_id)
         check_name(summary.decision.id, "transaction")  # it becomes the name of a file
         self._in_doubt.make_ready(summary.decision.id, puts=True, part_of=summary.decision.part_of)

@@ -19,6 +19,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
+from holdfast.persistence.access import writable_by_others
 from holdfast.persistence.admission import admit
 from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
@@ -91,6 +92,8 @@ class Sides:
         self.submit_side: SubmitSide | None = None
         self.bounds_wanted: tuple[int, int | None] = (0, None)
         try:
+            if options.mode == "look" and writable_by_others(storage, root):
+                logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
             if options.mode != "look" and not self._is_new:
                 admit(storage, self.directory, self.queue_id)
             self._open_sides()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from support.faults import FAILING_VERBS, FaultPlan
 
-READING = frozenset({"read_at", "size", "link_count", "list", "directory_owner", "try_lock"})
+READING = frozenset({"read_at", "size", "link_count", "list", "directory_status", "owner", "try_lock"})
 CHANGING = FAILING_VERBS - READING
 OPENING = frozenset({"open", "list", "sync_directory"})
 WRITING = frozenset({"write_at"})

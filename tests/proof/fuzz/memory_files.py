@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.persistence.storage import DIRECTORY_MODE, DirectoryStatus
+
 
 class BytesFile:
     """An open file that holds these bytes."""
@@ -24,6 +26,9 @@ class BytesFile:
 
     def size(self) -> int:
         return len(self._data)
+
+    def owner(self) -> int:
+        return os.geteuid()
 
     def close(self) -> None:
         pass
@@ -54,8 +59,8 @@ class BytesStorage:
         depth = len(path.parts)
         return sorted({each.parts[depth] for each in self._files if path in each.parents})
 
-    def directory_owner(self, path: Path) -> int:
-        return os.geteuid()
+    def directory_status(self, path: Path) -> DirectoryStatus:
+        return DirectoryStatus(os.geteuid(), DIRECTORY_MODE)
 
     def __getattr__(self, verb: str) -> Any:
         raise AssertionError(f"a reader has called {verb}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,114 @@ def test_a_symbolic_link_in_place_of_a_file_is_not_followed(root: Path, name: st
     with pytest.raises(StorageError):
         PersistentQueue(root)
     assert target.read_bytes() == b"precious"
+
+
+PARTS = ["data", "groups", "spare", "prepared", "requests", "groups/default"]
+MODES = ["both", "produce", "consume", "submit", "look"]
+
+
+@pytest.fixture
+def used(root: Path) -> Path:
+    """Return a queue with all its parts: two messages, one of them taken."""
+    with PersistentQueue(root) as queue:
+        queue.put_many([b"one", b"two"])
+        queue.get(timeout=0)
+    for name in ("prepared", "requests"):
+        (root / name).mkdir(mode=0o700, exist_ok=True)
+    return root
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_a_symbolic_link_is_refused_and_nothing_is_changed(used: Path, part: str, mode: str) -> None:
+    """Files would be made or removed where it points; a link of another queue's data would show its messages."""
+    target = used.parent / "target"
+    (used / part).rename(target)
+    (target / "0123456789abcdef-0000000064.staging").write_bytes(b"precious")
+    (used / part).symlink_to(target)
+    before = tree(used.parent)
+    with pytest.raises(ConfigError, match=f"{part} is a symbolic link; move the directory it points to here"):
+        PersistentQueue(used, mode=mode)
+    assert tree(used.parent) == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_a_file_is_refused_and_nothing_is_changed(used: Path, part: str, mode: str) -> None:
+    """The error says what belongs there."""
+    (used / part).rename(used.parent / "aside")
+    (used / part).write_bytes(b"mine")
+    before = tree(used.parent)
+    with pytest.raises(ConfigError, match=f"{part} is a file; here belongs a directory"):
+        PersistentQueue(used, mode=mode)
+    assert tree(used.parent) == before
+
+
+def test_a_link_in_a_directory_that_is_no_queue_yet_is_refused(root: Path) -> None:
+    """Before anything is made where it points."""
+    root.mkdir(mode=0o700)
+    (root.parent / "target").mkdir()
+    (root / "data").symlink_to(root.parent / "target")
+    before = tree(root.parent)
+    with pytest.raises(ConfigError, match="symbolic link"):
+        PersistentQueue(root)
+    assert tree(root.parent) == before
+
+
+# -- Other users -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume", "submit"])
+@pytest.mark.parametrize("bits", [0o775, 0o770, 0o777, 0o1777, 0o702, 0o2770])
+@pytest.mark.parametrize("part", ["", "data", "requests", "groups/default"])
+def test_a_directory_that_others_may_write_is_refused(used: Path, part: str, bits: int, mode: str) -> None:
+    """The error says which one, and the command that takes it away; behind that the queue opens."""
+    path = used / part if part else used
+    path.chmod(bits)
+    before = tree(used.parent)
+    with pytest.raises(ConfigError, match="forge or remove messages") as caught:
+        PersistentQueue(used, mode=mode)
+    assert tree(used.parent) == before
+    advice = str(caught.value).rpartition(": ")[2]
+    assert advice == f"chmod go-w {path}"
+    subprocess.run(advice.split(), check=True)
+    PersistentQueue(used).close()
+
+
+def test_a_directory_that_was_made_beforehand_for_a_whole_group_gets_the_right_advice(root: Path) -> None:
+    """With a umask of 002, as some systems have it."""
+    before = os.umask(0o002)
+    try:
+        root.mkdir()
+        with pytest.raises(ConfigError, match=r"mode 0775.*chmod go-w"):
+            PersistentQueue(root)
+        assert not list(root.iterdir())
+        root.chmod(0o755)
+        PersistentQueue(root).close()
+        modes = {path.stat().st_mode & 0o077 for path in root.rglob("*")}
+    finally:
+        os.umask(before)
+    assert modes == {0}, "whatever the umask, what we make is ours alone"
+
+
+@pytest.mark.parametrize("bits", [0o700, 0o755, 0o750, 0o2755])
+def test_a_directory_that_others_may_only_read_is_opened(used: Path, bits: int) -> None:
+    """So that another user may look."""
+    used.chmod(bits)
+    with PersistentQueue(used) as queue:
+        assert queue.get(timeout=0) == b"two"
+
+
+def test_who_only_looks_is_told_of_a_directory_that_others_may_write(
+    used: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Looking changes nothing, so it goes on."""
+    PersistentQueue(used, mode="look").close()
+    assert not caplog.records
+    used.chmod(0o777)
+    with PersistentQueue(used, mode="look") as queue:
+        assert queue.peek()[0].payload == b"two"
+    assert "can be written by other users" in caplog.text
 
 
 def test_a_path_with_a_nul_is_refused(root: Path) -> None:

@@ -158,7 +158,7 @@ def test_no_queue_is_an_error_where_none_is_to_be_made() -> None:
 def test_a_disk_that_refuses_is_told_as_such() -> None:
     """The operating system's own words are in it."""
     storage = SimulatedStorage()
-    storage.faults = FaultPlan(2, verbs=frozenset({"directory_owner", "list", "make_directory"}))
+    storage.faults = FaultPlan(2, verbs=frozenset({"directory_status", "list", "make_directory"}))
     with pytest.raises(Exception, match="opening the queue failed"):
         open_directory(storage, ROOT, create=True)
 
@@ -166,7 +166,7 @@ def test_a_disk_that_refuses_is_told_as_such() -> None:
 def test_a_directory_that_cannot_be_looked_at_is_neither_missing_nor_a_link() -> None:
     """Nothing is made in its place."""
     storage = SimulatedStorage()
-    with refusing(storage, "directory_owner"), pytest.raises(StorageError, match="opening the queue failed"):
+    with refusing(storage, "directory_status"), pytest.raises(StorageError, match="opening the queue failed"):
         open_directory(storage, ROOT, create=True)
     assert not storage.mutation_count
 

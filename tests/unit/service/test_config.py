@@ -1,5 +1,7 @@
 """``holdfast.toml``: what is set for which queue, and what a mistake says."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +270,39 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path, {})
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _link_to_a_fifo(path: Path) -> None:
+    os.mkfifo(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [_fifo, _device, _link_to_a_fifo, _link_to_itself])
+def test_what_is_no_file_is_an_error_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A FIFO that nobody writes into would hang the start for ever, and a device never ends."""
+    make(tmp_path / "holdfast.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path, {})
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    """That is how clusters hand settings to a program."""
+    written(tmp_path, "[queues.orders]\nmaxsize = 5\n")
+    (tmp_path / "holdfast.toml").rename(tmp_path / "mounted")
+    (tmp_path / "holdfast.toml").symlink_to("mounted")
+    assert load_config(tmp_path, {}).options("orders") == {"maxsize": 5}
 
 
 @pytest.mark.parametrize("name", ["catalog.db", "Catalog.DB", "catalog.db-wal", "holdfast.toml", "a/b", "..", ""])

@@ -219,7 +219,7 @@ class TestLogAndReplay:
         storage.make_directory(ROOT)
         storage.open(FILE, create=True).try_lock()
         storage.list(ROOT)
-        storage.directory_owner(ROOT)
+        storage.directory_status(ROOT)
         storage.rename(FILE, FILE)
         file.read_at(3, 0)
         file.allocate(2)
