@@ -298,8 +298,12 @@ class QueueService:
         self._catalog.rebuild()
 
     def close(self) -> None:
-        """Stop the consumers, and close all queues; again closes what is open still, where it was interrupted."""
-        self._workers.close()
+        """Stop the consumers, and close all queues; again closes what is open still, where it was interrupted.
+
+        A handler that calls it goes on, and its message is acknowledged: :meth:`run` closes once handlers have ended.
+        """
+        if not self._workers.close(then=self.close):
+            return
         with self._lock:
             self._last_facts = self._facts()
             self._is_closed = True

@@ -16,6 +16,7 @@ from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.workers.consumer import Consumer, name_of
+from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.settle_failed import settle_failed
 from holdfast.service.workers.settler import Settler
 from holdfast.service.workers.verdict import RELEASE, Verdict, verdict_on
@@ -42,12 +43,15 @@ class AsyncEngine:
         Where the messages are.
     threads : Threads
         What settles those that failed.
+    owner : object
+        What runs it, for handlers that ask: see ``handled_by``.
     """
 
-    def __init__(self, consumer: Consumer, queue: AsyncQueue[Any], threads: Threads) -> None:
+    def __init__(self, consumer: Consumer, queue: AsyncQueue[Any], threads: Threads, owner: object) -> None:
         self._consumer = consumer
         self._queue = queue
         self._threads = threads
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[asyncio.Task[Any] | None, Delivery[Any]] = {}
         self._is_stopping = False
@@ -108,6 +112,7 @@ class AsyncEngine:
 
     async def _work(self) -> None:
         task = asyncio.current_task()
+        handled_by.set(self._owner)
         try:
             while not self._is_stopping:
                 delivery = (await self._queue.receive()).sync

@@ -170,11 +170,11 @@ class AsyncQueueService:
     async def close(self) -> None:
         """Stop the consumers, close all queues, end the threads; again does nothing.
 
-        Whoever waits for a message gets ClosedError. Cancelled behind the consumers' end, it goes on.
+        Whoever waits for a message gets ClosedError. Cancelled behind the consumers' end, it goes on. A handler that
+        calls it goes on too, and its message is acknowledged: :meth:`run` closes once handlers have ended.
         """
-        if self._threads.is_forked:
+        if self._threads.is_forked or not await self._workers.close(then=self.close):
             return
-        await self._workers.close()
         with self._lock:
             is_first, self._has_begun_to_close = not self._has_begun_to_close, True
         if is_first:
@@ -204,7 +204,7 @@ class AsyncQueueService:
 
     async def _make_engine(self, consumer: Consumer) -> AsyncEngine:
         queue = self._of(await self._threads.run_patiently(self.sync.open_for, consumer))
-        return AsyncEngine(consumer, queue, self._threads)
+        return AsyncEngine(consumer, queue, self._threads, self._workers)
 
     def _of(self, sync: TypedQueue[Any]) -> AsyncQueue[Any]:
         with self._lock:

@@ -22,6 +22,7 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.consumer import Consumer, name_of
+from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.worker_role import is_worker_process
 from holdfast.service.workers.workers import Workers
 
@@ -53,6 +54,7 @@ class AsyncWorkers:
         self._stop = asyncio.Event()
         self._over: Future[None] = Future()
         self._is_stop_wanted = False
+        self._then: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     @property
     def _others(self) -> Workers:
@@ -92,7 +94,10 @@ class AsyncWorkers:
         finally:
             with self._lock:
                 self._loop, self._is_stop_wanted = None, False
+                then, self._then = self._then, None
             self._over.set_result(None)
+            if then is not None:
+                await then()
 
     def stop(self) -> None:
         """Have :meth:`run` return; one that begins later returns at once. From any thread."""
@@ -103,13 +108,22 @@ class AsyncWorkers:
             with suppress(RuntimeError):  # that loop is closed
                 loop.call_soon_threadsafe(stop.set)
 
-    async def close(self) -> None:
-        """Stop, and wait until :meth:`run` has returned."""
+    async def close(self, then: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Stop, and wait until :meth:`run` has returned.
+
+        A handler waits for nobody, as it would wait for itself: False, and :meth:`run` awaits ``then`` in the end.
+        """
         with self._lock:
             loop, over = self._loop, self._over
-        if loop is not None and not loop.is_closed():
-            self.stop()
+            is_handler = loop is not None and handled_by.get() in (self, self._others)
+            if is_handler:
+                self._then = then
+        if loop is None or loop.is_closed():
+            return True
+        self.stop()
+        if not is_handler:
             await outcome_of(over)
+        return not is_handler
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.queue.delivery import Delivery
+from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.intake import Intake, Source
 from holdfast.service.workers.settle_failed import settle_failed
 from holdfast.service.workers.settler import Settler
@@ -38,6 +39,8 @@ class Engine:
         Messages that are worked on at a time.
     on_change : callable
         Called when it has failed, and when it has ended.
+    owner : object
+        What runs it, for handlers that ask: see ``handled_by``.
 
     Attributes
     ----------
@@ -48,9 +51,16 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, source: Source, handle: Handle, thread_count: int, on_change: Callable[[], object]
+        self,
+        name: str,
+        source: Source,
+        handle: Handle,
+        thread_count: int,
+        on_change: Callable[[], object],
+        owner: object,
     ) -> None:
         self.name = name
+        self._owner = owner
         self.failure: BaseException | None = None
         self.is_over = False
         self._handle = handle
@@ -92,6 +102,7 @@ class Engine:
     # -- The threads -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        handled_by.set(self._owner)
         try:
             self._work()
         except BaseException as error:

@@ -17,6 +17,7 @@ from holdfast.errors import ConfigError, Empty, UsageError
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.engine import Engine
+from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.supply import Supply
 from holdfast.service.workers.worker_role import is_worker_process
@@ -51,7 +52,9 @@ class Workers:
         self._consumers: dict[str, Consumer] = {}
         self._bell: SimpleQueue[str] = SimpleQueue()  # a signal handler may ring it
         self._running = threading.Lock()
+        self._ending = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._then: Callable[[], object] | None = None
 
     @property
     def consumers(self) -> Mapping[str, Consumer]:
@@ -92,8 +95,12 @@ class Workers:
         finally:
             while not self._bell.empty():
                 self._bell.get()
-            self._thread = None
+            with self._ending:
+                self._thread = None
+                then, self._then = self._then, None
             self._running.release()
+            if then is not None:
+                then()
 
     def stop(self) -> None:
         """Have :meth:`run` return; one that begins later returns at once."""
@@ -103,12 +110,23 @@ class Workers:
         """Have :meth:`run`, which was stopped, wait no longer for what runs."""
         self._bell.put(_HURRY)
 
-    def close(self) -> None:
-        """Stop, and wait until :meth:`run` has returned in its thread."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self.stop()
-            with self._running:
-                pass
+    def close(self, then: Callable[[], object]) -> bool:
+        """Stop, and wait until :meth:`run` has returned in its thread.
+
+        A handler waits for nobody, as it would wait for itself: False, and :meth:`run` does ``then`` in the end.
+        """
+        with self._ending:
+            thread = self._thread
+            is_handler = thread is not None and handled_by.get() is self
+            if is_handler:
+                self._then = then
+        if thread is None or thread is threading.current_thread():
+            return True
+        self.stop()
+        if is_handler:
+            return False
+        with self._running:
+            return True
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +167,7 @@ class Workers:
     ) -> Engine:
         look = partial(self._bell.put, _LOOK)
         if pooled is None:
-            return Engine(queue.name, Supply(queue, is_decoded=True), job.handle, consumer.concurrency, look)
+            return Engine(queue.name, Supply(queue, is_decoded=True), job.handle, consumer.concurrency, look, self)
         pool, number, size = pooled
         return Engine(
             queue.name,
@@ -157,6 +175,7 @@ class Workers:
             lambda delivery: pool.handle(number, delivery),
             size,
             look,
+            self,
         )
 
     def _wait(self, engines: Sequence[Engine], grace_seconds: float) -> None:
