@@ -13,12 +13,16 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount a file system of this size at a new directory; skips the test where that is not possible."""
+def small_disk(place: Path, size_bytes: int, inode_count: int = 0) -> Iterator[Path]:
+    """Mount a file system of this size at a new directory; skips the test where that is not possible.
+
+    ``inode_count`` is how many files and directories it takes; 0: no bound.
+    """
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs takes root on Linux")
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place)]
+    options = f"size={size_bytes}" + (f",nr_inodes={inode_count}" if inode_count else "")
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
@@ -39,3 +43,15 @@ def take_all_room(disk: Path) -> Path:
             except OSError:
                 continue
     return path
+
+
+def take_all_inodes(disk: Path) -> None:
+    """Make files until there can be no more."""
+    directory = disk / "many"
+    directory.mkdir()
+    for number in range(100_000):
+        try:
+            (directory / str(number)).touch()
+        except OSError:
+            return
+    raise AssertionError("there is no end of inodes")

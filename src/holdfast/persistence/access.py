@@ -68,11 +68,25 @@ def _status(storage: Storage, path: Path, no_file: str, no_link: str) -> Directo
     try:
         return storage.directory_status(path)
     except NotADirectoryError:
-        raise ConfigError(f"{path} is a file; {no_file}") from None
+        raise ConfigError(f"{_file_in(storage, path)} is a file; {no_file}") from None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise ConfigError(f"{path} is a symbolic link; {no_link}") from None
+
+
+def _file_in(storage: Storage, path: Path) -> Path:
+    """Return what stands where a directory should: the last part of a path, or one above it."""
+    for above in path.parents:
+        try:
+            storage.directory_status(above)
+        except NotADirectoryError:
+            path = above
+        except OSError:
+            break
+        else:
+            break
+    return path
 
 
 def _check_ours(path: Path, status: DirectoryStatus) -> None:

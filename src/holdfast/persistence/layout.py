@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import time
 from contextlib import suppress
@@ -114,6 +115,10 @@ class QueueDirectory:
     def reserve(self) -> Path:
         """Room for a group that begins on a full disk."""
         return self.groups / ".reserve"
+
+    def more_reserves(self, count: int) -> list[Path]:
+        """Return the paths of empty files, of which a file system may have no more to give either."""
+        return [self.groups / f".reserve.{number}" for number in range(1, count + 1)]
 
     @cached_property
     def prepared(self) -> Path:
@@ -297,11 +302,12 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
     Of several processes that find no queue one makes it; the others find it made.
     """
     check_name(directory.root.name, "queue")
+    make_parents(storage, directory.root)
     for path in (directory.root, directory.data, directory.groups, directory.spare):
         storage.make_directory(path)
     try:
         storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
-        storage.sync_directory(directory.root.parent)
+        _sync_name(storage, directory.root)
     except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
         with suppress(OSError):
             for path in (directory.spare, directory.groups, directory.data, directory.root):
@@ -319,6 +325,43 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
         return queue_id, True
     finally:
         lock.release()
+
+
+def make_parents(storage: Storage, path: Path) -> None:
+    """Make the directories above a path that are missing, durably. Raises ``OSError``; then none of them is left."""
+    missing: list[Path] = []
+    while _found(storage, path.parent) is None:
+        path = path.parent
+        missing.append(path)
+    made: list[Path] = []
+    try:
+        for each in reversed(missing):
+            storage.make_directory(each)
+            made.append(each)
+            _sync_name(storage, each)
+    except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
+        with suppress(OSError):
+            for each in reversed(made):
+                storage.remove_directory(each)
+        raise
+
+
+def _found(storage: Storage, path: Path) -> Path | None:
+    """Return a directory above a queue, or the one behind it where it is a link: an operator's. None: there is none."""
+    try:
+        storage.directory_status(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return Path(os.path.realpath(path))
+    return path
+
+
+def _sync_name(storage: Storage, path: Path) -> None:
+    """Make the name of a directory durable."""
+    storage.sync_directory(_found(storage, path.parent) or path.parent)
 
 
 def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:

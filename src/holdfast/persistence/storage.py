@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -235,7 +236,14 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
             "Drain the queue or make room, then try again",
             path=str(path),
         )
-    return StorageError(f"{what} failed: {path} ({reason}); check the disk and its permissions", path=str(path))
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        advice = f"this process may have {limit} files open: raise the limit (ulimit -n), or have fewer queues open"
+    elif error.errno == errno.ENFILE:
+        advice = "the system has too many files open: raise its limit, or look for who has them"
+    else:
+        advice = "check the disk and its permissions"
+    return StorageError(f"{what} failed: {path} ({reason}); {advice}", path=str(path))
 
 
 def is_disk_full(error: BaseException | None) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
+from holdfast.persistence.layout import make_parents
 from holdfast.persistence.storage import OsStorage, Storage, storage_errors
 from holdfast.queue import fork
 from holdfast.queue.delivery import Delivery
@@ -370,6 +371,7 @@ class QueueService:
 
     def _make_directory(self) -> None:
         with storage_errors("making the service's directory", self.path):
+            make_parents(self._storage, self.path)
             self._storage.make_directory(self.path)
 
     def _facts(self) -> list[QueueFacts]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast import (
+    ConfigError,
+    PersistentQueue,
+    QueueNotFoundError,
+    QueueService,
+    StorageError,
+    UnsupportedVersionError,
+)
 from holdfast.persistence.document import write_document
 from holdfast.persistence.format import FORMAT_VERSION
 from holdfast.persistence.storage import OsStorage
+from support.place import Place
+from support.processes import child
 from support.real_trees import tree
+from support.refusals import refusing
+from support.simulated_storage import SimulatedStorage
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65_534
@@ -71,12 +83,105 @@ def test_an_empty_directory_becomes_a_queue(root: Path) -> None:
         assert queue.put(b"x") == 0
 
 
+@pytest.mark.parametrize("mode", ["both", "produce", "consume", "submit"])
+def test_directories_above_a_queue_are_made_where_they_are_missing(root: Path, mode: str) -> None:
+    """For this user alone."""
+    PersistentQueue(root / "data" / "queues" / "orders", mode=mode).close()
+    made = [root, root / "data", root / "data" / "queues", root / "data" / "queues" / "orders"]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700] * 4
+    QueueService(root / "some" / "service").queue("orders").close()
+
+
 @pytest.mark.usefixtures("unchanged")
-def test_a_directory_without_a_parent_is_a_clear_error(root: Path) -> None:
-    """Parents are not made: a typing error would go unnoticed."""
-    with pytest.raises(StorageError, match="No such file") as caught:
-        PersistentQueue(root / "missing" / "orders")
-    assert str(root) in str(caught.value)
+def test_looking_makes_no_directories(root: Path) -> None:
+    """A typing error is told."""
+    with pytest.raises(QueueNotFoundError):
+        PersistentQueue(root / "missing" / "orders", mode="look")
+
+
+def test_a_message_survives_in_a_directory_whose_parents_were_made() -> None:
+    """Their names are as durable as the queue's."""
+    storage = SimulatedStorage()
+    root = Path("/var/lib/queues/orders")
+    with PersistentQueue(root, storage=storage) as queue:
+        queue.put(b"one")
+        with PersistentQueue(root, storage=storage.crash_dropping_unsynced()) as again:
+            assert again.get(timeout=0) == b"one"
+
+
+@pytest.mark.parametrize("name", ["lib", "var"])
+def test_parents_whose_names_could_not_be_synced_are_made_anew(name: str) -> None:
+    """None of them is left, and the next attempt syncs names that are new."""
+    storage = SimulatedStorage()
+    root = Path("/var/lib/queues/orders")
+    parent = next(path for path in root.parents if path.name == name)
+    with (
+        refusing(storage, "sync_directory", str(parent)),
+        pytest.raises(StorageError, match="opening the queue failed"),
+    ):
+        PersistentQueue(root, storage=storage)
+    assert not storage.tree()
+    with PersistentQueue(root, storage=storage) as queue:
+        queue.put(b"one")
+        with PersistentQueue(root, storage=storage.crash_dropping_unsynced()) as again:
+            assert again.get(timeout=0) == b"one"
+
+
+def test_a_link_above_a_queue_is_followed(root: Path) -> None:
+    """It is the operator's: only what belongs to the queue has to be a directory."""
+    (root.parent / "real").mkdir()
+    root.symlink_to(root.parent / "real")
+    PersistentQueue(root / "orders").close()
+    assert (root.parent / "real" / "orders" / "queue.json").exists()
+    PersistentQueue(root / "orders").close()
+
+
+@pytest.mark.parametrize("below", ["orders", "deeper/orders"])
+@pytest.mark.parametrize("mode", ["both", "look"])
+def test_a_file_above_a_queue_is_named(root: Path, below: str, mode: str) -> None:
+    """Not the queue, which is not there."""
+    root.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match=f"{root} is a file; a queue is a directory"):
+        PersistentQueue(root / below, mode=mode)
+
+
+def test_a_path_of_which_nothing_more_can_be_found_out_is_named_itself() -> None:
+    """The disk refuses to say what stands above it."""
+    storage = SimulatedStorage()
+    Place(storage, Path("/")).make("mine")
+    storage.make_directory(Path("/above"))
+    refused = Path("/above/file")
+    Place(storage, Path("/above")).make("file")
+    with refusing(storage, "directory_status", "/above"), pytest.raises(ConfigError, match=f"{refused} is a file"):
+        PersistentQueue(refused, storage=storage)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (errno.EMFILE, r"this process may have \d+ files open: raise the limit \(ulimit -n\)"),
+        (errno.ENFILE, "the system"),
+    ],
+)
+def test_where_descriptors_are_short_the_error_speaks_of_them(error: int, advice: str) -> None:
+    """Not of the disk and its permissions."""
+    storage = SimulatedStorage()
+    with refusing(storage, "open", error=error), pytest.raises(StorageError, match=advice) as caught:
+        PersistentQueue(Path("/queue"), storage=storage)
+    assert "disk" not in str(caught.value)
+
+
+def open_with_few_descriptors(root: Path) -> None:
+    """Open queues until there are no descriptors left."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    with pytest.raises(StorageError, match="this process may have 40 files open"):
+        _ = [PersistentQueue(root / str(number)) for number in range(40)]
+
+
+def test_a_process_that_has_too_many_files_open_is_told_its_limit(root: Path) -> None:
+    """As the operating system has it."""
+    with child(lambda: open_with_few_descriptors(root)) as opening:
+        assert opening.wait() == 0
 
 
 @pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
