@@ -18,11 +18,18 @@ COVERED ?=
 COVERING := tests/unit tests/contract tests/property tests/corruption tests/compat
 COVERAGE := --timeout=600 --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered --cov-report=json:build/coverage.json
 
+# `make matrix`: Pythons that are looked for on PATH and among those of pyenv, and the lowest versions that pyproject.toml
+# allows. Each has a venv of its own, and leaves out the tests of Spark: `make test` runs them, with the newest versions.
+PYTHONS := 3.11 3.12 3.13
+LOWEST := build/venv-lowest
+LOWEST_PYTHON := 3.11
+NOT_SPARK := -m "not spark"
+
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test matrix test-lowest $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -41,6 +48,16 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
+
+matrix: $(addprefix test-,$(PYTHONS)) test-lowest  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
+
+$(addprefix test-,$(PYTHONS)): test-%:
+	@$(call find-python,$*); \
+	if [ -z "$$found" ]; then echo "make test-$*: SKIPPED: there is no Python $* with a working venv module"; exit 0; fi; \
+	$(MAKE) --no-print-directory test VENV=build/venv-$* PYTHON="$$found" ARGS='$(NOT_SPARK) $(ARGS)'
+
+test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
+	$(LOWEST)/bin/python -m pytest $(AT_ONCE) $(NOT_SPARK) $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .
@@ -108,7 +125,27 @@ clean:  ## remove everything the other commands made, .venv too
 	rm -rf $(VENV) build dist .benchmarks .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# Shell that sets `found` to a Python of exactly this version; pyenv's shims may be there and not run.
+define find-python
+set +f; found=; IFS=:; \
+for folder in $$PATH $$(printf '%s:' "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin); do \
+    if [ -z "$$found" ] && "$$folder/python$(1)" -c '$(PYTHON_PROBE)' >/dev/null 2>&1; then \
+        found="$$folder/python$(1)"; \
+    fi; \
+done; unset IFS
+endef
+
 # Stamps are touched last, so that an interrupted set-up is done again.
+
+# uv says which versions are the lowest: of what we name ourselves, and of what our extras name; tools are the newest.
+$(LOWEST)/.lowest-ready: pyproject.toml
+	@rm -rf $(LOWEST)
+	@$(call find-python,$(LOWEST_PYTHON)); $(MAKE) --no-print-directory VENV=$(LOWEST) PYTHON="$$found" $(LOWEST)/.created
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
+	    --resolution lowest-direct $(addprefix --extra ,demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[dev]'
+	@touch $@
 
 $(VENV)/.created:
 	@set -f; found=; \

@@ -18,7 +18,7 @@ from proof.interruptions.operations import OPERATIONS, Operation
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import find_points, promised, sweep
 from proof.interruptions.waiting import WAITS
-from support.interruptions import HangError, guarded, pending
+from support.interruptions import HangError, Kind, guarded, pending, trace_opcodes
 from support.jobs import Jobs
 
 # An interruption that hits the callback of a weak reference is passed over by the interpreter, which says so.
@@ -48,6 +48,7 @@ def test_memory_and_disk_agree_or_the_queue_is_poisoned(operation: Operation) ->
     number = OPERATIONS.index(operation)
     policy = POLICIES[number % len(POLICIES)]
     points = promised(find_points(operation, policy))
+    assert set(Kind) - {Kind.ELSEWHERE} == {each.kind for each in points}, "this interpreter shows no bytecodes"
     step = max(1, len(points) // COUNT)
     swept = sweep(operation, policy, points[number % step :: step])
     assert not swept.violations, swept.violations
@@ -96,6 +97,7 @@ def _arrivals() -> Iterator[str]:
             nonlocal left
             if frame.f_code not in codes:
                 return None
+            frame.f_trace = watch
             frame.f_trace_lines, frame.f_trace_opcodes = False, True
             left -= event == "opcode"
             if left == 0:
@@ -104,7 +106,7 @@ def _arrivals() -> Iterator[str]:
                     return None
             return watch
 
-        sys.settrace(watch)
+        trace_opcodes(watch)
         try:
             _sample()
             sys.settrace(None)

@@ -91,6 +91,7 @@ class _Watch:
                 self.points.append(Point(self._open, Kind.DELIVERED, self._where))
                 self._open = 0
             if name.startswith(WATCHED):
+                frame.f_trace = self  # from 3.13 on opcodes are traced in frames only that have it by now
                 frame.f_trace_lines = False
                 frame.f_trace_opcodes = True
                 return self
@@ -162,10 +163,16 @@ def _that_let_go(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
+def trace_opcodes(watch: Callable[[FrameType, str, Any], Any]) -> None:
+    """Trace this thread; 3.12 traces opcodes only if some frame has asked for that before."""
+    sys._getframe().f_trace_opcodes = True
+    sys.settrace(watch)
+
+
 def points_of(call: Callable[[], object]) -> list[Point]:
     """Make a call and return all points of it, those of kind ``ELSEWHERE`` too."""
     watch, before = _Watch(None), sys.gettrace()
-    sys.settrace(watch)
+    trace_opcodes(watch)
     try:
         call()
     finally:
@@ -184,7 +191,7 @@ def interrupted(call: Callable[[], object], point: Point) -> BaseException | Non
     watch, before = _Watch(point), sys.gettrace()
     try:
         try:
-            sys.settrace(watch)
+            trace_opcodes(watch)
             call()
         finally:
             sys.settrace(before)  # delivers what is pending still

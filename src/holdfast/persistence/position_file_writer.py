@@ -290,6 +290,6 @@ class PositionFileWriter:
 
     def abandon(self) -> None:
         """Close the handle and write nothing: after a fork, in the child."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None  # first: a close that is interrupted here syncs no closed handle later
+        if file is not None:
+            file.close()

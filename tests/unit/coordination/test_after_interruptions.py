@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from holdfast.queue.task_count import TaskCount
 from holdfast.queue.turns import Turns
 from proof.interruptions.locks import locked
 from proof.interruptions.sweep import promised
-from support.interruptions import guarded, interrupted, points_of
+from support.interruptions import Kind, guarded, interrupted, points_of
 from support.jobs import Jobs
 from support.threads import Threads, wait_until
 
@@ -32,10 +32,12 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "holdfast")
 
 
-def left_by(make: Callable[[], Made], call: Callable[[Made], object], stride: int = 1) -> Iterator[Made]:
+def left_by(
+    make: Callable[[], Made], call: Callable[[Made], object], stride: int = 1, kinds: Collection[Kind] = tuple(Kind)
+) -> Iterator[Made]:
     """Interrupt a call at each of its points, and yield what it was made on while the exception is handled."""
     first = make()
-    points = promised(points_of(lambda: call(first)))[::stride]
+    points = [each for each in promised(points_of(lambda: call(first))) if each.kind in kinds][::stride]
     assert points
     for point in points:
         made = make()
@@ -85,6 +87,14 @@ class Batched(Work):
 def test_a_close_that_was_interrupted_goes_on_when_called_again() -> None:
     """It lets go of the file locks: the next opening is not refused."""
     for work in left_by(Work, lambda work: work.queue.close(), stride=43):
+        work.queue.close()
+        with work.jobs.open() as again:
+            assert again.qsize() == 3
+
+
+def test_a_close_that_was_interrupted_behind_a_storage_call_goes_on_when_called_again() -> None:
+    """The call is over, and its caller has not noted that: a handle that is closed is not used again."""
+    for work in left_by(Work, lambda work: work.queue.close(), kinds=[Kind.DONE]):
         work.queue.close()
         with work.jobs.open() as again:
             assert again.qsize() == 3
