@@ -16,7 +16,9 @@ from holdfast.persistence.message_options import decode_options
 from holdfast.persistence.position_file_reader import PositionFileReader
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
+from holdfast.persistence.run_reader import RunReader
 from holdfast.persistence.storage import Storage, storage_errors
+from holdfast.queue.options_seen import OptionsSeen, Waiting, in_hand_count
 from holdfast.queue.sources import RemoteSource
 
 _READ_COUNT = 64
@@ -51,6 +53,7 @@ class LookSide:
         self._find_positions = find_positions
         self._time_ns = time_ns
         self._positions, self._has_begun = find_positions()
+        self._options = OptionsSeen()
         self._lock = threading.Lock()
         self._losses: list[Damage] = []
         self.damage: list[Damage] = []
@@ -107,10 +110,33 @@ class LookSide:
 
     @property
     def ready_count(self) -> int:
-        """Messages the group has not finished and no prepared transaction holds."""
+        """Messages that can be taken now, as far as the log has been read, and those behind that."""
         with self._lock, storage_errors("looking", self._files.directory):
-            progress = self._refresh()
-            return max(0, progress.live_count(self._source.end[2]) - progress.held_count)
+            waiting = self._waiting()
+            return max(0, self._positions.progress.live_count(self._source.end[2]) - sum(waiting))
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages handed out and not settled, or held by a prepared transaction; their owner may be gone."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return in_hand_count(self._refresh())
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or for their order key, as far as the log has been read."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return self._waiting().delayed
+
+    def _waiting(self) -> Waiting:
+        """Read on, and return how many messages cannot be taken now."""
+        progress = self._refresh()
+        reader = RunReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
+        try:
+            self._options.read_on(reader, progress, self._source.end)
+        finally:
+            reader.close()
+            self._note_losses()
+        return self._options.waiting(progress, self._time_ns())
 
     @property
     def progress(self) -> GroupProgress:

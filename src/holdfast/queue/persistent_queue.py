@@ -271,7 +271,10 @@ class PersistentQueue(Putting, Working, Transactional):
     # -- As queue.Queue ----------------------------------------------------------------------------------------------
 
     def qsize(self) -> int:
-        """Return how many messages can be taken now; ``stats().depth`` counts those in flight too."""
+        """Return how many messages can be taken now; ``stats().depth`` counts those in flight too.
+
+        As far as this handle has read the log; behind that, all count. ``stats`` says how far who looks reads.
+        """
         self._check_open()
         reader = self._read_side or self._look_side
         return reader.ready_count if reader is not None else self.sides.depth()
@@ -279,9 +282,8 @@ class PersistentQueue(Putting, Working, Transactional):
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
         self._check_open()
-        reader = self._read_side or self._look_side
         try:
-            return not reader.peek(1) if reader is not None else self.qsize() == 0
+            return not self._read_side.peek(1) if self._read_side is not None else self.qsize() == 0
         except ShutDown:
             return True
 

@@ -12,7 +12,7 @@ from holdfast.queue.sides import Sides
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What :meth:`PersistentQueue.stats` returns; gathered in constant time.
+    """What :meth:`PersistentQueue.stats` returns; gathered in constant time, but for ``delayed`` by who looks.
 
     Where another process adds or retires data files, what is said of those is up to 0.1 seconds old.
 
@@ -21,7 +21,8 @@ class QueueStats:
     depth : int
         Messages that the group has not finished, those in flight included.
     in_flight : int
-        Messages that this handle has handed out and that are not settled.
+        Messages that were handed out and are not settled, or that a prepared transaction holds. Who looks cannot tell
+        whether their owner lives: once it has died, the next one hands them out again.
     oldest_age_seconds : float or None
         How long ago the oldest unfinished message was put; None where there is none, and where this handle cannot read.
         Never less than this handle has known of it, whatever happens to the wall clock.
@@ -39,7 +40,8 @@ class QueueStats:
     lost : int
         Messages lost to damage.
     delayed : int
-        Messages that wait for their time or their order key, as far as this handle has read the log.
+        Messages that wait for their time or their order key, as far as this handle has read the log. Who looks reads
+        50,000 messages on each time, as long as it knows of fewer that ask for anything.
     dead : int
         Dead letters; the depth is without them.
     dropped : int
@@ -74,7 +76,7 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
         files.glance()
     next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
     reader = read_side or sides.look_side
-    in_flight = read_side.in_flight_count if read_side is not None else 0  # before the depth: ends leases that are over
+    in_flight = reader.in_flight_count if reader is not None else 0  # before the depth: ends leases that are over
     age, back = _age_of_oldest(sides, clock, next_offset)
     recovery = sides.recovery()
     return QueueStats(
@@ -87,7 +89,7 @@ def gather_stats(sides: Sides, clock: Clock) -> QueueStats:
         first_offset=files.first_offset,
         next_offset=next_offset,
         recovered=recovery.recovered_count,
-        delayed=read_side.waiting_count if read_side is not None else 0,
+        delayed=reader.waiting_count if reader is not None else 0,
         dead=len(reader.progress.dead) if reader is not None else 0,
         dropped=read_side.dropped_count if read_side is not None else 0,
         paused=_pause_reason(sides),

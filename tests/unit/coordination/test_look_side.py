@@ -1,13 +1,15 @@
-"""Looking at a queue whose files do not say where its log ends."""
+"""Looking at a queue that others own: what its files tell, also where they do not say where the log ends."""
 
 from pathlib import Path
 
 import pytest
 
+from holdfast import PersistentQueue, Put
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import SmallQueue
-from support.transactions import ORDERS, open_queue, waiting
+from support.transactions import ORDERS, open_queue, prepare, waiting
 
 MARK = ORDERS / "write.mark"
 
@@ -57,3 +59,125 @@ def test_a_mark_that_is_whole_at_the_second_look_is_no_damage(damaged: Simulated
         assert len(reads) == 3
         assert waiting(look) == [b"one"]
         assert look.recovery.damage == ()
+
+
+def figures(queue: PersistentQueue) -> dict[str, int | bool]:
+    """Return what a handle says of how many messages are where."""
+    stats = queue.stats()
+    return {
+        "ready": queue.qsize(),
+        "empty": queue.empty(),
+        "depth": stats.depth,
+        "in flight": stats.in_flight,
+        "delayed": stats.delayed,
+        "dead": stats.dead,
+    }
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Time that stands still."""
+    return FakeClock()
+
+
+def test_who_looks_counts_as_the_owner_does(storage: SimulatedStorage, clock: FakeClock) -> None:
+    """In hand, held, waiting after a failure, delayed, waiting for an order key, expired, dead: at each step."""
+    with open_queue(storage, clock=clock, backoff=[60]) as queue, open_queue(storage, clock=clock, mode="look") as look:
+
+        def check(**expected: int) -> None:
+            queue.peek(1000)  # so it has read all of its log, and has noted what has expired
+            assert figures(look) == figures(queue)
+            assert {name: figures(look)[name] for name in expected} == expected
+
+        check(ready=0, empty=True)
+        queue.put_many([b"held", b"acknowledged", b"fails", b"rejected", b"in hand"])
+        check(ready=5)
+        prepare(queue, "acks", "t")
+        queue.receive().ack()
+        queue.receive().nack()
+        queue.receive().reject("bad")
+        held = queue.receive(lease_seconds=3600)
+        check(ready=0, empty=True, delayed=1, dead=1, depth=3)
+        queue.put_many([Put(b"later", delay=30), Put(b"short", ttl=10), b"plain", Put(b"urgent", priority=3)])
+        queue.put_many([Put(b"keyed", order_key="k")] * 3 + [b"x" * 1000] * 200 + [Put(b"later", delay=90)])
+        check(ready=204, delayed=5, depth=211)
+        first = queue.receive()
+        assert first.payload == b"urgent"
+        first.release()
+        clock.advance(10)
+        check(depth=210)
+        clock.advance(20)
+        check(delayed=4)
+        clock.advance(30)
+        check(delayed=3)
+        queue.commit_prepared("t")
+        held.nack(delay=5)
+        queue.dead.retry(queue.dead.list())
+        check(dead=0, delayed=4)
+        taken = queue.receive_many(1000)
+        taken.ack()
+        while queue.qsize():
+            queue.get_many(1000)
+        check(ready=0, empty=True, delayed=2, depth=2)
+        clock.advance(60)
+        check(ready=2, delayed=0)
+
+
+def test_who_looks_counts_in_hand_what_a_dead_owner_had(storage: SimulatedStorage) -> None:
+    """Files do not tell; the next owner takes it for given back."""
+    queue = open_queue(storage)
+    queue.put_many([b"a", b"b"])
+    queue.receive()
+    left = storage.crash_keeping_all()
+    queue.close()
+    with open_queue(left, mode="look") as look:
+        assert (look.qsize(), look.stats().in_flight) == (1, 1)
+        with open_queue(left) as owner:
+            assert (owner.qsize(), owner.stats().in_flight) == (2, 0)
+            assert (look.qsize(), look.stats().in_flight) == (1, 1)
+
+
+def test_who_looks_reads_on_a_part_of_the_log_each_time(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And remembers no more messages that ask for something than that; what it has not read counts as ready."""
+    monkeypatch.setattr("holdfast.queue.options_seen.MESSAGES_MAX", 100)
+    with open_queue(storage) as queue, open_queue(storage, mode="look") as look:
+        queue.put_many([b"plain"] * 150 + [Put(b"later", delay=3600)] * 250)
+        delayed = [look.stats().delayed for _ in range(8)]
+        assert delayed[0] == 0
+        assert 0 < delayed[1] < delayed[2]
+        assert 100 <= delayed[2] < 250
+        assert delayed[2:] == [delayed[2]] * 6
+        assert look.qsize() == 400 - delayed[2]
+
+
+def test_who_looks_at_a_log_with_a_hole_counts_what_is_there(tmp_path: Path) -> None:
+    """What cannot be read is missed once it is taken; until then nothing is known of it."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path, mode="both") as queue:
+        queue.put_many([b"a", b"b"])
+        (data_file,) = (path / "data").iterdir()
+        with PersistentQueue(path, mode="look") as look:
+            content = data_file.read_bytes()
+            data_file.write_bytes(content[:4200])
+            assert look.qsize() == 2
+            data_file.write_bytes(content)
+            assert look.qsize() == 2
+
+
+def test_who_looks_counts_no_message_as_ready_whose_time_to_live_is_over(
+    storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """Nor one in hand that asks for something, nor those behind it; what was finished meanwhile is not read."""
+    with open_queue(storage, clock=clock) as queue, open_queue(storage, clock=clock, mode="look") as look:
+        queue.put_many([Put(b"a", order_key="k"), Put(b"b", ttl=10), Put(b"c", order_key="k")])
+        held = queue.receive()
+        assert (look.qsize(), look.stats().in_flight, look.stats().delayed) == (1, 1, 1)
+        clock.advance(10)
+        assert (look.qsize(), look.empty(), look.stats().depth) == (0, True, 3)
+        held.ack()
+        assert queue.get() == b"c"
+        queue.put_many([b"plain"] * 10)
+        assert queue.get_many(5) == [b"plain"] * 5
+        assert (look.qsize(), look.stats().depth) == (5, 5)
