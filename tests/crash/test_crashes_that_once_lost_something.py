@@ -184,3 +184,37 @@ def test_a_position_file_that_could_not_be_begun_does_not_hide_later_acknowledge
     queue.close()
     with open_queue(storage, POLICY) as queue:
         assert done not in payloads(queue)
+
+
+def test_a_group_that_an_opening_shows_as_deleted_stays_so() -> None:
+    """Who deleted it was killed before the removal was durable; a later loss of power brought the group back."""
+    storage = SimulatedStorage()
+    queue = open_queue(storage, POLICY)
+    queue.groups.create("slow")
+    killed = kill_before(storage, "sync_directory", ROOT / "groups" / "slow", lambda: queue.groups.delete("slow"))
+    queue.close()
+    with open_queue(killed, POLICY) as queue:
+        assert "slow" not in queue.groups.list()
+        without_power = killed.crash_dropping_unsynced()
+    with open_queue(without_power, POLICY) as queue:
+        assert "slow" not in queue.groups.list()
+
+
+def test_what_was_put_before_a_joint_commit_is_not_lost_without_it() -> None:
+    """Under a policy that does not sync puts: the commit was decided by a document, and survived a put before it."""
+    storage = SimulatedStorage()
+    queue = open_queue(storage, FlushPolicy.never())
+    part = queue.begin()
+    part.put(b"second")
+    part.prepare("part", part_of=("app", 1))
+    queue.put(b"first")
+    queue.joint_commits.commit("app", 1, ["part"])
+    begun = len(storage.log)
+    queue.close()
+    shown = []
+    for replayed in storage.replay():
+        if len(replayed.log) <= begun:
+            with open_queue(replayed.crash_dropping_unsynced(), POLICY) as queue:
+                shown.append(payloads(queue))
+    assert [each for each in shown if each not in ([], [b"first"])][-1:] == [[b"first", b"second"]]
+    assert [b"second"] not in shown

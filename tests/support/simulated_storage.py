@@ -267,6 +267,12 @@ class SimulatedStorage:
         with self._mutex:
             return self._disk.digest()
 
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds the lock of a file; asking costs no verb."""
+        with self._mutex:
+            inode = self._disk.find(path)
+            return inode is not None and inode in self._locks
+
     def undecided_count(self) -> int:
         """Return how many unsynced pieces there are, if all names are kept."""
         with self._mutex:

@@ -5,6 +5,7 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
@@ -178,6 +179,14 @@ def remove_group(
     for entry in storage.list(path):
         if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
             storage.remove(path / entry)
+
+
+def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:
+    """Make it durable that all groups but these are gone: a deletion that was cut off must not come back."""
+    known = {group.name for group in groups}
+    for entry in storage.list(directory.groups):
+        if not entry.startswith(".") and entry not in known:
+            storage.sync_directory(directory.group(entry))
 
 
 def progress_reader(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from holdfast.clock import Clock
-from holdfast.persistence.group_files import groups_locked, list_groups, progress_reader
+from holdfast.persistence.group_files import groups_locked, list_groups, progress_reader, sync_deletions
 from holdfast.persistence.layout import DataFileName, QueueDirectory
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.progress import GroupProgress
@@ -52,9 +52,7 @@ def retire_finished_files(
                 finished = _finished_by(reader.refresh(), finished)
         if not finished or not groups:
             return []
-        for entry in storage.list(directory.groups):  # a deletion that was cut off must not come back without its files
-            if not entry.startswith(".") and entry not in {group.name for group in groups}:
-                storage.sync_directory(directory.group(entry))
+        sync_deletions(storage, directory, groups)  # a group must not come back without its files
         if sync_own is not None:
             sync_own()
         for reader in readers:

@@ -61,6 +61,7 @@ class JointDecisions:
             known = self._publish_latest(application)  # also before another commit takes its place
             if known is None or not known.covers(part_of):
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
+                self._sides.require_write_side().flush()  # else what was put before could be lost, and this not
                 known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
                 self._publish(known)
             try:

@@ -25,7 +25,7 @@ from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.dedup_ring import DedupRing
-from holdfast.persistence.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups
+from holdfast.persistence.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
 from holdfast.persistence.layout import open_directory
 from holdfast.persistence.locks import Guard, SideLock
 from holdfast.persistence.log_files import LogFiles
@@ -160,7 +160,9 @@ class Sides:
     def _recover(self) -> RecoveredLog:
         started = self.clock.monotonic()
         seen = 0
-        for group in list_groups(self._storage, self.directory):
+        groups = list_groups(self._storage, self.directory)
+        sync_deletions(self._storage, self.directory, groups)  # what opening shows stays so
+        for group in groups:
             seen = max(seen, self.group.recover(group).seen_end)
         log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=seen)
         undone = redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)

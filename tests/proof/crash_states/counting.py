@@ -56,9 +56,12 @@ def view_of(seen: Mapping[str, Seen]) -> int:
 
 def _parts(seen: Seen) -> tuple[object, ...]:
     log = tuple((offset, _checksum(payload)) for offset, payload in seen.log)
-    given = tuple((offset, count) for offset, _, count in seen.shown)
     losses = sorted((each.offsets.start, each.offsets.stop) for each in seen.damage)
-    return seen.next_offset, log, seen.log_end, seen.exists, given, sorted(seen.dead), sorted(seen.in_doubt), losses
+    groups = [
+        (each.exists, each.order, tuple(count for _, _, count in each.shown), sorted(each.dead), each.depth)
+        for each in (seen.group, seen.slow)
+    ]
+    return seen.next_offset, log, seen.log_end, groups, sorted(seen.in_doubt), seen.version, losses
 
 
 @lru_cache(maxsize=4096)

@@ -10,9 +10,11 @@ from holdfast import FlushPolicy
 from proof.crash_states.counting import Tally, as_number, fate_of, view_of
 from proof.crash_states.crashes import crashes
 from proof.crash_states.history import History, Moment, Numbers
-from proof.crash_states.life import Life, Place, Segment
-from proof.crash_states.opening import draw_from
-from proof.crash_states.oracle import Recovered, Seen, judge, work_on
+from proof.crash_states.life import Life
+from proof.crash_states.life_books import Place, Segment
+from proof.crash_states.opening import CLOCK, draw_from
+from proof.crash_states.oracle import Recovered, Seen, judge
+from proof.crash_states.working import put_once_more, work_on
 from support.disk_operations import Operation, Sync, SyncDirectory
 from support.simulated_storage import SimulatedStorage
 
@@ -46,7 +48,7 @@ class Explorer:
     def __init__(self, policy: FlushPolicy, tally: Tally) -> None:
         self.policy = policy
         self.tally = tally
-        self._cache: dict[tuple[bytes | str, ...], dict[str, Seen]] = {}
+        self._cache: dict[tuple[bytes | str | int, ...], dict[str, Seen]] = {}
         self._worked: set[bytes] = set()
         self._killed: set[bytes] = set()
 
@@ -115,8 +117,9 @@ class Explorer:
         Returns the states that it shows.
         """
         self.tally.crashes += 1
+        CLOCK.set_time_ns(before.now_ns)
         digest = crashed.digest()
-        seen = self._cache.get((digest, *names))
+        seen = self._cache.get((digest, before.now_ns, *names))
         loses_power = killed and digest[1] % LOSES_POWER_EVERY == 0 and digest not in self._killed
         if seen is not None and not loses_power:
             return judge(history, seen, before, under_way, self.policy, killed=killed)
@@ -128,8 +131,9 @@ class Explorer:
             self._remember(digest, recovered.seen)
             operation_count = len(crashed.log)
             without_power = crashed.crash_dropping_unsynced() if loses_power else None
+            made = put_once_more(recovered, history)
             if digest[4] % WORKED_WITH_EVERY == 0:
-                self._work_on(recovered)
+                self._work_on(recovered, history, numbers, made)
         finally:
             recovered.close()  # before it is crashed: open queues answer what others ask in this process
         if without_power is not None:  # what was shown is durable, even where the killed process had not synced it
@@ -140,12 +144,12 @@ class Explorer:
             self._crash_recovery(history, recovered, operation_count, before, under_way, rng, killed=killed)
         return numbers
 
-    def _work_on(self, recovered: Recovered) -> None:
+    def _work_on(self, recovered: Recovered, history: History, numbers: Numbers, made: dict[str, int]) -> None:
         left = recovered.storage.digest()
         if left not in self._worked:
             self._worked.add(left)
             self.tally.works += 1
-            work_on(recovered)
+            work_on(recovered, history, numbers, made)
 
     def _count(self, digest: bytes) -> bool:
         """Count a state; return whether the task has not seen it yet."""
@@ -158,7 +162,7 @@ class Explorer:
             self._cache.clear()
             self._worked.clear()
             self._killed.clear()
-        self._cache[digest, *seen] = seen
+        self._cache[digest, CLOCK.time_ns(), *seen] = seen
         self.tally.views.add(view_of(seen))
 
     def _crash_recovery(
@@ -205,7 +209,7 @@ class Explorer:
         self.tally.recoveries_crashed += 1
         digest = crashed.digest()
         self._count(digest)
-        seen = self._cache.get((digest, *first))
+        seen = self._cache.get((digest, CLOCK.time_ns(), *first))
         if seen is None:
             draw_from("recovery of a recovery")
             second = Recovered(crashed, self.policy, list(first))

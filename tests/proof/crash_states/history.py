@@ -1,9 +1,9 @@
 """What was done to some queues, and what a crash from each instant on may leave of it.
 
-A queue has three *sides*, each with a sequence of states: where its log ends, how far its group has come, and what is
-in doubt. A call makes a new state on one side, or on several at once. A crash leaves each side at some state of its
-sequence: no earlier than what was durable, no later than what was attempted; and of what was made on several sides at
-once it leaves all or nothing.
+A queue has five *sides*, each with a sequence of states: where its log ends, how far its group has come, how far its
+second and slower group, what is in doubt, and what was committed jointly. A call makes a new state on one side, or on
+several at once. A crash leaves each side at some state of its sequence: no earlier than what was durable, no later than
+what was attempted; and of what was made on several sides at once it leaves all or nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from proof.crash_states.asked import Asked
 from support.model import GroupState
 
 
@@ -21,6 +22,11 @@ class Part(StrEnum):
     LOG = "log"
     PROGRESS = "progress"
     PREPARED = "prepared"
+    SLOW = "progress of the slow group"
+    JOINT = "joint commits"
+
+
+OF_GROUPS = (Part.PROGRESS, Part.SLOW)
 
 
 Side = tuple[str, Part]
@@ -30,7 +36,7 @@ InDoubt = frozenset[tuple[str, int, frozenset[int]]]
 """The id of each prepared transaction, how many messages it puts, and the offsets it acknowledges."""
 
 State = int | GroupState | InDoubt | None
-"""The offset behind the log, the progress of a group that has begun, or what is in doubt."""
+"""The offset behind the log, the progress of a group that exists, what is in doubt, or a version."""
 
 Numbers = dict[Side, int]
 """One state of each side, by its number."""
@@ -54,28 +60,37 @@ class Step:
 
 @dataclass(frozen=True)
 class Moment:
-    """What was true when a call returned: the number of each side's latest state, and of its last durable one."""
+    """What was true when a call returned: the number of each side's latest state, and of its last durable one.
+
+    ``now_ns`` is the wall clock.
+    """
 
     operation_count: int
     call: str
     latest: Mapping[Side, int]
     durable: Mapping[Side, int]
+    now_ns: int = 0
 
 
 @dataclass
 class History:
-    """The states of each side in order, the steps that tie them together, and the payloads of each log by offset."""
+    """The states of each side in order, the steps that tie them together, and the payloads of each log by offset.
+
+    By queue too: what messages ask for, by offset; and the offset of the message that was put with an id.
+    """
 
     states: dict[Side, list[State]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     payloads: dict[str, list[bytes]] = field(default_factory=dict)
     durable: dict[Side, int] = field(default_factory=dict)
+    wishes: dict[str, dict[int, Asked]] = field(default_factory=dict)
+    ids: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_queue(self, name: str) -> None:
         """Begin with a queue of which there is nothing yet."""
-        self.payloads[name] = []
-        for part, state in ((Part.LOG, 0), (Part.PROGRESS, None), (Part.PREPARED, frozenset())):
-            self.states[name, part] = [state]
+        self.payloads[name], self.wishes[name], self.ids[name] = [], {}, {}
+        for part in Part:
+            self.states[name, part] = [_NOTHING[part]]
             self.durable[name, part] = 0
 
     def copy(self) -> History:
@@ -85,6 +100,8 @@ class History:
             list(self.steps),
             {name: list(payloads) for name, payloads in self.payloads.items()},
             dict(self.durable),
+            {name: dict(wishes) for name, wishes in self.wishes.items()},
+            {name: dict(ids) for name, ids in self.ids.items()},
         )
 
     def happened(
@@ -113,6 +130,16 @@ class History:
         for side in sides:
             self.durable[side] = max(self.durable[side], self.number(side) if number is None else number)
 
-    def moment(self, operation_count: int, call: str) -> Moment:
+    def moment(self, operation_count: int, call: str, now_ns: int) -> Moment:
         """Return what is true now."""
-        return Moment(operation_count, call, {side: self.number(side) for side in self.states}, dict(self.durable))
+        latest = {side: self.number(side) for side in self.states}
+        return Moment(operation_count, call, latest, dict(self.durable), now_ns)
+
+
+_NOTHING: dict[Part, State] = {
+    Part.LOG: 0,
+    Part.PROGRESS: None,
+    Part.PREPARED: frozenset(),
+    Part.SLOW: None,
+    Part.JOINT: None,
+}

@@ -9,10 +9,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from unittest.mock import patch
 
-from holdfast import FlushPolicy, PersistentQueue
+from holdfast import Damage, FlushPolicy, PersistentQueue
+from holdfast.persistence.data_file_reader import QueueFileReader
 from support.simulated_storage import SimulatedStorage
 from support.transaction_worlds import PatientClock
 
@@ -25,6 +27,29 @@ POLICIES = {
 }
 
 CLOCK = PatientClock()
+"""The one of all queues here. It stands still but for lives that set it on; who recovers sets it as it was."""
+
+ALL = 10**6
+"""More messages than there ever are."""
+
+APPLICATION = "app"
+"""Whose joint commits there are."""
+
+SLOW = "slow"
+"""The second group. It has a handle of its own, which does not put."""
+
+DEDUP_SECONDS = 10**6
+"""Longer than any life."""
+
+
+DEDUP_MAX = 64
+"""More than there are ids: the file with room for the default takes 5 MB, and is on each disk."""
+
+
+def slow_policy(policy: FlushPolicy) -> FlushPolicy:
+    """Return the policy of the second group, which is another one than that of the first."""
+    policies = list(POLICIES.values())
+    return policies[policies.index(policy) - 1]
 
 
 def open_queue(
@@ -38,9 +63,33 @@ def open_queue(
         flush=policy,
         data_file_bytes=DATA_FILE_BYTES,
         max_deliveries=None,
+        dedup_window=DEDUP_SECONDS,
+        dedup_max=DEDUP_MAX,
         storage=storage,
         clock=CLOCK,
     )
+
+
+def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
+    """Return every message of the data files by offset, whatever groups say of it."""
+    sides = queue.sides
+    sides.files.refresh()
+    losses: list[Damage] = []
+    reader = QueueFileReader(sides.storage, sides.files, sides.queue_id, losses.append)
+    found: list[tuple[int, bytes]] = []
+    try:
+        reader.seek(sides.files.first_offset)
+        while records := reader.read(ALL, sides.require_read_side().log_end):
+            found += [(record[0], once(record[3])) for record in records]
+    finally:
+        reader.close()
+    return found
+
+
+@lru_cache(maxsize=1024)
+def once(payload: bytes) -> bytes:
+    """Return the same payload for all that are alike: what queues show is kept."""
+    return payload
 
 
 def take_apart(queue: PersistentQueue) -> None:
@@ -48,9 +97,12 @@ def take_apart(queue: PersistentQueue) -> None:
 
     All queues that took part in a transaction with it are closed before.
     """
-    sides, write_side = queue.sides, queue.sides.require_write_side()
-    for part in (write_side.deduplication, write_side, sides.read_side, sides, queue):
-        vars(part).clear()
+    sides, write_side = queue.sides, queue.sides.write_side
+    if write_side is not None:
+        vars(write_side.deduplication).clear()
+    for part in (write_side, sides.read_side, sides.look_side, sides.submit_side, sides, queue):
+        if part is not None:
+            vars(part).clear()
 
 
 @contextmanager

@@ -6,24 +6,46 @@ several sides at once is on all of them or on none; and no progress speaks of me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import product
 
-from holdfast import Damage, Empty, FlushPolicy, PersistentQueue
-from holdfast.persistence.data_file_reader import QueueFileReader
+from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
-from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side
-from proof.crash_states.opening import CLOCK, open_queue, take_apart
+from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
+from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
+from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
 from support.model import GroupState
 from support.simulated_storage import SimulatedStorage
 
-ALL = 10**6  # more messages than there ever are
-
 Shown = tuple[tuple[int, bytes, int], ...]
 """Offset, payload and delivery count of each message that the group would be given, by offset."""
+
+
+@dataclass(frozen=True)
+class GroupSeen:
+    """What one group shows after recovery.
+
+    Attributes
+    ----------
+    shown : Shown
+        What it would be given.
+    order : tuple of int
+        In which order.
+    dead : frozenset of int
+        Its dead letters.
+    exists : bool
+        Whether it has begun.
+    depth : int
+        How many messages it has not finished, as it says.
+    """
+
+    shown: Shown = ()
+    order: tuple[int, ...] = ()
+    dead: frozenset[int] = frozenset()
+    exists: bool = False
+    depth: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,14 +61,12 @@ class Seen:
     log_end : int
         Behind the last of them, or where an empty last data file begins: what lies between was finished, and its files
         are retired. From here up to ``next_offset`` offsets were given and lost.
-    shown : Shown
-        What its group would be given.
-    dead : frozenset of int
-        Its dead letters.
+    group, slow : GroupSeen
+        What its groups show.
     in_doubt : InDoubt
         The ids of prepared transactions with the numbers of their puts; the messages they hold are in ``held``.
-    exists : bool
-        Whether the group has begun.
+    version : int or None
+        What was committed jointly last.
     damage : tuple of Damage
         What the report says is lost.
     """
@@ -54,10 +74,10 @@ class Seen:
     next_offset: int
     log: tuple[tuple[int, bytes], ...]
     log_end: int
-    shown: Shown
-    dead: frozenset[int]
+    group: GroupSeen
+    slow: GroupSeen
     in_doubt: frozenset[tuple[str, int, int]]
-    exists: bool
+    version: int | None
     damage: tuple[Damage, ...]
 
     @property
@@ -75,9 +95,15 @@ class Seen:
 
         The files of finished messages may be back: that they were retired need not be durable yet.
         """
-        same = (self.next_offset, self.log_end, self.shown, self.dead, self.in_doubt, self.exists)
-        others = (later.next_offset, later.log_end, later.shown, later.dead, later.in_doubt, later.exists)
-        return same == others and set(self.log) <= set(later.log)
+        same = (self.next_offset, self.log_end, self.group.shown, self.group.dead, self.group.exists, self.in_doubt)
+        others = (later.next_offset, later.log_end, later.group.shown, later.group.dead, later.group.exists)
+        return (
+            same == (*others, later.in_doubt)
+            and (self.slow.shown, self.slow.dead, self.slow.exists)
+            == (later.slow.shown, later.slow.dead, later.slow.exists)
+            and self.version == later.version
+            and set(self.log) <= set(later.log)
+        )
 
 
 class Recovered:
@@ -87,9 +113,16 @@ class Recovered:
         self.storage = storage
         self.policy = policy
         self._stack = ExitStack()
+        self.slow: PersistentQueue | None = None
         try:
             self.queues = {name: self._stack.enter_context(open_queue(storage, name, policy)) for name in names}
-            self.seen = {name: look(queue) for name, queue in self.queues.items()}
+            first = next(iter(self.queues.values()), None)
+            if first is not None and SLOW in first.groups.list():
+                slow = open_queue(storage, first.path.name, slow_policy(policy), mode="consume", group=SLOW)
+                self.slow = self._stack.enter_context(slow)
+            self.seen = {
+                name: look(queue, self.slow if queue is first else None) for name, queue in self.queues.items()
+            }
         except BaseException:
             self._stack.close()
             raise
@@ -97,56 +130,45 @@ class Recovered:
     def close(self) -> None:
         """Close the queues."""
         self._stack.close()
+        if self.slow is not None:
+            take_apart(self.slow)
+            self.slow = None
         while self.queues:
             take_apart(self.queues.popitem()[1])
 
 
-def look(queue: PersistentQueue) -> Seen:
-    """Return what an open queue shows."""
+def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
+    """Return what an open queue shows, and the open handle of its second group."""
     found = queue.prepared()
     assert not any(each.damage for each in found), f"damage where there was a crash: {found}"
     report = queue.recovery
-    assert not report.progress_damage, f"recovery invents damage: {report}"
-    messages = queue.peek(ALL)
-    in_turn = sorted(messages, key=lambda each: (each.delivery_count == 0, each.offset))
-    assert messages == in_turn, "what was handed out before comes first, by offset"
-    exists = "default" in queue.groups.list()
-    if exists:
-        assert queue.qsize() == len(messages), f"{queue.qsize()} to take, {len(messages)} are there"
-    queue.sides.files.refresh()
+    group = _look_at_group(queue, exists="default" in queue.groups.list())
+    log = log_of(queue)
     names = queue.sides.files.names()
-    log = _log(queue, queue.sides.files.first_offset)
     return Seen(
         queue.sides.next_offset(),
-        log,
+        tuple(log),
         max([0, *(name.first_offset for name in names[-1:]), *(offset + 1 for offset, _ in log[-1:])]),
-        tuple(sorted((each.offset, _once(each.payload), each.delivery_count) for each in messages)),
-        frozenset(letter.offset for letter in queue.dead.list()) if exists else frozenset(),
+        group,
+        GroupSeen() if slow is None else _look_at_group(slow, exists=True),
         frozenset((each.id, each.put_count, each.ack_count) for each in found),
-        exists,
+        queue.joint_commits.latest(APPLICATION),
         report.damage,
     )
 
 
-def _log(queue: PersistentQueue, first: int) -> tuple[tuple[int, bytes], ...]:
-    """Return every message of the data files, whatever groups say of it."""
-    sides = queue.sides
-    losses: list[Damage] = []
-    reader = QueueFileReader(sides.storage, sides.files, sides.queue_id, losses.append)
-    found: list[tuple[int, bytes]] = []
-    try:
-        reader.seek(first)
-        while records := reader.read(ALL, sides.require_read_side().log_end):
-            found += [(record[0], _once(record[3])) for record in records]
-    finally:
-        reader.close()
-    return tuple(found)
-
-
-@lru_cache(maxsize=1024)
-def _once(payload: bytes) -> bytes:
-    """Return the same payload for all that are alike: what queues show is kept."""
-    return payload
+def _look_at_group(queue: PersistentQueue, *, exists: bool) -> GroupSeen:
+    assert not queue.recovery.progress_damage, f"recovery invents damage: {queue.recovery}"
+    messages = queue.peek(ALL)
+    if exists:
+        assert queue.qsize() == len(messages), f"{queue.qsize()} to take, {len(messages)} are there"
+    return GroupSeen(
+        tuple(sorted((each.offset, once(each.payload), each.delivery_count) for each in messages)),
+        tuple(each.offset for each in messages),
+        frozenset(letter.offset for letter in queue.dead.list()) if exists else frozenset(),
+        exists,
+        queue.stats().depth,
+    )
 
 
 def judge(
@@ -194,23 +216,37 @@ def _judge_log(history: History, name: str, seen: Seen, *, reported: bool) -> No
 def _candidates(
     history: History, seen: Mapping[str, Seen], least: Mapping[Side, int], most: Mapping[Side, int]
 ) -> Iterator[Numbers]:
-    """Yield the combinations of states that a crash may leave, of those that have this log and this in doubt."""
+    """Yield the combinations of states that a crash may leave, of those that show this on all sides but the progress.
+
+    The progress of the second group hangs together with nothing else: nobody commits it with anything.
+    """
     sides: dict[Side, list[int]] = {}
     for (name, part), states in history.states.items():
         if name not in seen:
             continue
-        low, high = least.get((name, part), 0), most.get((name, part), 0)
-        numbers = range(low, high + 1)
-        if part is Part.LOG:
-            sides[name, part] = [number for number in numbers if states[number] == seen[name].log_end]
-        elif part is Part.PREPARED:
-            sides[name, part] = [number for number in numbers if _counts(states[number]) == seen[name].in_doubt]
+        numbers = range(least.get((name, part), 0), most.get((name, part), 0) + 1)
+        if part is not Part.PROGRESS:
+            numbers_that_show = [
+                number for number in numbers if _shows(history, name, seen[name], part, states[number])
+            ]
+            sides[name, part] = numbers_that_show[-1:] if part is Part.SLOW else numbers_that_show
         else:
             sides[name, part] = list(numbers)
     for chosen in product(*sides.values()):
         choice = dict(zip(sides, chosen, strict=True))
         if all(_is_whole(step.numbers, choice) for step in history.steps):
             yield choice
+
+
+def _shows(history: History, name: str, seen: Seen, part: Part, state: State) -> bool:
+    """Whether one side is in this state, from what can be seen of it alone."""
+    if part is Part.LOG:
+        return state == seen.log_end
+    if part is Part.PREPARED:
+        return _counts(state) == seen.in_doubt
+    if part is Part.JOINT:
+        return state == seen.version
+    return _group_agrees(history, name, seen, seen.slow, state, frozenset(), frozenset())
 
 
 def _is_whole(step: Mapping[Side, int], choice: Numbers) -> bool:
@@ -228,27 +264,60 @@ def _counts(state: object) -> frozenset[tuple[str, int, int]]:
 
 
 def _agrees(history: History, name: str, seen: Seen, numbers: Numbers) -> bool:
-    """Whether a queue in these states shows this."""
+    """Whether a queue in these states shows this of its first group."""
     state = history.states[name, Part.PROGRESS][numbers[name, Part.PROGRESS]]
+    held, finished = held_and_finished(history, name, numbers)
+    if state is None and not seen.slow.exists and seen.missing:
+        return False  # no group has finished anything
+    return _group_agrees(history, name, seen, seen.group, state, held, finished)
+
+
+def held_and_finished(history: History, name: str, numbers: Numbers) -> tuple[frozenset[int], frozenset[int]]:
+    """Return what prepared transactions hold in these states, and what steps have finished."""
     in_doubt: InDoubt = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
-    held = {offset for _, _, acks in in_doubt for offset in acks}
+    held = frozenset(offset for _, _, acks in in_doubt for offset in acks)
+    done = [step.finished.get(name, frozenset()) for step in history.steps if _has_happened(step.numbers, numbers)]
+    return held, frozenset().union(*done)
+
+
+def _group_agrees(
+    history: History,
+    name: str,
+    seen: Seen,
+    group: GroupSeen,
+    state: State,
+    held: frozenset[int],
+    finished: frozenset[int],
+) -> bool:
+    """Whether a group in this state shows this; ``finished``: even if its progress does not say so yet."""
+    wishes, now_ns = history.wishes[name], CLOCK.time_ns()
     if state is None:
-        log = tuple((offset, payload, 0) for offset, payload in seen.log)
-        return not seen.exists and not seen.missing and not seen.dead and seen.shown in {(), log}
-    if not seen.exists:
+        if group.exists or group.dead:
+            return False
+        fresh = takeable(unfinished(_FROM_THE_START, wishes, seen.log_end, now_ns), held, now_ns)
+        there = {offset for offset, _ in seen.log}
+        return group.shown in {(), _as_shown(history, name, [each for each in fresh if each.offset in there])}
+    if not group.exists:
         return False
     assert isinstance(state, GroupState)
-    finished = set(state.finished)
-    for step in history.steps:
-        if _has_happened(step.numbers, numbers):
-            finished |= step.finished.get(name, frozenset())
-    if not seen.missing <= finished | set(range(state.start)):
+    if finished:
+        state = replace(state, finished=state.finished | finished)
+    left = unfinished(state, wishes, seen.log_end, now_ns)
+    if any(each.offset in seen.missing for each in left) or seen.missing & state.dead:
         return False
-    held |= finished
+    can = takeable(left, held, now_ns)
+    is_right = group.shown == _as_shown(history, name, can) and group.order == tuple(in_turn(can))
+    if not any(each.expires_ns for each in wishes.values()):  # else some of them may have been dropped, and some not
+        is_right = is_right and group.depth == len(left)
+    return is_right and group.dead == {offset for offset in state.dead if offset < seen.log_end}
+
+
+_FROM_THE_START = GroupState(0, frozenset(), ())
+
+
+def _as_shown(history: History, name: str, waiting: Iterable[Waiting]) -> Shown:
     payloads = history.payloads[name]
-    unfinished = state.unfinished(seen.log_end, CLOCK.time_ns())
-    expected = tuple((offset, payloads[offset], count) for offset, count in unfinished.items() if offset not in held)
-    return seen.shown == expected and seen.dead == {offset for offset in state.dead if offset < seen.log_end}
+    return tuple((each.offset, payloads[each.offset], each.delivery_count) for each in waiting)
 
 
 def _has_happened(step: Mapping[Side, int], numbers: Numbers) -> bool:
@@ -257,41 +326,15 @@ def _has_happened(step: Mapping[Side, int], numbers: Numbers) -> bool:
     )
 
 
-def work_on(recovered: Recovered) -> None:
-    """Use recovered queues, close them, take the power away, open them again: the work is there."""
-    after = b"after the crash"
-    last: dict[str, int] = {}
-    for name, queue in recovered.queues.items():
-        seen = recovered.seen[name]
-        assert queue.put(after) == seen.next_offset, "an offset was given twice, or one was passed over"
-        expected = sorted([payload for _, payload, _ in seen.shown] + [after])
-        taken: list[bytes] = []
-        try:
-            while True:
-                taken += queue.get_many(ALL, timeout=0)
-        except Empty:
-            assert sorted(taken) == expected, "not what was shown"
-        last[name] = queue.put(b"the last")
-        for transaction_id, _, _ in seen.in_doubt:
-            queue.commit_prepared(transaction_id)
-    recovered.close()
-    again = Recovered(recovered.storage.crash_dropping_unsynced(), recovered.policy, list(last))
-    try:
-        for name, seen in again.seen.items():
-            put_by_others = sum(count for _, count, _ in recovered.seen[name].in_doubt)
-            assert seen.next_offset == last[name] + 1 + put_by_others, "what was committed has other offsets"
-            assert len(seen.shown) == 1 + put_by_others, "closing made it durable"
-            assert seen.shown[0][:2] == (last[name], b"the last")
-            assert not seen.in_doubt, "it was decided"
-            assert again.queues[name].recovery.clean, f"closed in order, and yet: {again.queues[name].recovery}"
-    finally:
-        again.close()
-
-
 def _short(seen: Mapping[str, Seen]) -> str:
     return "\n".join(
-        f"{name}: log to {each.log_end}, next {each.next_offset}, shows "
-        f"{[(offset, count) for offset, _, count in each.shown] if each.exists else None}, "
-        f"dead {sorted(each.dead)}, in doubt {sorted(each.in_doubt)}"
+        f"{name}: log to {each.log_end}, next {each.next_offset}, {_short_of(each.group)}, "
+        f"in doubt {sorted(each.in_doubt)}, version {each.version}; slow: {_short_of(each.slow)}, "
+        f"missing {sorted(each.missing)}"
         for name, each in seen.items()
     )
+
+
+def _short_of(group: GroupSeen) -> str:
+    shows = [(offset, count) for offset, _, count in group.shown] if group.exists else None
+    return f"shows {shows} in order {list(group.order)}, dead {sorted(group.dead)}, depth {group.depth}"

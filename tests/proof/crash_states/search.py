@@ -14,9 +14,19 @@ from dataclasses import dataclass
 
 from proof.crash_states.counting import Tally
 from proof.crash_states.explorer import Explorer
-from proof.crash_states.life import Life, Place
+from proof.crash_states.life import Life
+from proof.crash_states.life_books import Place
 from proof.crash_states.opening import POLICIES, draw_from, no_threads, same_identifiers
-from proof.crash_states.workloads import BEGINNINGS, EXHAUSTIVE, RANDOM, Workload
+from proof.crash_states.workloads import (
+    ALL,
+    BEGINNINGS,
+    BEGINNINGS_OF,
+    FAMILIES,
+    FAMILY_DEPTH,
+    RACES,
+    Workload,
+    action_named,
+)
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,26 @@ class Care:
 CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 6))
 """By the number of actions, the last for longer ones too; what comes before the last action is another workload."""
 
+FAMILY_CARE = (Care(2), Care(2), Care(0, 12), Care(0, 5))
+"""The same where there are more actions: of families beside the core."""
+
 BRIEF = (Care(0), Care(0), Care(0, 8))
 """One crash at each instant; of two actions, at up to eight of them."""
 
 PAST_CARE = Care(2)
 DRAWN_CARE = Care(1)
 
+RACE_CARE = Care(0, 10)
+
 DRAWN_LENGTHS = (5, 12)
+
+DRAWN_SHARE = 0.4
+"""Of the actions, how many a drawn workload has to do with, so that some come together often; beside these always:"""
+
+ALWAYS = ("put_many", "get", "kill")
+
+RACE_CALLS_MAX = 1000
+"""No action makes so many storage calls."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +91,10 @@ class Task:
         Of drawn workloads, which have no first actions.
     count : int
         How many of them are drawn.
+    family : str
+        The actions there are.
+    race : str
+        What the second group is made or deleted beside, at each of its storage calls in turn; empty: nothing.
     """
 
     beginning: str
@@ -76,11 +103,15 @@ class Task:
     depth: int = 0
     seed: int | None = None
     count: int = 5
+    family: str = "core"
+    race: str = ""
 
     def __str__(self) -> str:
+        if self.race:
+            return f"{self.beginning}, {self.policy}: {self.race} at each call"
         if self.seed is not None:
             return f"{self.beginning}, {self.policy}: {self.count} of seed {self.seed}"
-        return f"{self.beginning}, {self.policy}: {' '.join(self.first)}, up to {self.depth} actions"
+        return f"{self.beginning}, {self.policy}, {self.family}: {' '.join(self.first)}, up to {self.depth} actions"
 
 
 class FoundError(AssertionError):
@@ -88,12 +119,24 @@ class FoundError(AssertionError):
 
 
 def exhaustive_tasks(depth: int) -> Iterator[Task]:
-    """Yield what explores all workloads of up to so many actions."""
-    for beginning in BEGINNINGS:
-        for policy in POLICIES:
-            yield Task(beginning, policy)
-            for first in EXHAUSTIVE if depth else ():
-                yield Task(beginning, policy, (first,), depth=depth)
+    """Yield what explores all workloads of up to so many actions, and all races."""
+    for family, alphabet in FAMILIES.items():
+        deepest = depth if family == "core" else min(depth, FAMILY_DEPTH)
+        for beginning in BEGINNINGS_OF[family]:
+            for policy in POLICIES:
+                if family == "core":
+                    yield Task(beginning, policy)
+                for first in alphabet if deepest else ():
+                    yield Task(beginning, policy, (first,), depth=deepest, family=family)
+    yield from race_tasks() if depth else ()
+
+
+def race_tasks() -> Iterator[Task]:
+    """Yield what explores all races."""
+    for policy in POLICIES:
+        for call in RACES:
+            yield Task("used", policy, race=f"{call}/create")
+            yield Task("shared", policy, race=f"{call}/delete")
 
 
 def drawn_tasks(seed: int) -> Iterator[Task]:
@@ -105,12 +148,14 @@ def drawn_tasks(seed: int) -> Iterator[Task]:
         seed += 1
 
 
-def run(task: Task, care: Sequence[Care] = CARE_BY_LENGTH) -> Tally:
+def run(task: Task, care: Sequence[Care] | None = None) -> Tally:
     """Do a piece of the search; raise FoundError where a state is answered wrongly."""
-    search = Search(task, care)
+    search = Search(task, care or (CARE_BY_LENGTH if task.family == "core" else FAMILY_CARE))
     with _quiet():
         search.begin()
-        if task.seed is None:
+        if task.race:
+            search.race(task.race)
+        elif task.seed is None:
             search.all_behind(task.first)
         else:
             search.drawn(task.seed)
@@ -147,17 +192,18 @@ class Search:
 
     def all_behind(self, workload: Workload) -> None:
         """Explore the last action of a workload, and then all that may follow it; without any, how it begins."""
+        actions = FAMILIES[self.task.family]
         if not workload:
             self._explore(self._past, ("the past",), (0, -1), PAST_CARE, 0)
         with self._living() as life:
             place = (0, -1)
             for number, name in enumerate(workload, 1):
-                if not EXHAUSTIVE[name].may(life):
+                if not actions[name].may(life):
                     return
                 if number == len(workload):
                     place = life.mark()
-                EXHAUSTIVE[name].do(life)
-            following = [name for name, action in EXHAUSTIVE.items() if action.may(life)]
+                actions[name].do(life)
+            following = [name for name, action in actions.items() if action.may(life)]
         care = self._care[min(len(workload), len(self._care) - 1)]
         self._explore(life, workload, place, care, max(0, len(workload) - 1))
         if len(workload) < self.task.depth:
@@ -173,8 +219,23 @@ class Search:
                 for number, name in enumerate(workload):
                     if number == since:
                         place = life.mark()
-                    RANDOM[name].do(life)
+                    action_named(name).do(life)
             self._explore(life, workload, place, care, since)
+
+    def race(self, race: str) -> None:
+        """Explore a race at each storage call of what it is a race with."""
+        for at in range(1, RACE_CALLS_MAX):
+            name = f"{race}@{at}"
+            with self._living() as life:
+                action = action_named(name)
+                if not action.may(life):
+                    return
+                place = life.mark()
+                count = life.race_count
+                action.do(life)
+                if life.race_count == count:
+                    return
+            self._explore(life, (name,), place, RACE_CARE, 0)
 
     def drawn(self, seed: int) -> None:
         """Explore drawn workloads, each from its beginning."""
@@ -183,10 +244,11 @@ class Search:
             workload: list[str] = []
             with self._living() as life:
                 place = life.mark()
+                some = [name for name in ALL if name in ALWAYS or rng.random() < DRAWN_SHARE]
                 for _ in range(rng.randint(*DRAWN_LENGTHS)):
-                    name = rng.choice([name for name, action in RANDOM.items() if action.may(life)])
+                    name = rng.choice([name for name in some if ALL[name].may(life)])
                     workload.append(name)
-                    RANDOM[name].do(life)
+                    ALL[name].do(life)
             self._explore(life, tuple(workload), place, DRAWN_CARE, 0)
 
     @contextmanager

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proof.crash_states.life import LARGE_BYTES, Life
+from proof.crash_states.asked import Asked
+from proof.crash_states.life import Life
+from proof.crash_states.life_books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES
+from proof.crash_states.life_holding import PARTS_MAX
+from proof.crash_states.life_putting import PRIORITY
 
 Workload = tuple[str, ...]
-
-ROLLS_BYTES = 7000  # two of them and a little more do not fit into one data file
-SMALL_BYTES = 600  # crosses a border between sectors
 
 
 @dataclass(frozen=True)
@@ -26,30 +28,71 @@ def _always(life: Life) -> bool:
 
 
 def _has_ready(life: Life) -> bool:
-    return bool(life.ready())
+    return bool(life.may_come())
 
 
 def _has_in_hand(life: Life) -> bool:
     return bool(life.in_hand)
 
 
+def _has_dead(life: Life) -> bool:
+    group = life.groups["a"]
+    return group is not None and bool(group.dead)
+
+
 def _may_begin(life: Life) -> bool:
-    return life.tx is None and not life.held
+    return life.tx is None and not life.is_in_doubt
 
 
 def _may_take(life: Life) -> bool:
-    return bool(life.ready()) and not life.held
+    return bool(life.may_come()) and not life.is_in_doubt
 
 
 def _may_prepare(life: Life) -> bool:
-    return life.tx is not None and not life.held
+    return life.tx is not None and not life.is_in_doubt
 
 
 def _may_decide(life: Life) -> bool:
-    return life.tx is not None or bool(life.held)
+    return life.tx is not None or life.is_in_doubt
 
 
-EXHAUSTIVE = {
+def _may_reserve(life: Life) -> bool:
+    return bool(life.may_come()) and life.reserved is None
+
+
+def _has_reserved(life: Life) -> bool:
+    return life.reserved is not None
+
+
+def _may_part(life: Life) -> bool:
+    return len(life.parts) < PARTS_MAX
+
+
+def _has_parts(life: Life) -> bool:
+    return bool(life.parts)
+
+
+def _has_version(life: Life) -> bool:
+    return life.version is not None
+
+
+def _may_create(life: Life) -> bool:
+    return life.slow is None
+
+
+def _has_slow(life: Life) -> bool:
+    return life.slow is not None
+
+
+def _has_ready_for_slow(life: Life) -> bool:
+    return bool(life.may_come_to_slow())
+
+
+def _has_slow_in_hand(life: Life) -> bool:
+    return bool(life.slow_in_hand)
+
+
+CORE = {
     "put": Action(_always, lambda life: life.put(SMALL_BYTES)),
     "put_many": Action(_always, lambda life: life.put(30, 0, SMALL_BYTES)),
     "roll": Action(_always, lambda life: life.put(ROLLS_BYTES)),
@@ -66,17 +109,94 @@ EXHAUSTIVE = {
     "reopen": Action(_always, Life.reopen),
     "kill": Action(_always, Life.kill),
 }
-"""All sequences of up to four of these are explored."""
+"""What every queue is used for. All sequences of up to four of these are explored."""
 
-RANDOM = EXHAUSTIVE | {
+OTHERS = {
     "get_many": Action(_has_ready, lambda life: life.get(5)),
     "release": Action(_has_in_hand, Life.release),
     "reject": Action(_has_in_hand, Life.reject),
-    "retry": Action(lambda life: life.groups["a"] is not None and bool(life.groups["a"].dead), Life.retry),
+    "retry": Action(_has_dead, Life.retry),
     "begin_large": Action(_may_begin, lambda life: life.begin(LARGE_BYTES, 300)),
+    "adopt": Action(_may_begin, Life.adopt),
     "flush": Action(_always, Life.flush),
 }
+
+OPTIONS = {
+    "once": Action(_always, lambda life: life.put_once("one")),
+    "once_other": Action(_always, lambda life: life.put_once("other")),
+    "urgent": Action(_always, Life.put_urgent),
+    "keyed": Action(_always, Life.put_keyed),
+    "delayed": Action(_always, Life.put_delayed),
+    "mortal": Action(_always, Life.put_mortal),
+    "nack_later": Action(_has_in_hand, Life.nack_later),
+    "begin_urgent": Action(_may_begin, lambda life: life.begin(SMALL_BYTES, asked=Asked(priority=PRIORITY))),
+    "begin_keyed": Action(_may_begin, lambda life: life.begin(SMALL_BYTES, 20, asked=life.keyed)),
+    "hour": Action(_always, Life.hour),
+}
+"""What a put may ask for, and the time that passes."""
+
+HOLDING = {
+    "reserve": Action(_may_reserve, Life.reserve),
+    "finish_reserved": Action(_has_reserved, Life.finish_reserved),
+    "give_back_reserved": Action(_has_reserved, Life.give_back_reserved),
+    "part": Action(_may_part, lambda life: life.part(SMALL_BYTES, 20)),
+    "part_large": Action(_may_part, lambda life: life.part(LARGE_BYTES, 300)),
+    "commit_jointly": Action(_has_parts, Life.commit_jointly),
+    "commit_jointly_again": Action(_has_version, Life.commit_jointly_again),
+    "abort_jointly": Action(_has_parts, Life.abort_jointly),
+}
+"""Reservations and joint commits."""
+
+GROUPS = {
+    "create": Action(_may_create, Life.create),
+    "create_latest": Action(_may_create, lambda life: life.create("latest")),
+    "delete": Action(_has_slow, Life.delete),
+    "slow_get": Action(_has_ready_for_slow, Life.slow_get),
+    "slow_get_many": Action(_has_ready_for_slow, lambda life: life.slow_get(5)),
+    "slow_receive": Action(_has_ready_for_slow, Life.slow_receive),
+    "slow_ack": Action(_has_slow_in_hand, Life.slow_ack),
+}
+"""The second group."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS
 """Longer sequences are drawn from these."""
+
+
+def _of(actions: Mapping[str, Action], names: str) -> dict[str, Action]:
+    return {**actions, **{name: ALL[name] for name in names.split()}}
+
+
+FAMILIES = {
+    "core": CORE,
+    "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
+    "holding": _of(HOLDING, "put_many roll get keyed kill reopen"),
+    "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
+}
+"""What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
+
+FAMILY_DEPTH = 3
+
+RACES = ("get", "get_many", "roll", "reopen")
+"""What another actor makes or deletes the second group beside."""
+
+_RACE = re.compile(r"(\w+)/(create|delete)@(\d+)")
+
+
+def action_named(name: str) -> Action:
+    """Return an action by its name; ``get/create@7`` is ``get`` with ``create`` before its seventh storage call."""
+    race = _RACE.fullmatch(name)
+    if race is None:
+        return ALL[name]
+    call, other, at = ALL[race[1]], race[2], int(race[3])
+
+    def do(life: Life) -> None:
+        against = life.race_with_create if other == "create" else life.race_with_delete
+        against(lambda: call.do(life), at)
+
+    return Action(lambda life: call.may(life) and ALL[other].may(life), do)
+
+
+# -- How a life begins -------------------------------------------------------------------------------------------------
 
 
 def fresh(life: Life) -> None:
@@ -97,5 +217,28 @@ def used(life: Life) -> None:
     life.close()
 
 
-BEGINNINGS = {"fresh": fresh, "used": used}
+def shared(life: Life) -> None:
+    """A second group, which has not finished what keeps two data files; the first one has, but for the last message."""
+    life.open()
+    life.create()
+    for _ in range(2):
+        life.put(ROLLS_BYTES)
+        life.put(ROLLS_BYTES)
+    life.put(40)
+    life.flush()
+    life.slow_get()
+    for _ in range(4):
+        life.get()
+    life.close()
+
+
+BEGINNINGS = {"fresh": fresh, "used": used, "shared": shared}
 """The past of a life; it begins with opening the queue."""
+
+BEGINNINGS_OF = {
+    "core": ("fresh", "used"),
+    "options": ("fresh", "used"),
+    "holding": ("used",),
+    "groups": ("used", "shared"),
+}
+"""By family."""

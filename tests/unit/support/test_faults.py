@@ -124,7 +124,7 @@ class TestHooksAndFaults:
     def test_every_verb_of_the_port_can_fail(self) -> None:
         """The list of verbs is the list of public methods, so no verb escapes the faults."""
         accessors = {"crash", "crash_keeping_all", "crash_dropping_unsynced", "random_crash", "crash_states"}
-        accessors |= {"replay", "replay_from_here", "prefix_crashes", "undecided_count", "tree", "digest"}
+        accessors |= {"replay", "replay_from_here", "prefix_crashes", "undecided_count", "tree", "digest", "is_locked"}
         accessors |= {"mutation_count", "inode"}
         methods = {name for kind in (SimulatedStorage, SimulatedFile) for name in vars(kind) if name[0] != "_"}
         assert methods - accessors == FAILING_VERBS | {"close"}

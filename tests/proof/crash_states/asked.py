@@ -1,0 +1,138 @@
+"""What a put may ask for, and what follows from it for one group: who may come next, and what a recovery shows.
+
+The rules of docs/work-queue.md as the oracle has them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from support.model import GroupState, ModelGroup
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one message asks for; times are those of the wall clock, 0: never."""
+
+    priority: int = 0
+    order_key: str = ""
+    until_ns: int = 0
+    expires_ns: int = 0
+
+    def is_over(self, now_ns: int, delivery_count: int, until_ns: int) -> bool:
+        """Whether its time to live is over; not of a dead letter that was retried behind that, for one delivery."""
+        return 0 < self.expires_ns <= now_ns and (delivery_count > 0 or until_ns < self.expires_ns)
+
+
+PLAIN = Asked()
+Wishes = Mapping[int, Asked]
+"""By offset, of those that ask for anything."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One message that a group has not finished, and that is no dead letter."""
+
+    offset: int
+    delivery_count: int
+    asked: Asked
+    due_ns: int
+
+
+def unfinished(state: GroupState, wishes: Wishes, end: int, now_ns: int) -> list[Waiting]:
+    """Return what a group has not finished, without what nobody is given any more."""
+    counts, until = dict(state.deliveries), dict(state.until_ns)
+    found = []
+    for offset in range(state.start, end):
+        if offset in state.finished or offset in state.dead:
+            continue
+        asked, count, until_ns = wishes.get(offset, PLAIN), counts.get(offset, 0), until.get(offset, 0)
+        if not asked.is_over(now_ns, count, until_ns):
+            found.append(Waiting(offset, count, asked, until_ns or asked.until_ns))
+    return found
+
+
+def takeable(waiting: Iterable[Waiting], held: Set[int], now_ns: int) -> list[Waiting]:
+    """Return what can be taken right after an opening: of each order key the first one, if that one can."""
+    turns: set[str] = set()
+    found = []
+    for each in waiting:
+        key = each.asked.order_key
+        if key and key in turns:
+            continue
+        turns.add(key)
+        if each.offset not in held and each.due_ns <= now_ns:
+            found.append(each)
+    return found
+
+
+def in_the_end(waiting: Iterable[Waiting], held: Set[int], now_ns: int) -> list[Waiting]:
+    """Return what is taken by who takes all there is: those too whose turn comes meanwhile."""
+    stuck: set[str] = set()
+    found = []
+    for each in waiting:
+        key = each.asked.order_key
+        if key in stuck or each.offset in held or each.due_ns > now_ns:
+            stuck |= {key} - {""}
+        else:
+            found.append(each)
+    return found
+
+
+def in_turn(shown: Iterable[Waiting]) -> list[int]:
+    """Return offsets in the order in which they come right after an opening."""
+    place = lambda each: (-each.asked.priority, each.delivery_count == 0, each.offset)  # noqa: E731
+    return [each.offset for each in sorted(shown, key=place)]
+
+
+class AskingGroup(ModelGroup):
+    """A group whose messages may ask for something."""
+
+    def release(self, offsets: Iterable[int]) -> None:
+        """As of a plain message; but the time of a retry stays noted."""
+        until_ns = {offset: self.until_ns[offset] for offset in offsets if offset in self.until_ns}
+        super().release(offsets)
+        self.until_ns |= until_ns
+
+    def may_come(self, wishes: Wishes, end: int, now_ns: int, held: Set[int]) -> tuple[list[int], bool]:
+        """Return which messages the next one is one of, and whether one of them surely comes.
+
+        A message that was delayed, or waits for its key, stands in the log or aside of it, by how far reading has come.
+        """
+        if not wishes:
+            ready = [offset for offset in self.ready(end, now_ns) if offset not in held][:1]
+            return ready, bool(ready)
+        can = {each.offset: each for each in unfinished(self.state(), wishes, end, now_ns)}
+        allowed, is_sure = self._by_keys(can, held, now_ns)
+        aside = [offset for offset in self.aside(now_ns) if offset in allowed]
+        fresh = [offset for offset in self.fresh(end) if offset in allowed]
+        top = max((can[offset].asked.priority for offset in allowed), default=0)
+        if top:
+            return [min(offset for offset in allowed if can[offset].asked.priority == top)], is_sure
+        either = [offset for offset in fresh if can[offset].asked != PLAIN]
+        if not either:
+            return [*aside, *fresh][:1], is_sure
+        if aside:
+            return [aside[0], *(offset for offset in either if offset < aside[0])], is_sure
+        return sorted({*[offset for offset in fresh if offset not in either][:1], *either}), is_sure
+
+    def _by_keys(self, can: Mapping[int, Waiting], held: Set[int], now_ns: int) -> tuple[set[int], bool]:
+        """Return what its order key does not hold back, and whether any of it is there for sure."""
+        lines: dict[str, list[Waiting]] = {}
+        free = set()
+        for each in can.values():
+            if each.asked.order_key:
+                lines.setdefault(each.asked.order_key, []).append(each)
+            elif each.offset not in held | self.in_flight and each.due_ns <= now_ns:
+                free.add(each.offset)
+        is_sure = bool(free)
+        for line in lines.values():
+            if any(each.offset in self.in_flight and each.offset not in held for each in line):
+                continue  # one at a time
+            known = self.returned | self.deliveries.keys()
+            turns = [each for each in line if each is line[0] or each.offset in known]
+            ready = [each.offset for each in turns if each.offset not in held and each.due_ns <= now_ns]
+            free.update(ready)
+            is_sure = is_sure or (len(ready) == len(turns) and not any(each.offset in held for each in line))
+        return free, is_sure
