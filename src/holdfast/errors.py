@@ -216,6 +216,16 @@ class PoisonedError(StorageError):
     code = "poisoned"
 
 
+class FencedError(PoisonedError):
+    """Another owner has opened the same queue, so locks do not work here; nothing was written.
+
+    Close the queue and find out who it is: opening it again would take it from them. Attributes: ``path``, ``pid``,
+    ``host`` (None while unknown).
+    """
+
+    code = "fenced"
+
+
 class SerializationError(HoldfastError):
     """An object and its bytes do not fit together. Attribute: ``content_type``."""
 

@@ -56,6 +56,7 @@ class LogParts:
             self.clock,
             log.tail,
             log.mark,
+            log.fence,
             Priorities(self.storage, self.directory),
             file_bytes=file_bytes,
             synced_only=synced_only,

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from holdfast.clock import Clock
+from holdfast.errors import FencedError
 from holdfast.persistence.checksum import crc32c
 from holdfast.persistence.decision import Decision
+from holdfast.persistence.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.format import (
@@ -73,6 +75,7 @@ class ActiveFileWriter(ABC):
         clock: Clock,
         tail: LogTail,
         mark: File,
+        fence: Fence,
         priorities: Priorities,
         *,
         file_bytes: int,
@@ -82,8 +85,9 @@ class ActiveFileWriter(ABC):
         self._directory = directory
         self._files = files
         self._time_ns = clock.time_ns
-        self._mark = WriteMarkFile(storage, directory.write_mark, mark, synced_only=synced_only)
+        self._mark = WriteMarkFile(storage, directory.write_mark, mark, fence, synced_only=synced_only)
         self._mark_trouble = f"write.mark of {directory.root} cannot be written, and other processes see the end later"
+        self._compared_ns = self._named_ns = -WINDOW_NS
         self._priorities = priorities
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
@@ -96,6 +100,9 @@ class ActiveFileWriter(ABC):
         self.before_leaving: Callable[[], object] = lambda: None
         self.prioritized_end = tail.next_offset if priorities.is_used else 0
         self.publish()
+        self._compared_ns = (
+            self._named_ns
+        ) = -WINDOW_NS  # the first append may go into the file that another owner goes on in
 
     def _use(self, file: File | None, header: DataFileHeader, position: int, index: int) -> None:
         """Make ``file`` the one to append to; without a file, the next append makes one."""
@@ -112,6 +119,7 @@ class ActiveFileWriter(ABC):
         self._seal_entries: list[tuple[int, int]] = []
         self._next_entry_position = position
         self._synced_position = position
+        self._named_ns = -WINDOW_NS
         self.end: LogEnd = (header.sequence, position, header.first_offset + index)
         self.synced: LogEnd = self.end
 
@@ -130,6 +138,8 @@ class ActiveFileWriter(ABC):
         timestamp = self._time_ns()
         if timestamp < self._timestamp_ns:  # noqa: PLR1730  # max() would be a call for every record
             timestamp = self._timestamp_ns
+        if timestamp - self._compared_ns >= WINDOW_NS:
+            self._look_for_others()
         position, index, mark = self._position, self._index, self._synced_position
         if headers:
             if has_priority(headers):
@@ -183,11 +193,13 @@ class ActiveFileWriter(ABC):
         verdict = decision.encode() if decision is not None else None
         if verdict is not None:
             size += FRAME_HEADER_BYTES + len(verdict)
+        timestamp = max(self._time_ns(), self._timestamp_ns)
+        if timestamp - self._compared_ns >= WINDOW_NS:
+            self._look_for_others()
         if self._position + size > self._limit:
             self._make_room(size)
         assert self._file is not None
         position, index = self._position, self._index
-        timestamp = max(self._time_ns(), self._timestamp_ns)
         buffers = encode_batch(
             self._salt,
             payloads,
@@ -215,6 +227,7 @@ class ActiveFileWriter(ABC):
     def append_mark(self) -> None:
         """Append a mark frame and sync it: a witness that everything before it was on the disk."""
         if self._file is not None:  # else the last file is sealed, and its seal says so
+            self.check_fence()
             self._append_control(KIND_MARK, 0, b"")
             self.sync()
 
@@ -314,11 +327,12 @@ class ActiveFileWriter(ABC):
             assert self._file is not None
             try:
                 self._file.sync()
+                self._compare_locked()
                 self._synced_position = end[1]
                 self.synced = end
             except BaseException as error:
                 self.poison(error)
-                if isinstance(error, OSError):
+                if isinstance(error, OSError | FencedError):
                     raise commit_unknown("a sync", self._path, error) from error
                 raise
         self._publish_locked()
@@ -334,9 +348,11 @@ class ActiveFileWriter(ABC):
         return self._position + size <= self._limit
 
     def publish(self) -> None:
-        """Tell other processes, through ``write.mark``, how far they may read."""
+        """Tell other processes, through ``write.mark``, how far they may read; raises as :meth:`check_fence`."""
         with self._sync_lock:
-            self._publish_locked()
+            if self._poison.cause is None:
+                self._check_fence_locked()
+                self._publish_locked()
 
     def _publish_locked(self) -> None:
         end = self.end
@@ -353,9 +369,52 @@ class ActiveFileWriter(ABC):
             has_priorities,
         )
 
+    # -- Fencing -----------------------------------------------------------------------------------------------------
+
+    def check_fence(self) -> None:
+        """Compare the token in ``write.mark`` with that of this opening.
+
+        Raises
+        ------
+        FencedError
+            Another owner has opened the queue. The write side is poisoned; nothing was written.
+        StorageError
+            The disk refuses.
+        """
+        with self._sync_lock:
+            self._check_fence_locked()
+
+    def _look_for_others(self) -> None:
+        """As :meth:`check_fence`, and waits for no sync: that compares by itself."""
+        if self._sync_lock.acquire(blocking=False):
+            try:
+                self._check_fence_locked()
+            finally:
+                self._sync_lock.release()
+
+    def _check_fence_locked(self) -> None:
+        self._poison.check()
+        try:
+            self._compare_locked()
+        except FencedError as error:
+            self.poison(error)
+            raise
+        except OSError as error:
+            raise storage_error(error, "looking for other owners", self._directory.write_mark) from error
+
+    def _compare_locked(self) -> None:
+        """Compare tokens; and now and then, as that takes longer, see whether the active file still has a name."""
+        self._mark.check_fence()
+        now = self._timestamp_ns
+        if now - self._named_ns >= WINDOW_NS and self._file is not None:
+            if not self._file.link_count():
+                raise unnamed(self._path)
+            self._named_ns = now
+        self._compared_ns = now
+
     def rest(self) -> None:
         """Let go of ``write.mark`` while it has nothing new to say; does nothing beside a sync."""
-        if self._sync_lock.acquire(blocking=False):
+        if self.end == self.synced and self._sync_lock.acquire(blocking=False):
             try:
                 self._mark.rest()
             finally:

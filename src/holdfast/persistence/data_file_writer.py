@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from holdfast.errors import RecordTooLargeError, StorageError
+from holdfast.errors import FencedError, RecordTooLargeError, StorageError
 from holdfast.persistence import next_data_file
 from holdfast.persistence.active_file_writer import ActiveFileWriter
 from holdfast.persistence.batch_file import adopt_header, append_carried
@@ -47,6 +47,8 @@ class QueueFileWriter(ActiveFileWriter):
         Where to go on.
     mark : File
         ``write.mark``.
+    fence : Fence
+        The token of this opening, which was put there.
     priorities : Priorities
         Whether messages may have some.
     file_bytes : int
@@ -70,6 +72,7 @@ class QueueFileWriter(ActiveFileWriter):
 
     def _roll(self, size: int) -> None:
         """Seal the active file and go on in a new one, which is made first: where there is no room nothing happens."""
+        self.check_fence()
         self.open_decisions.end()
         self.before_leaving()
         seal = self._seal()
@@ -150,10 +153,12 @@ class QueueFileWriter(ActiveFileWriter):
                     old.truncate(self._position)
                     self._sync_locked()
                     self._files.resize(self._header.sequence, self._position)
+                self._compare_locked()  # so late, because the name may be that of another owner's file by now
                 publish()
+                self._compare_locked()  # another owner that came in between has not seen what this publishes
             except BaseException as error:
                 self.poison(error)
-                if isinstance(error, OSError):
+                if isinstance(error, OSError | FencedError):
                     raise commit_unknown("rolling to the next data file", self._path, error) from error
                 raise
             if old is not None:
@@ -185,6 +190,7 @@ class QueueFileWriter(ActiveFileWriter):
             As :meth:`append`.
         """
         self._poison.check()
+        self.check_fence()
         self.open_decisions.end()
         self.before_leaving()
         seal, carried = self._seal(), list(self.open_decisions)
@@ -243,6 +249,7 @@ class QueueFileWriter(ActiveFileWriter):
                 self.sync()
                 if not self._is_ready_to_close():
                     return
+                self.check_fence()
                 flag = FLAG_OPEN_DECISIONS if len(self.open_decisions) else 0
                 self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
                 self._file.truncate(self._position)

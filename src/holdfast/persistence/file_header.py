@@ -115,10 +115,9 @@ class PositionFileHeader:
         return cls(queue_id, group_id, generation, file_id, salt)
 
 
-def block_buffers(block: bytes) -> bytes:
-    """Return the first ``FRAMES_START`` bytes of a file: both copies of its block, and zeros between them."""
-    first, second = layout.HEADER_COPY_POSITIONS
-    return block + bytes(second - first - len(block)) + block
+def block_buffers(block: bytes, fence: bytes = b"") -> bytes:
+    """Return the first ``FRAMES_START`` bytes of a file: the block twice, and between its token and zeros."""
+    return (block + fence).ljust(layout.HEADER_COPY_POSITIONS[1], b"\0") + block
 
 
 def block_copies(start: bytes) -> list[bytes]:

@@ -41,6 +41,15 @@ COMPATIBLE_BORN_SEALED = 0x0001
 INCOMPATIBLE_FEATURES_KNOWN = 0
 """Bits of the incompatible features this version understands: none yet. An unknown one refuses the file."""
 
+# -- Fencing ---------------------------------------------------------------------------------------------------------
+
+FENCE = struct.Struct("<16sI")
+"""Token of the opening that owns the file, CRC-32C of it; in ``write.mark`` and in position files."""
+FENCE_TOKEN_BYTES = 16
+FENCE_BYTES = FENCE.size
+FENCE_POSITION = 512
+"""A sector of its own: behind the first copy of a position file's header block; in ``write.mark`` behind the mark."""
+
 # -- Frames ----------------------------------------------------------------------------------------------------------
 
 STX = 0x02
@@ -273,6 +282,8 @@ assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
 assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
 assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
+assert WRITE_MARK_BYTES <= FENCE_POSITION >= HEADER_BLOCK_BYTES
+assert FENCE_POSITION + FENCE.size <= HEADER_COPY_POSITIONS[1]
 assert DECIDED_SLOT.size == 160
 assert DEDUP_SLOT.size == 48
 assert ANSWER_SLOT.size == 512 and ANSWERS_START % ANSWER_SLOT.size == 0, "answers never straddle a sector"

@@ -53,18 +53,17 @@ def visit_group(
     if lock is None:
         return not is_needed(reader.refresh())
     try:
-        progress = reader.refresh()
         positions = PositionFileWriter(
             storage,
             directory.group(name),
             clock,
             queue_id,
             group.group_id,
-            progress,
+            reader.refresh,
             file_bytes=POSITION_FILE_BYTES,
         )
         try:
-            new = changes(progress)
+            new = changes(positions.progress)
             if new:
                 positions.append(new)
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.errors import CommitUnknownError, PoisonedError
+from holdfast.errors import CommitUnknownError, FencedError, PoisonedError
 
 logger = logging.getLogger("holdfast")
 
@@ -44,13 +44,16 @@ class Poison:
             logger.error("%s of %s is poisoned: %s", self._side, self._path, repr(cause))
 
     def check(self) -> None:
-        """Raise PoisonedError where an earlier failure stands."""
-        if self.cause is not None:
-            raise PoisonedError(
-                f"{self._side} of {self._path} is closed since an earlier failure "
-                f"({self.cause!r}); nothing was written. Reopen the queue",
-                path=str(self._path),
-            ) from self.cause
+        """Raise PoisonedError where an earlier failure stands; FencedError where another owner has."""
+        if self.cause is None:
+            return
+        if isinstance(self.cause, FencedError):
+            raise FencedError(f"nothing was written: {self.cause}", **self.cause.context) from self.cause
+        raise PoisonedError(
+            f"{self._side} of {self._path} is closed since an earlier failure "
+            f"({self.cause!r}); nothing was written. Reopen the queue",
+            path=str(self._path),
+        ) from self.cause
 
 
 @contextmanager
@@ -65,6 +68,10 @@ def undoing(poison: Poison | None) -> Iterator[None]:
 
 def commit_unknown(what: str, path: Path, error: BaseException) -> CommitUnknownError:
     """Return the error for a failure that leaves a commit in doubt."""
+    if isinstance(error, FencedError):
+        return CommitUnknownError(
+            f"nobody knows whether this commit counts: {error}; then look for it with mode='look'", path=str(path)
+        )
     return CommitUnknownError(
         f"{what} failed on {path} ({error}); nobody knows what is on the disk: reopen the queue and look",
         path=str(path),

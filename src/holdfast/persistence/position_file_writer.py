@@ -11,15 +11,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import StorageError
+from holdfast.errors import FencedError, StorageError
+from holdfast.persistence.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.format import ENTRY, ENTRY_FLOOR, FRAMES_START, POSITION_FILE_BYTES_LIMIT
-from holdfast.persistence.layout import list_generations, position_file, within
+from holdfast.persistence.format import (
+    ENTRY,
+    ENTRY_FLOOR,
+    FENCE_BYTES,
+    FENCE_POSITION,
+    FRAMES_START,
+    POSITION_FILE_BYTES_LIMIT,
+)
+from holdfast.persistence.layout import is_missing, list_generations, position_file, within
+from holdfast.persistence.locks import read_owner
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, encode_entry, run_flags
 from holdfast.persistence.position_run import apply_run, checkpoint
@@ -41,13 +50,16 @@ class PositionFileWriter:
         Where the group's files are, and where timestamps come from.
     queue_id, group_id : bytes
         Whose they are.
-    progress : GroupProgress
-        What is known; the first checkpoint says it, and later ones what has become of it.
+    read : callable
+        Returns the group's progress; called once the token of this opening is in the file that it is read from. The
+        first checkpoint says it, and later ones what has become of it.
     file_bytes : int
         Size of a position file.
 
     Attributes
     ----------
+    progress : GroupProgress
+        What ``read`` returned, and what has become of it.
     end : int
         Entries appended since this object was made: the ticket that :meth:`sync` covers.
     """
@@ -59,7 +71,7 @@ class PositionFileWriter:
         clock: Clock,
         queue_id: bytes,
         group_id: bytes,
-        progress: GroupProgress,
+        read: Callable[[], GroupProgress],
         *,
         file_bytes: int,
     ) -> None:
@@ -68,21 +80,45 @@ class PositionFileWriter:
         self._next_path = within(directory, _NEXT)
         self._time_ns = clock.time_ns
         self._ids = (queue_id, group_id)
-        self._progress = progress
         self._file_bytes = file_bytes
         self._sync_lock = threading.Lock()
         self._poison = Poison("the read side", directory)
-        generations = list_generations(storage, directory)
-        if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
-            storage.sync_directory(directory)
-        self._generation = max(generations, default=0)
+        self._fence = Fence(lambda: read_owner(storage, within(directory, "read.lock")))
+        self._token = self._fence.slot
+        self._timestamp_ns = 0
+        self._compared_ns = self._named_ns = -WINDOW_NS
         self._file: File | None = None
         self._salt = self._slot = self._synced_slot = self._slots = 0
         self.end = 0
         self._synced_end = 0
-        self._begin_generation(checkpoint(progress))
+        generations = self._claim()
+        if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
+            storage.sync_directory(directory)
+        self._generation = max(generations, default=0)
+        self.progress = read()
+        self._begin_generation(checkpoint(self.progress))
         if not generations:
             self._reserve_next()
+
+    def _claim(self) -> list[int]:
+        """Put the token into the latest generation, for an owner who still writes there; return the generations.
+
+        Such an owner may just go on in the next one: then that is the latest, and gets it too.
+        """
+        claimed, generations = 0, list_generations(self._storage, self._directory)
+        while generations and claimed != generations[-1]:
+            claimed = generations[-1]
+            try:
+                file = self._storage.open(position_file(self._directory, claimed))
+                try:
+                    self._fence.put(file)
+                finally:
+                    file.close()
+            except OSError as error:
+                if not is_missing(error):
+                    raise storage_error(error, "claiming progress", position_file(self._directory, claimed)) from error
+            generations = list_generations(self._storage, self._directory)
+        return generations
 
     # -- Appending ---------------------------------------------------------------------------------------------------
 
@@ -102,10 +138,13 @@ class PositionFileWriter:
             An earlier failure left memory and disk possibly apart.
         """
         self._poison.check()
+        timestamp = self._timestamp_ns = self._time_ns()
+        if abs(timestamp - self._compared_ns) >= WINDOW_NS:
+            self._check_fence()
         if self._slot + len(changes) > self._slots:
             self._next_generation(len(changes))
         slot, end = self._slot, self.end
-        entries = self._encode(changes, slot)
+        entries = self._encode(changes, slot, timestamp)
         assert self._file is not None
         written = False
         try:
@@ -124,12 +163,12 @@ class PositionFileWriter:
 
     def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
         """Do to the progress what has been written says; doing it twice changes nothing."""
-        apply_run(changes, self._progress)
+        apply_run(changes, self.progress)
         self._slot = slot + len(changes)
         self.end = end + len(changes)
 
-    def _encode(self, changes: Sequence[Change], slot: int) -> list[bytes]:
-        timestamp, mark, generation, count = self._time_ns(), self._synced_slot, self._generation, len(changes)
+    def _encode(self, changes: Sequence[Change], slot: int, timestamp: int) -> list[bytes]:
+        mark, generation, count = self._synced_slot, self._generation, len(changes)
         if count == 1:  # nearly always, and then there is no loop to be paid for
             return [encode_entry(self._salt, changes[0], slot, _SINGLE, timestamp, mark, generation)]
         return [
@@ -163,13 +202,39 @@ class PositionFileWriter:
             if end > self._synced_end and self._file is not None:  # once it is closed, all of it has been synced
                 try:
                     self._file.sync()
+                    self._compare(self._file)
                     self._synced_end, self._synced_slot = end, slot
                 except BaseException as error:
                     self._poison.set(error)
-                    if isinstance(error, OSError):
+                    if isinstance(error, OSError | FencedError):
                         raise commit_unknown("a sync", self._path, error) from error
                     raise
             return end
+
+    # -- Fencing -----------------------------------------------------------------------------------------------------
+
+    def _check_fence(self) -> None:
+        """Look whether another owner has opened the group, before more is noted; a sync looks by itself."""
+        assert self._file is not None
+        try:
+            self._compare(self._file)
+        except FencedError as error:
+            self._poison.set(error)
+            raise
+        except OSError as error:
+            raise storage_error(error, "looking for other owners", self._path) from error
+
+    def _compare(self, file: File) -> None:
+        """Raise FencedError where another owner's token stands in a file; now and then, where it has lost its name."""
+        found = file.read_at(FENCE_BYTES, FENCE_POSITION)
+        if found != self._token:
+            raise self._fence.error(found, self._path)
+        now = self._timestamp_ns
+        if abs(now - self._named_ns) >= WINDOW_NS:
+            if not file.link_count():
+                raise unnamed(self._path)
+            self._named_ns = now
+        self._compared_ns = now
 
     @property
     def unsynced_count(self) -> int:
@@ -184,18 +249,28 @@ class PositionFileWriter:
 
     def _next_generation(self, needed: int) -> None:
         """Go on in a new file; the entries of the old one are in its checkpoint, so nothing depends on it any more."""
-        changes = checkpoint(self._progress)
+        changes = checkpoint(self.progress)
         with self._sync_lock:
             self._poison.check()
             old = self._file
             assert old is not None
             self._slots = self._slot  # where this fails, the next one may be what is read: nothing more goes in here
-            self._begin_generation(changes, needed)
-            self._synced_end = self.end
-            old.close()
+            try:
+                self._begin_generation(changes, needed, old)
+            except FencedError as error:
+                self._poison.set(error)
+                raise
+            finally:
+                if self._file is not old:
+                    self._synced_end = self.end
+                    old.close()
 
-    def _begin_generation(self, changes: list[Change], needed: int = 0) -> None:
-        """Write the checkpoint into the next file, sync it, and give it its name."""
+    def _begin_generation(self, changes: list[Change], needed: int = 0, old: File | None = None) -> None:
+        """Write the checkpoint into the next file, sync it, and give it its name.
+
+        Another owner claims the old file before it reads it. So the token is looked for there until the new one has its
+        name: then either the other one has read the new file, or it is found here.
+        """
         generation = self._generation + 1
         header = PositionFileHeader(*self._ids, generation)
         size = self._size_for(len(changes) + needed)
@@ -225,12 +300,18 @@ class PositionFileWriter:
             if file.size() > POSITION_FILE_BYTES_LIMIT:  # nobody would read it
                 file.truncate(size)
             file.allocate(size)
-            write_whole(file, (block_buffers(header.encode()), b"".join(entries)), 0)
+            if old is not None:
+                self._compare(old)  # another owner may be making its next generation in the same file
+            write_whole(file, (block_buffers(header.encode(), self._token), b"".join(entries)), 0)
             slots = (file.size() - FRAMES_START) // ENTRY.size
             is_written = True
             file.sync()
+            if old is not None:
+                self._compare(old)
             self._storage.rename(self._next_path, target)
             self._storage.sync_directory(self._directory)
+            if old is not None:
+                self._compare(old)
         except BaseException as error:
             file.close()
             if isinstance(error, OSError):
@@ -283,7 +364,7 @@ class PositionFileWriter:
 
     def _leave_witness(self) -> None:
         """Append an entry that says nothing new, but that all those before it are on the disk; nobody waits for it."""
-        progress = self._progress
+        progress = self.progress
         if self.end and self._slot < self._slots:
             with suppress(StorageError):
                 self.append([Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)])

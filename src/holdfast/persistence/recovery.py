@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.errors import CorruptionError
 from holdfast.persistence import next_data_file
 from holdfast.persistence.decision_scan import find_decisions
+from holdfast.persistence.fence import Fence
 from holdfast.persistence.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format import (
     FRAME_HEADER,
@@ -27,6 +28,7 @@ from holdfast.persistence.format import (
     STX,
 )
 from holdfast.persistence.layout import DataFileName, QueueDirectory, check_header
+from holdfast.persistence.locks import read_owner
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
 from holdfast.persistence.naming import finish_naming, name_again
@@ -40,11 +42,12 @@ _COPY_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """The log, ready to be written: its end, the handle of ``write.mark``, and what happened."""
+    """The log, ready to be written: its end, the handle of ``write.mark``, what happened, and the token put there."""
 
     tail: LogTail
     mark: File
     report: RecoveryReport
+    fence: Fence
 
 
 def recover_log(
@@ -67,11 +70,13 @@ def recover_log(
     OSError
         The disk refuses.
     """
-    next_data_file.delete_spares(storage, directory)
-    if finish_naming(storage, directory.data):
-        files.refresh()
+    fence = Fence(lambda: read_owner(storage, directory.write_lock))
     mark_file = storage.open(directory.write_mark, create=True)
     try:
+        fence.put(mark_file)  # first: whatever an earlier owner appends from here on, it finds out before it says so
+        next_data_file.delete_spares(storage, directory)
+        finish_naming(storage, directory.data)
+        files.refresh()
         mark = read_write_mark(mark_file, queue_id, directory.write_mark)
         names = files.names()
         if names:
@@ -89,7 +94,7 @@ def recover_log(
     except BaseException:
         mark_file.close()
         raise
-    return RecoveredLog(tail, mark_file, report)
+    return RecoveredLog(tail, mark_file, report, fence)
 
 
 def _recover_tail(

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.fence import Fence
 from holdfast.persistence.file_header import DataFileHeader
 from holdfast.persistence.format import (
+    FENCE_BYTES,
+    FENCE_POSITION,
     FORMAT_VERSION,
     HEADER_CRC,
     NUMBER_MAX,
@@ -69,9 +72,7 @@ class WriteMark:
 
     def encode(self) -> bytes:
         """Return the mark's ``WRITE_MARK_BYTES``."""
-        body = WRITE_MARK.pack(
-            WRITE_MARK_MAGIC,
-            FORMAT_VERSION,
+        return _encoded(
             _FLAG_SYNCED_ONLY * self.synced_only | _FLAG_PRIORITIES * self.has_priorities,
             self.queue_id,
             self.file_id,
@@ -84,12 +85,17 @@ class WriteMark:
             self.redo,
             self.timestamp_ns,
         )
-        return body + HEADER_CRC.pack(crc32c(0, body))
 
     @property
     def visible(self) -> tuple[int, int]:
         """Position and message count that consumers may read up to."""
         return (self.synced, self.synced_count) if self.synced_only else (self.written, self.written_count)
+
+
+def _encoded(*fields: int | bytes) -> bytes:
+    """Return a mark: flags and what comes behind them."""
+    body = WRITE_MARK.pack(WRITE_MARK_MAGIC, FORMAT_VERSION, *fields)
+    return body + HEADER_CRC.pack(crc32c(0, body))
 
 
 def read_write_mark(file: File, queue_id: bytes, path: Path = _HERE) -> WriteMark | None:
@@ -161,14 +167,18 @@ class WriteMarkFile:
         Where it is.
     file : File
         Its handle.
+    fence : Fence
+        The token of this opening, which stands behind the mark.
     synced_only : bool
         What every mark says of visibility.
     """
 
-    def __init__(self, storage: Storage, path: Path, file: File, *, synced_only: bool) -> None:
+    def __init__(self, storage: Storage, path: Path, file: File, fence: Fence, *, synced_only: bool) -> None:
         self._storage = storage
         self._path = path
         self._file: File | None = file
+        self._fence = fence
+        self._slot = fence.slot
         self._is_closed = False
         self._synced_only = synced_only
         self._published: tuple[LogEnd, LogEnd, int, bool] | None = None
@@ -189,24 +199,41 @@ class WriteMarkFile:
         """
         if self._published == (end, synced, redo, has_priorities) or self._is_closed:
             return
-        mark = WriteMark(
-            queue_id=header.queue_id,
-            file_id=header.file_id,
-            sequence=header.sequence,
-            first_offset=header.first_offset,
-            written=end[1],
-            written_count=end[2] - header.first_offset,
-            synced=synced[1],
-            synced_count=synced[2] - header.first_offset,
-            redo=redo,
-            timestamp_ns=timestamp_ns,
-            synced_only=self._synced_only,
-            has_priorities=has_priorities,
+        first_offset = header.first_offset
+        mark = _encoded(  # every sync pays for this: no WriteMark is made
+            _FLAG_SYNCED_ONLY * self._synced_only | _FLAG_PRIORITIES * has_priorities,
+            header.queue_id,
+            header.file_id,
+            header.sequence,
+            first_offset,
+            end[1],
+            end[2] - first_offset,
+            synced[1],
+            synced[2] - first_offset,
+            redo,
+            timestamp_ns,
         )
+        self._opened().write_at((mark,), 0)
+        self._published = (end, synced, redo, has_priorities)
+
+    def check_fence(self) -> None:
+        """Return if nobody else has opened the queue to write since this opening; every sync pays for it.
+
+        Raises
+        ------
+        FencedError
+            Somebody has.
+        OSError
+            The disk refuses.
+        """
+        found = (self._file or self._opened()).read_at(FENCE_BYTES, FENCE_POSITION)
+        if found != self._slot:
+            raise self._fence.error(found, self._path)
+
+    def _opened(self) -> File:
         if self._file is None:
             self._file = self._storage.open(self._path)
-        self._file.write_at((mark.encode(),), 0)
-        self._published = (end, synced, redo, has_priorities)
+        return self._file
 
     def rest(self) -> None:
         """Let go of the handle where nothing was published since the last call; nothing waits on it for a sync."""

@@ -75,8 +75,7 @@ class GroupCommit:
                 raise interruption
         if self._durable < ticket:
             raise CommitUnknownError(
-                f"the sync that this commit shared failed ({self._failure}); nobody knows what is on the disk: "
-                "reopen the queue and look"
+                f"the sync that this commit shared failed, so nobody knows what has become of it: {self._failure}"
             ) from self._failure
 
     def _enter(self, waiter: _Waiter) -> bool:

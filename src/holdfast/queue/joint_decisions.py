@@ -14,6 +14,7 @@ from holdfast.errors import (
     CommitUnknownError,
     ConfigError,
     CorruptionError,
+    FencedError,
     HoldfastError,
     PoisonedError,
     ShutDown,
@@ -63,6 +64,7 @@ class JointDecisions:
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
                 self._sides.require_write_side().flush()  # else what was put before could be lost, and this not
                 known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
+                self._check_owner()
                 self._publish(known)
             try:
                 self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
@@ -70,6 +72,13 @@ class JointDecisions:
                 logger.warning("what %s leaves in %s stays: %s", _text(part_of), self._sides.path, error)
             if not is_remembered:
                 self._file.forget(application)
+
+    def _check_owner(self) -> None:
+        """Raise CommitUnknownError where another owner has opened the queue: it may not know what was just decided."""
+        try:
+            self._sides.require_write_side().check_fence()
+        except FencedError as error:
+            raise commit_unknown("committing jointly", self._sides.directory.joint, error) from error
 
     def abort(self, application: str, version: int) -> None:
         """Let go of parts that were not committed: see ``JointCommits.abort``."""

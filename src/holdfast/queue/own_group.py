@@ -108,24 +108,23 @@ class OwnGroup:
                 raise commit_unknown("beginning the default group", self._directory.groups, error) from error
             raise storage_error(error, "beginning the default group", self._directory.groups) from error
 
-    def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, GroupProgress, tuple[Damage, ...]]:
-        """Return what notes the group's progress from here on, the progress, and the damage it was read past."""
+    def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, tuple[Damage, ...]]:
+        """Return what notes the group's progress from here on, and the damage that was read past."""
         if group.damage:
             group = repair_group(self._storage, self._directory, group, self._files)
         self._opened = group
         recovered, self._recovered = self._recovered, None
         reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
-        progress = reader.refresh()
         positions = PositionFileWriter(
             self._storage,
             self._directory.group(group.name),
             self._clock,
             self._queue_id,
             group.group_id,
-            progress,
+            reader.refresh,
             file_bytes=file_bytes,
         )
-        return positions, progress, (*group.damage, *reader.damage)
+        return positions, (*group.damage, *reader.damage)
 
     def positions(self) -> tuple[PositionFileReader, bool]:
         """Return the progress to look at, and whether the group has begun; until then it starts at the oldest."""

@@ -180,6 +180,7 @@ class Sides:
             self.clock,
             log.tail,
             log.mark,
+            log.fence,
             self.priorities,
             file_bytes=options.data_file_bytes,
             synced_only=options.flush.syncs_every_commit,
@@ -254,11 +255,11 @@ class Sides:
         return begin()
 
     def _open_books(self, group: GroupInfo) -> GroupBooks:
-        positions, progress, damage = self.group.open(group, self._position_file_bytes)
+        positions, damage = self.group.open(group, self._position_file_bytes)
         self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
         books = GroupBooks(
             positions,
-            progress,
+            positions.progress,
             self.files,
             self._options.flush,
             self.clock,

@@ -376,6 +376,10 @@ class WriteSide:
                 self._writer.append_mark()
                 self._marked_end = self._seen_end = self._writer.end
 
+    def check_fence(self) -> None:
+        """Return if no other owner has opened the queue. Raises FencedError, StorageError."""
+        self._writer.check_fence()
+
     def rest(self) -> None:
         """Let go of the handle that is not needed while nothing is put."""
         self._writer.rest()

@@ -1,7 +1,8 @@
 """Which bits are flipped: every one that means something; of what means nothing, eight of each sector.
 
 What means nothing: zeros that pad a header block or stand between its copies, space that was reserved and not used yet,
-and the notes in lock files. A flip there may go unnoticed, and then everything has to be shown.
+the notes in lock files, and the token of an owner that is not there any more. A flip there may go unnoticed, and then
+everything has to be shown.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from holdfast.persistence.format import (
     HEADER_COPY_POSITIONS,
     HEADER_CRC,
     HEADER_PREFIX,
+    WRITE_MARK_BYTES,
 )
 from proof.bit_flips.victim import Victim, frames_of
 
@@ -87,6 +89,9 @@ def regions(victim: Victim) -> list[Region]:
             found += _data_file(victim, path, content)
         elif path.suffix == ".position":
             found += _position_file(path, content)
+        elif path.name == "write.mark":
+            found.append(Region(path, path.name, "the mark", range(WRITE_MARK_BYTES)))
+            found.append(Region(path, path.name, HARMLESS, range(WRITE_MARK_BYTES, len(content))))
         elif path.name == "decided":
             used = -(-len(content.rstrip(b"\0")) // 160) * 160
             found.append(Region(path, "decided", "slots", range(used)))

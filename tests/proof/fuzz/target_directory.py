@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast import Empty, HoldfastError, PersistentQueue, verify
 from holdfast.persistence.file_header import DataFileHeader, PositionFileHeader, block_copies
-from holdfast.persistence.format import DECIDED_SLOT, FRAMES_START
+from holdfast.persistence.format import DECIDED_SLOT, FRAMES_START, WRITE_MARK, WRITE_MARK_BYTES
 from proof.fuzz.reseal import (
     reseal_blocks,
     reseal_entries,
@@ -177,7 +177,7 @@ def _resealed(path: Path, content: bytearray) -> bytearray:
     if path.suffix == ".json":
         return bytearray(resealed_document(bytes(content)))
     if path.name == "write.mark":
-        return bytearray(resealed_end(bytes(content[:88])))
+        return bytearray(resealed_end(bytes(content[: WRITE_MARK.size])) + content[WRITE_MARK_BYTES:])
     if path.name == "decided":
         reseal_slots(content, DECIDED_SLOT.size)
         return content

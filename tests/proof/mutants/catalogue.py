@@ -11,8 +11,8 @@ MUTATIONS = (
         "no-sync",
         "A commit is called durable, and nothing has put it on the disk.",
         "persistence/active_file_writer.py",
-        "                self._file.sync()\n                self._synced_position = end[1]",
-        "                self._synced_position = end[1]",
+        "                self._file.sync()\n                self._compare_locked()",
+        "                self._compare_locked()",
         "crash states",
     ),
     Mutation(
@@ -53,29 +53,61 @@ MUTATIONS = (
         "persistence/active_file_writer.py",
         "            except BaseException as error:\n"
         "                self.poison(error)\n"
-        "                if isinstance(error, OSError):\n"
+        "                if isinstance(error, OSError | FencedError):\n"
         '                    raise commit_unknown("a sync"',
-        "            except BaseException as error:\n                if isinstance(error, OSError):\n"
+        "            except BaseException as error:\n                if isinstance(error, OSError | FencedError):\n"
         '                    raise commit_unknown("a sync"',
         "storage faults",
+    ),
+    # -- Two owners --------------------------------------------------------------------------------------------------
+    Mutation(
+        "token-not-put",
+        "A second owner opens where locks do not hold, and leaves no token for the first.",
+        "persistence/recovery.py",
+        "        fence.put(mark_file)  #",
+        "        pass  #",
+        "two owners",
+    ),
+    Mutation(
+        "token-not-compared",
+        "A put returns though another owner has opened the queue since.",
+        "persistence/active_file_writer.py",
+        "                self._compare_locked()\n                self._synced_position",
+        "                self._synced_position",
+        "two owners",
+    ),
+    Mutation(
+        "progress-token-not-compared",
+        "An acknowledgement returns though another owner has opened the group since.",
+        "persistence/position_file_writer.py",
+        "                    self._compare(self._file)\n                    self._synced_end",
+        "                    self._synced_end",
+        "two owners",
+    ),
+    Mutation(
+        "progress-claimed-once",
+        "A second owner looks once which position file is the latest, while the first begins another one.",
+        "persistence/position_file_writer.py",
+        "            generations = list_generations(self._storage, self._directory)\n        return generations",
+        "            break\n        return generations",
+        "two owners",
     ),
     # -- Two threads on one file -------------------------------------------------------------------------------------
     Mutation(
         "end-read-after-sync",
         "What was appended while a sync was under way counts as covered by it.",
         "persistence/active_file_writer.py",
-        "                self._file.sync()\n                self._synced_position = end[1]\n",
-        "                self._file.sync()\n                end = self.end\n"
-        "                self._synced_position = end[1]\n",
+        "                self._file.sync()\n                self._compare_locked()\n",
+        "                self._file.sync()\n                end = self.end\n                self._compare_locked()\n",
         "held syncs",
     ),
     Mutation(
         "position-end-read-after-sync",
         "What was noted of a group while a sync was under way counts as covered by it.",
         "persistence/position_file_writer.py",
-        "                    self._file.sync()\n                    self._synced_end",
+        "                    self._file.sync()\n                    self._compare(self._file)",
         "                    self._file.sync()\n                    end, slot = self.end, self._slot\n"
-        "                    self._synced_end",
+        "                    self._compare(self._file)",
         "held syncs",
     ),
     Mutation(
@@ -149,7 +181,7 @@ MUTATIONS = (
         "recovery-not-finished",
         "What a recovery that was cut off has left between two names stays under the wrong one.",
         "persistence/recovery.py",
-        "    if finish_naming(storage, directory.data):\n        files.refresh()\n",
+        "        finish_naming(storage, directory.data)\n",
         "",
         "crash states",
     ),

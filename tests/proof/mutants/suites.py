@@ -134,6 +134,7 @@ SUITES = (
     _tests("several groups", "tests/crash/test_several_groups.py"),
     _tests("features", "tests/crash/test_features_beside_each_other.py"),
     _tests("refused calls", "tests/crash/test_behind_refused_calls.py"),
+    _tests("two owners", "tests/unit/coordination/test_two_owners.py"),
     _tests("corruption", "tests/corruption"),
     Suite("crash states", "states", EXPLORER),
     _tests("every prefix", "tests/crash/test_every_prefix_recovers.py"),

@@ -40,7 +40,7 @@ def new_storage() -> SimulatedStorage:
 def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> PositionFileWriter:
     """Return a writer of small files."""
     return PositionFileWriter(
-        storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, progress or GroupProgress(), file_bytes=FILE_BYTES
+        storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, lambda: progress or GroupProgress(), file_bytes=FILE_BYTES
     )
 
 

@@ -23,14 +23,13 @@ def with_log(parts: LogParts, *groups: str) -> list[GroupInfo]:
 
 def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:
     """Note that a group has finished messages."""
-    progress = progress_reader(parts.storage, parts.directory, parts.queue_id, group).refresh()
     positions = PositionFileWriter(
         parts.storage,
         parts.directory.group(group.name),
         parts.clock,
         parts.queue_id,
         group.group_id,
-        progress,
+        progress_reader(parts.storage, parts.directory, parts.queue_id, group).refresh,
         file_bytes=16_384,
     )
     positions.append([Change(ENTRY_DONE, run.start, len(run), (1, 5000)) for run in runs])
