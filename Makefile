@@ -93,7 +93,7 @@ crash-long: $(VENV)/.dev-ready  ## explore crash states for hours, till 2,000,00
 crash-mutants: $(VENV)/.dev-ready  ## plant known bugs, one at a time; each has to be found
 	$(PROVE).mutants $(PROOF_ARGS)
 
-faults: $(VENV)/.dev-ready  ## let every storage call fail, once and for ever
+faults: $(VENV)/.dev-ready  ## let every storage call, and every start of a thread, fail, once and for ever
 	$(PROVE).faults $(PROOF_ARGS)
 
 interruptions: $(VENV)/.dev-ready  ## interrupt calls at every bytecode

@@ -1,4 +1,4 @@
-"""A slice of the fault loop: storage calls fail, in operation and in recovery. ``proof.faults`` runs all of it."""
+"""A slice of the fault loop: storage calls fail, and threads cannot be started. ``proof.faults`` runs all of it."""
 
 from proof.faults.loop import OPERATIONS, FaultLoop
 from proof.faults.world import POLICIES
@@ -16,6 +16,17 @@ def test_whatever_storage_call_fails_the_error_is_right_and_what_was_said_holds(
     assert not found, "\n".join(found)
     assert sum(row.case_count for row in rows) > 20
     assert sum(row.recovery_count for row in rows) > 1
+
+
+def test_no_call_fails_for_want_of_a_thread_and_what_it_said_holds() -> None:
+    """At each start of each operation, once and for ever; each operation under one policy."""
+    names = list(POLICIES)
+    loop = FaultLoop(chooses=lambda case: ", no thread " in case and "of the recovery" not in case)
+    rows = [loop.run(operation, [names[at % 3]]) for at, operation in enumerate(OPERATIONS)]
+    found = [f"{finding.case}: {finding.text}" for row in rows for finding in row.findings]
+    assert not found, "\n".join(found)
+    assert sum(row.case_count for row in rows) > 30
+    assert {row.name for row in rows if row.case_count} >= {"put", "ack, a file goes", "open, killed"}
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:

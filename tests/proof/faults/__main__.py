@@ -18,6 +18,7 @@ from functools import partial
 import click
 
 from proof.faults.in_recovery import Place
+from proof.faults.kinds import FAULTS
 from proof.faults.loop import OPERATIONS, FaultLoop, Row
 from proof.scoreboard import Run
 
@@ -87,7 +88,7 @@ def parts(choice: Choice, process_count: int) -> Iterator[Part]:
 )
 @click.option("--processes", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1))
 def main(name: str, case: str, disks: int, processes: int, *, quick: bool) -> None:
-    """Let every storage call of every operation fail, once and for ever, in operation and in recovery."""
+    """Let every storage call and every start of a thread fail, once and for ever, in operation and in recovery."""
     run, started = Run("faults"), time.perf_counter()
     total = Part()
     for part in parts(Choice(name, case, QUICK_STRIDE if quick else 1, disks), processes):
@@ -120,8 +121,8 @@ def tell(total: Part, seconds: float) -> None:
     disk_count = sum(row.disk_count for row in rows)
     bad_count = sum(len(row.findings) for row in rows)
     click.echo(
-        f"{len(rows)} operations, 3 flush policies, 6 faults, each once and for ever: {count:,} cases in operation, "
-        f"{recoveries:,} in recovery ({len(total.places):,} places), {disk_count:,} disks recovered; {seconds:.0f} s, "
+        f"{len(rows)} operations, 3 flush policies, {len(FAULTS) // 2} faults, each once and for ever: {count:,} cases "
+        f"in operation, {recoveries:,} in recovery ({len(total.places):,} places), {disk_count:,} disks recovered; {seconds:.0f} s, "
         f"{total.seconds:.0f} s of CPU, {(count + recoveries) / max(total.seconds, 0.001):.0f} cases per CPU second"
     )
     click.echo(f"{bad_count} violations" if bad_count else "no violation")

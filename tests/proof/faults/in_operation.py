@@ -29,7 +29,7 @@ from holdfast import (
     StorageError,
 )
 from proof.faults.expected import Expected
-from proof.faults.kinds import FAULTS, FULL, Fault
+from proof.faults.kinds import FAULTS, FULL, STARTING, Fault
 from proof.faults.operation import Call, Operation, Promise
 from proof.faults.views import (
     Key,
@@ -44,10 +44,20 @@ from proof.faults.views import (
 )
 from proof.faults.world import World, begin_life
 from support.simulated_storage import SimulatedStorage
+from support.thread_starts import StartFaults, starting
 
 NEVER = 10**9  # a call that no operation gets to
 LEASES_OVER_SECONDS = 10_000.0
-ADVICE = ("reopen", "try again", "check the disk", "make room", "commit again", "open it again", "look whether")
+ADVICE = (
+    "reopen",
+    "try again",
+    "check the disk",
+    "make room",
+    "commit again",
+    "open it again",
+    "look whether",
+    "raise the limit",
+)
 GO_ON = b"go on"
 STAYS = b"stays"
 GO_ON_NAME = name_of(GO_ON)
@@ -123,8 +133,10 @@ def survey(operation: Operation, policy: FlushPolicy, viewer: Viewer) -> Ground:
     ground.base = viewer.view(storage.crash_dropping_unsynced(), policy, ground.paths)
     verbs: Counter[str] = Counter()
     storage.before_verb = lambda verb, path: verbs.update((verb,))
-    call()
+    with starting(StartFaults(NEVER, forever=False)) as starts:
+        call()
     storage.before_verb = None
+    verbs.update(dict.fromkeys(STARTING, len(starts.tried)))
     for fault in FAULTS:
         ground.call_counts[fault.verbs] = sum(verbs[verb] for verb in fault.verbs)
     ground.after = viewer.view(storage, policy, ground.paths)
@@ -178,10 +190,9 @@ class Trial:
         world = self._world
         try:
             call = self._operation.ready(world)
-            plan = world.storage.faults = self._fault.plan(self._case.call)
-            self._error = attempt(call, self._fault)
-            world.storage.faults = None
-            if not plan.fired_count:
+            with self._fault.striking(world.storage, self._case.call) as struck_count:
+                self._error = attempt(call, self._fault)
+            if not struck_count():
                 raise ViolationError("the fault did not strike: the operation is not the same each time")
             if self._is_known(fingerprint(world.storage), self._fault.verbs, self._case.call, self._fault.is_forever):
                 return  # as with the fault before: ENOSPC, EDQUOT and EROFS differ in the text alone
@@ -196,7 +207,6 @@ class Trial:
                 raise ViolationError("a lock is left behind")
             self._come_back(taken)
         finally:
-            world.storage.faults = None
             world.close()
 
     def _is_known(self, *outcome: object) -> bool:
@@ -251,9 +261,8 @@ class Trial:
             for path, queue in world.queues.items():
                 found[path] = finish_all(world, queue)
         except (PoisonedError, CommitUnknownError) as refusal:
-            if (
-                not (self._is_refused or self._fault.is_forever) and len(world.queues) == 1
-            ):  # of two, one may have to be opened again
+            is_told = self._is_refused or self._fault.is_forever or operation.syncs_behind
+            if not is_told and len(world.queues) == 1:  # of two, one may have to be opened again
                 raise ViolationError(f"the handle is of no use any more: {refusal}") from refusal
             return None
         for path, names in found.items():
@@ -315,6 +324,8 @@ def attempt(call: Call, fault: Fault) -> HoldfastError | None:
     try:
         call()
     except RetryableError as error:  # of a handle that submits: the owner could not answer
+        if not fault.is_of_storage:
+            raise
         return error
     except StorageError as error:
         check_error(error, fault)
@@ -325,6 +336,8 @@ def attempt(call: Call, fault: Fault) -> HoldfastError | None:
 def check_error(error: StorageError, fault: Fault) -> None:
     """The class says what to do, the text says it too, in one line; and it survives pickling."""
     text = str(error)
+    if not fault.is_of_storage:
+        raise ViolationError(f"it fails for want of a thread: {text}") from error
     kind = CommitUnknownError if isinstance(error, CommitUnknownError) else type(error)
     if kind not in (StorageError, DiskFullError, CommitUnknownError, PoisonedError):
         raise ViolationError(f"{kind.__name__} is not about a disk that fails: {text}") from error
@@ -340,16 +353,15 @@ def check_error(error: StorageError, fault: Fault) -> None:
 
 def use_while_failing(world: World, fault: Fault) -> None:
     """Use the handles while everything fails: errors are ours, and nothing hangs."""
-    world.storage.faults = fault.plan(1)
-    for queue in world.queues.values():
-        for call in (partial(queue.put, GO_ON), partial(queue.receive, timeout=0), queue.flush, queue.close):
-            try:
-                call()
-            except (Empty, ClosedError):
-                pass
-            except StorageError as error:
-                check_error(error, fault)
-    world.storage.faults = None
+    with fault.striking(world.storage, 1):
+        for queue in world.queues.values():
+            for call in (partial(queue.put, GO_ON), partial(queue.receive, timeout=0), queue.flush, queue.close):
+                try:
+                    call()
+                except (Empty, ClosedError):
+                    pass
+                except StorageError as error:
+                    check_error(error, fault)
 
 
 def finish_all(world: World, queue: PersistentQueue, last: bytes = GO_ON) -> set[str]:

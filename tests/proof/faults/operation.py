@@ -42,6 +42,8 @@ class Operation:
         Whether a call that raised may have happened, wholly or in part, and a second one does the rest, or refuses.
     leaves : tuple of Key
         What it may have made, or may be there again after a loss of power, once it has raised, and harms nobody.
+    syncs_behind : bool
+        Whether it syncs something behind what it has said: the next call may say that this has failed.
     opens, closes : bool
         Whether it is the opening or the closing itself.
     """
@@ -53,6 +55,7 @@ class Operation:
     paths: tuple[Path, ...] = (MAIN,)
     again: bool = False
     leaves: tuple[Key, ...] = ()
+    syncs_behind: bool = False
     opens: bool = False
     closes: bool = False
 
