@@ -122,8 +122,8 @@ def tell(total: Part, seconds: float) -> None:
     bad_count = sum(len(row.findings) for row in rows)
     click.echo(
         f"{len(rows)} operations, 3 flush policies, {len(FAULTS) // 2} faults, each once and for ever: {count:,} cases "
-        f"in operation, {recoveries:,} in recovery ({len(total.places):,} places), {disk_count:,} disks recovered; {seconds:.0f} s, "
-        f"{total.seconds:.0f} s of CPU, {(count + recoveries) / max(total.seconds, 0.001):.0f} cases per CPU second"
+        f"in operation, {recoveries:,} in recovery ({len(total.places):,} places), {disk_count:,} disks recovered; "
+        f"{seconds:.0f} s, {total.seconds:.0f} s of CPU, {(count + recoveries) / max(total.seconds, 0.001):.0f} cases per CPU second"
     )
     click.echo(f"{bad_count} violations" if bad_count else "no violation")
 
