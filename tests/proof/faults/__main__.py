@@ -123,7 +123,8 @@ def tell(total: Part, seconds: float) -> None:
     click.echo(
         f"{len(rows)} operations, 3 flush policies, {len(FAULTS) // 2} faults, each once and for ever: {count:,} cases "
         f"in operation, {recoveries:,} in recovery ({len(total.places):,} places), {disk_count:,} disks recovered; "
-        f"{seconds:.0f} s, {total.seconds:.0f} s of CPU, {(count + recoveries) / max(total.seconds, 0.001):.0f} cases per CPU second"
+        f"{seconds:.0f} s, {total.seconds:.0f} s of CPU, "
+        f"{(count + recoveries) / max(total.seconds, 0.001):.0f} cases per CPU second"
     )
     click.echo(f"{bad_count} violations" if bad_count else "no violation")
 
