@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import log
 from holdfast.errors import (
     ClosedError,
     CommitUnknownError,
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from holdfast.service.aio.async_service import AsyncQueueService
 
 __version__ = "0.1.0"
+
+log.escape_records()
 
 __all__ = [
     "AsyncQueueService",

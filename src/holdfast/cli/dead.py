@@ -12,8 +12,9 @@ import click
 from holdfast.cli.ending import FAILED, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument
 from holdfast.cli.output import message_document, write_json, write_table
-from holdfast.cli.text import counted, moment, preview, printable
+from holdfast.cli.text import counted, moment, preview
 from holdfast.errors import NotFoundError
+from holdfast.log import printable
 from holdfast.persistence.format import DEAD_REASONS
 from holdfast.queue.persistent_queue import PersistentQueue
 

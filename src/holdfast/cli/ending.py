@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.text import printable
 from holdfast.errors import CorruptionError, Full, HoldfastError, RetryableError
+from holdfast.log import printable
 
 FAILED = 1
 DAMAGED = 2

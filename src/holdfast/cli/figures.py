@@ -9,8 +9,9 @@ import click
 from holdfast.cli.ending import exit_code_of, exit_with, say, worst
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument
 from holdfast.cli.output import Document, write_json, write_table
-from holdfast.cli.text import duration, printable, size
+from holdfast.cli.text import duration, size
 from holdfast.errors import HoldfastError, QueueNotFoundError
+from holdfast.log import printable
 from holdfast.persistence.locks import read_owner
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.persistent_queue import PersistentQueue

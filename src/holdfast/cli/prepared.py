@@ -10,7 +10,8 @@ import click
 from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import json_option, looking, queue_argument, submitting
 from holdfast.cli.output import damage_document, span, write_json, write_table
-from holdfast.cli.text import counted, duration, offsets, printable, size
+from holdfast.cli.text import counted, duration, offsets, size
+from holdfast.log import printable
 from holdfast.queue.prepared_transactions import PreparedTransaction
 
 _id_argument = click.argument("transaction_id", metavar="ID")

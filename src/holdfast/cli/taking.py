@@ -10,8 +10,9 @@ import click
 from holdfast.cli.ending import NOTHING_CAME, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, taking
 from holdfast.cli.output import json_line, message_document, write_bytes, write_json, write_table
-from holdfast.cli.text import moment, preview, printable
+from holdfast.cli.text import moment, preview
 from holdfast.errors import Empty
+from holdfast.log import printable
 from holdfast.queue.delivery import DeliveryBatch
 
 _BATCH_COUNT = 100

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from holdfast.log import printable
+
 _PREVIEW_CHARACTERS = 60
 _KIB = 1024
 _STEPS_SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-
-
-def printable(text: str) -> str:
-    """Return a text in one line, control characters as Python writes them."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def preview(payload: bytes) -> str:

@@ -9,8 +9,8 @@ import click
 from holdfast.cli.ending import DAMAGED, exit_code_of, exit_with, say, worst
 from holdfast.cli.opening import json_option, require_queue
 from holdfast.cli.output import Document, damage_document, span, write_json
-from holdfast.cli.text import printable
 from holdfast.errors import HoldfastError
+from holdfast.log import printable
 from holdfast.persistence.report import VerifyReport
 from holdfast.persistence.verify import verify as verify_queue
 

@@ -10,12 +10,24 @@ import click
 
 from holdfast.cli.importing import import_named
 from holdfast.cli.opening import json_option
+from holdfast.log import indented, printable
 
 if TYPE_CHECKING:
     from holdfast.service.aio.async_service import AsyncQueueService
     from holdfast.service.queue_service import QueueService
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _TextLines(logging.Formatter):
+    """Log records as text: one line each, and tracebacks indented, whatever anybody's messages and exceptions say."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # as above
+        return indented(super().formatException(ei))
 
 
 class _JsonLines(logging.Formatter):
@@ -100,5 +112,5 @@ def _is_service(found: object) -> bool:
 
 def _set_up_logging(*, as_json: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter(_LOG_FORMAT))
+    handler.setFormatter(_JsonLines() if as_json else _TextLines(_LOG_FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

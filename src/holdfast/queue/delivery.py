@@ -36,6 +36,12 @@ class Deliverer(Protocol):
     def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None) -> None:
         """Make them dead letters, uncounted."""
 
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be logged."""
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often becomes a dead letter if it fails."""
+
     def release(self, deliveries: Sequence[Delivery]) -> None:
         """Give them back as if they never had been handed out."""
 
@@ -166,6 +172,15 @@ class Delivery(Generic[Body]):
     def extend(self, seconds: Seconds | None = None) -> None:
         """Have the lease run out ``seconds`` from now; None: as long as it was given for. Raises as :meth:`ack`."""
         self._deliverer.extend((self,), None if seconds is None else as_seconds(seconds, "extend"))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the message becomes a dead letter if this delivery fails."""
+        return self._deliverer.is_last(self.delivery_count)
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be logged: as ``redact=`` of the queue makes them."""
+        return self._deliverer.redacted(failure)
 
     def comes_from(self, deliverer: object) -> bool:
         """Whether it was this read side that handed it out."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.log import text_of
 
 TRACEBACK_CHARACTERS_MAX = 4000
 """Of a long traceback the end is kept: it says where it happened."""
@@ -23,12 +26,18 @@ class Failure:
         Its type, with its module; empty where there was none.
     trace : str
         Its traceback, cut.
+    cause : BaseException or None
+        The exception itself, for the log; never leaves its process.
     """
 
     reason: str
     detail: str = ""
     exception: str = ""
     trace: str = ""
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failure, (self.reason, self.detail, self.exception, self.trace)
 
 
 GIVEN_BACK = Failure("max_deliveries")
@@ -45,11 +54,5 @@ def failure_of(error: BaseException | Failure, reason: str = "exception") -> Fai
     lines = "".join(traceback.format_exception(error))
     if len(lines) > TRACEBACK_CHARACTERS_MAX:
         lines = "... " + lines[-TRACEBACK_CHARACTERS_MAX:]
-    return Failure(reason, _text_of(error), f"{kind.__module__}.{kind.__qualname__}", lines)
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)[:TRACEBACK_CHARACTERS_MAX]
-    except Exception:  # somebody else's __str__ must not hide that its message failed
-        return "(its text cannot be had)"
+    detail = text_of(error)[:TRACEBACK_CHARACTERS_MAX]
+    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", lines, error)

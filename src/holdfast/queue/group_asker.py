@@ -13,10 +13,11 @@ from typing import Any
 from holdfast.errors import ClosedError, UsageError
 from holdfast.persistence.requests import ASK
 from holdfast.queue.fork import forked_error
-from holdfast.queue.group_verbs import perform
+from holdfast.queue.group_verbs import perform_logged
 from holdfast.queue.group_visitor import GroupVisitor
 from holdfast.queue.requester import Requester
 from holdfast.queue.sides import Sides
+from holdfast.queue.verb_log import own_process
 
 ASK_SECONDS = 30.0
 """How long an owner is waited for unless told otherwise: by far longer than a sync under load."""
@@ -57,7 +58,7 @@ class GroupAsker:
         if self._refusal is not None:
             raise self._refusal()
         if self._sides.read_side is not None and self._group == self._sides.options.group:
-            return perform(self._sides.read_side, fields)
+            return perform_logged(self._sides.read_side, self._sides.path, self._group, fields, own_process())
         try:
             json.dumps(fields)
         except (TypeError, ValueError) as error:

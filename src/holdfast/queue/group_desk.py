@@ -17,9 +17,10 @@ from holdfast.persistence.mailbox import ANSWERS, TEXT_BYTES_MAX, Answer, Answer
 from holdfast.persistence.requests import ASK, TAKEN, RequestName, is_alive, list_requests, move, read_verb
 from holdfast.persistence.storage import storage_errors
 from holdfast.queue.error_text import as_text
-from holdfast.queue.group_verbs import Fields, perform
+from holdfast.queue.group_verbs import Fields, perform_logged
 from holdfast.queue.request_desk import REFUSALS
 from holdfast.queue.sides import Sides
+from holdfast.queue.verb_log import holder_of
 from holdfast.queue.vote_verbs import VOTE_VERBS, VoteControls, perform_on_votes
 
 logger = logging.getLogger("holdfast")
@@ -95,7 +96,7 @@ class GroupDesk:
         try:
             with storage_errors("reading a request", path):
                 fields = read_verb(self._storage, path)
-            text = json.dumps(self._perform(fields), ensure_ascii=False)
+            text = json.dumps(self._perform(name, fields), ensure_ascii=False)
             if len(text.encode()) <= TEXT_BYTES_MAX:
                 return Answer(name.number, ANSWER_DONE, text=text)
             error: Exception = HoldfastError(f"{fields['verb']} is done, but what it returns does not fit an answer")
@@ -106,10 +107,11 @@ class GroupDesk:
             error = HoldfastError(f"the owner of the group failed, and logged why: {fault!r}")
         return Answer(name.number, ANSWER_ERROR, text=as_text(error))
 
-    def _perform(self, fields: Fields) -> Fields:
+    def _perform(self, name: RequestName, fields: Fields) -> Fields:
         if fields.get("verb") in VOTE_VERBS:
             return perform_on_votes(self._votes, fields)
-        return perform(self._read_side, fields)
+        asker = holder_of(self._storage, self._directory.requests, name.mailbox)
+        return perform_logged(self._read_side, self._path, self._group, fields, asker)
 
     def _remove(self, name: RequestName) -> None:
         path = name.path(self._directory)

@@ -7,9 +7,11 @@ twice: where an owner dies between doing and answering, the next one does it aga
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.errors import UsageError
+from holdfast.queue.verb_log import Asker, logged
 
 Fields = dict[str, Any]
 
@@ -50,6 +52,12 @@ def perform(controls: GroupControls, fields: Fields) -> Fields:
     if verb is None:
         raise UsageError(f"this version knows no verb {name!r} on a group; it knows {', '.join(sorted(VERBS))}")
     return verb(controls, {key: value for key, value in fields.items() if key != "verb"})
+
+
+def perform_logged(controls: GroupControls, path: Path, group: str, fields: Fields, asker: Asker) -> Fields:
+    """As :func:`perform`, with a word in the log of who asked and what came of it."""
+    details = {"group": group, **{name: value for name, value in fields.items() if name != "verb"}}
+    return logged(path, str(fields.get("verb")), details, asker, lambda: perform(controls, fields))
 
 
 def _pause(controls: GroupControls, fields: Fields) -> Fields:

@@ -21,6 +21,7 @@ from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.sealed_file import retired_ranges
 from holdfast.persistence.storage import Storage, storage_error, storage_errors
+from holdfast.queue.verb_log import logged, own_process
 
 
 class Groups:
@@ -77,6 +78,10 @@ class Groups:
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
+        details = {"group": name, "start": start}
+        return logged(self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start))
+
+    def _create(self, name: str, start: str | int) -> int:
         self._poison.check()
         try:
             with groups_locked(self._storage, self._directory, self._clock):
@@ -111,6 +116,9 @@ class Groups:
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
+        logged(self._directory.root, "groups.delete", {"group": name}, own_process(), lambda: self._delete(name))
+
+    def _delete(self, name: str) -> None:
         self._poison.check()
         try:
             require_group(self._storage, self._directory, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
@@ -25,6 +26,7 @@ class Options:
     retry: RetryPolicy = RetryPolicy()  # noqa: RUF009  # immutable
     dedup_window_ns: int = 300 * 10**9
     dedup_max: int = 100_000
+    redact: Callable[[str], str] | None = None
 
     @property
     def writes(self) -> bool:
@@ -48,5 +50,7 @@ def check_options(options: Options) -> None:
         raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
     if not isinstance(options.flush, FlushPolicy):
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
+    if options.redact is not None and not callable(options.redact):
+        raise ConfigError(f"redact takes a function from str to str, not {options.redact!r}")
     if not 1 <= options.dedup_max <= DEDUP_SLOTS_MAX:
         raise ConfigError(f"dedup_max is from 1 to {DEDUP_SLOTS_MAX}, not {options.dedup_max!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -76,6 +76,9 @@ class PersistentQueue(Putting, Working, Transactional):
         How long dead letters are kept; looked at when messages are taken.
     expired : "drop" or "dead"
         What becomes of messages whose ``ttl`` is over.
+    redact : callable, str to str
+        Takes secrets out of what an exception or a reason says, before anything of it is stored or logged. Where it
+        fails its text is withheld.
     lock_timeout : float, seconds
         How long to wait for the present owner to let go; 0: not at all.
     storage, clock
@@ -116,6 +119,7 @@ class PersistentQueue(Putting, Working, Transactional):
         lease_seconds: Seconds = 30,
         dead_letter_seconds: Seconds = 14 * 86400,
         expired: str = "drop",
+        redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
         storage: Storage | None = None,
         clock: Clock | None = None,
@@ -132,6 +136,7 @@ class PersistentQueue(Putting, Working, Transactional):
             dedup_window_ns=as_ns(dedup_window, "dedup_window"),
             dedup_max=dedup_max,
             retry=retry_policy(max_deliveries, backoff, lease_seconds, dead_letter_seconds, expired),
+            redact=redact,
         )
         check_options(options)
         check_sizes(

@@ -16,6 +16,7 @@ from holdfast.persistence.progress import GroupProgress
 from holdfast.queue.aside import EXHAUSTED, EXPIRED
 from holdfast.queue.backlog import Backlog
 from holdfast.queue.books import GroupBooks
+from holdfast.queue.dead_letter_log import DeadLetterLog
 from holdfast.queue.delivery import Delivery
 from holdfast.queue.failure import Failure
 from holdfast.queue.retry_policy import RetryPolicy
@@ -35,6 +36,8 @@ class Redelivery:
         The wall clock.
     notes : DeadLetterNotes
         Where it stands what an exception said.
+    log : DeadLetterLog
+        Says which messages became dead letters.
 
     Attributes
     ----------
@@ -44,8 +47,11 @@ class Redelivery:
         Those, and dead letters that no delivery has made: their time to live was over, or their last receiver died.
     """
 
-    def __init__(self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes) -> None:
+    def __init__(
+        self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes, log: DeadLetterLog
+    ) -> None:
         self._policy = policy
+        self.log = log
         self._time_ns = time_ns
         self._notes = notes
         self._sweep_due_ns = 0
@@ -54,6 +60,10 @@ class Redelivery:
         self._ended: set[int] = set()  # of those, the dead letters: they may come again
 
     # -- Deliveries --------------------------------------------------------------------------------------------------
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often, and fails, becomes a dead letter."""
+        return self._policy.is_last(delivery_count)
 
     def fail(
         self, books: GroupBooks, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
@@ -113,7 +123,8 @@ class Redelivery:
     ) -> None:
         now, progress, changes = self._time_ns(), books.progress, list(more)
         notes = {"detail": failure.detail, "exception": failure.exception, "traceback": failure.trace}
-        for offset, delivery_count in messages:
+        dead = list(messages)
+        for offset, delivery_count in dead:
             first_s = progress.returned.get(offset, (0, 0))[1]
             mark = DeadMark(failure.reason, delivery_count, first_s * _SECOND_NS or now, now)
             if any(notes.values()):
@@ -123,6 +134,8 @@ class Redelivery:
             changes.append(dead_change(offset, mark))
         if changes:
             books.note(changes)
+        for offset, delivery_count in dead:
+            self.log.note(offset, delivery_count, failure)
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 

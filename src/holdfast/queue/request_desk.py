@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.errors import (
     CommitUnknownError,
@@ -48,6 +49,7 @@ from holdfast.queue.joint_decisions import JointDecisions
 from holdfast.queue.joint_verbs import JOINT_VERBS, obey_jointly
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.sides import Sides
+from holdfast.queue.verb_log import Asker, holder_of, logged
 
 logger = logging.getLogger("holdfast")
 
@@ -256,14 +258,20 @@ class RequestDesk:
             nonce = bytes.fromhex(fields["nonce"]) if "nonce" in fields else None
         except (TypeError, ValueError):
             raise UsageError(f"{fields['nonce']!r} names no transaction") from None
+        details = {"id": transaction_id, "force": force}
         if verb == COMMIT_PREPARED:
-            return self._in_doubt.commit(transaction_id, force=force, nonce=nonce)
+            commit = partial(self._in_doubt.commit, transaction_id, force=force, nonce=nonce)
+            return logged(self._sides.path, verb, details, self._asker(name), commit)
         if verb == ABORT_PREPARED:
-            self._in_doubt.abort(transaction_id, force=force, nonce=nonce)
+            abort = partial(self._in_doubt.abort, transaction_id, force=force, nonce=nonce)
+            logged(self._sides.path, verb, details, self._asker(name), abort)
             return range(0)
         if verb == VERDICT and nonce is not None:
             return self._verdict(transaction_id, nonce)
         raise UsageError(f"this version knows no verb {verb!r}")
+
+    def _asker(self, name: RequestName) -> Asker:
+        return holder_of(self._storage, self._directory.requests, name.mailbox)
 
     def _verdict(self, transaction_id: str, nonce: bytes) -> range:
         verdict = self._in_doubt.verdict(transaction_id, nonce)

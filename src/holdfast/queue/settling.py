@@ -100,6 +100,7 @@ class Settling(ABC):
         holder: Holder | None = None,
     ) -> None:
         """Note that deliveries have failed; they wait ``delay`` seconds, or as the policy says, or were the last."""
+        failure = self.redacted(failure)  # before the lock: it is the application's function
         self._settle_by(lambda live: self._fail(live, delay, failure), deliveries, holder)
 
     def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
@@ -115,11 +116,21 @@ class Settling(ABC):
     def _reject(
         self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None, *, is_counted: bool
     ) -> None:
+        kept = self.redacted(failure)
+
         def reject(live: list[Delivery]) -> None:
-            self._redelivery.reject(self._require_books(), live, failure, is_counted=is_counted)
+            self._redelivery.reject(self._require_books(), live, kept, is_counted=is_counted)
             self._follow(lambda: self._end_and_leave(live))
 
         self._settle_by(reject, deliveries, holder)
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be stored and logged."""
+        return self._redelivery.log.redacted(failure)
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often becomes a dead letter if it fails."""
+        return self._redelivery.is_last(delivery_count)
 
     def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Give messages back as if they never had been handed out."""
@@ -164,6 +175,8 @@ class Settling(ABC):
             change(live)
             ticket = self._require_books().end
         self._source.wake()
+        if self._redelivery.log.noted:
+            self._say_deaths()
         if not self._progress.dead.keys().isdisjoint([each.offset for each in live]):
             self._settle(ticket)
 
@@ -218,6 +231,12 @@ class Settling(ABC):
                     return
                 self._in_step(self._give_back_run_out)
             self._source.wake()
+        if self._redelivery.log.noted:  # most takes end here
+            self._say_deaths()
+
+    def _say_deaths(self) -> None:
+        """Log which messages became dead letters, outside of the take lock."""
+        follow_up("dead letters are not in the log", self._redelivery.log.say)
 
     def _give_back_run_out(self) -> None:
         due = [each for each in self._leases.run_out() if each.offset not in self._progress.dead]

@@ -40,6 +40,7 @@ from holdfast.persistence.run_reader import RunReader
 from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
+from holdfast.queue.dead_letter_log import DeadLetterLog
 from holdfast.queue.deduplication import open_deduplication
 from holdfast.queue.known_since import KnownSince
 from holdfast.queue.live_queues import Coordinator
@@ -104,7 +105,7 @@ class Sides:
             raise
         if not self.report.clean:
             level = logging.WARNING if self.report.damage or self.report.progress_damage else logging.INFO
-            logger.log(level, "opening %s: %s", root, self.report)
+            logger.log(level, "opening %s: %s", root, "; ".join(str(self.report).splitlines()))
 
     def _open_sides(self) -> None:
         options = self._options
@@ -231,7 +232,12 @@ class Sides:
                 books,
                 self.clock,
                 options.retry,
-                Redelivery(options.retry, self.clock.time_ns, notes),
+                Redelivery(
+                    options.retry,
+                    self.clock.time_ns,
+                    notes,
+                    DeadLetterLog(self.path.name, options.group, options.redact),
+                ),
                 Pausing(self._storage, path, self.clock.time_ns, self.group.poison),
             )
         except BaseException:

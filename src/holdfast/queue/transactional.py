@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
@@ -18,8 +20,11 @@ from holdfast.queue.sides import Sides
 from holdfast.queue.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.transaction import Transaction
 from holdfast.queue.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
+from holdfast.queue.verb_log import logged, own_process
 from holdfast.queue.verdicts import asking
 from holdfast.queue.visitor import open_submit_side
+
+Result = TypeVar("Result")
 
 
 class Transactional(ABC):
@@ -156,7 +161,7 @@ class Transactional(ABC):
             Nobody knows, or an earlier failure stands: reopen the queue and look.
         """
         self._check_open()
-        return self._in_doubt.commit(id, force=force)
+        return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
 
     def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
         """Abort a prepared transaction: its puts are gone, its messages ready again. A second time does nothing.
@@ -164,7 +169,12 @@ class Transactional(ABC):
         Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
         """
         self._check_open()
-        self._in_doubt.abort(id, force=force)
+        self._logged("abort_prepared", id, force, lambda: self._in_doubt.abort(id, force=force))
+
+    def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
+        if self.sides.submit_side is not None:  # the owner does it, and logs it
+            return do()
+        return logged(self.sides.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
 
     def _check_may_take_part(self) -> None:
         self._check_open()

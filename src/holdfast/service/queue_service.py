@@ -52,6 +52,8 @@ class QueueService:
         More than the built-in ones.
     catalog : bool
         Whether to keep ``catalog.db`` there, for people and their tools. docs/catalogue.md.
+    redact : callable, str to str
+        Takes secrets out of what exceptions and reasons say, for all queues; as that of :class:`PersistentQueue`.
     storage, clock
         The ports to the operating system; tests put others in their place.
 
@@ -72,10 +74,12 @@ class QueueService:
         *,
         serializers: Iterable[Serializer] = (),
         catalog: bool = True,
+        redact: Callable[[str], str] | None = None,
         storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(os.path.abspath(path))
+        self._redact = redact
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self._registry = Registry(serializers)
@@ -337,7 +341,9 @@ class QueueService:
             return self._open_in_worker_process(name, codec, options)
         if options.get("mode", "both") != "look":
             self._make_directory()
-        raw = PersistentQueue(self.path / name, storage=self._storage, clock=self._clock, **options)
+        raw = PersistentQueue(
+            self.path / name, redact=self._redact, storage=self._storage, clock=self._clock, **options
+        )
         try:
             failover = FailoverSource(raw, partial(self._open_elsewhere, options=options))
             for path in settings.also_read:
@@ -364,7 +370,7 @@ class QueueService:
 
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
         """Open the queue of another node; what is not there is not made."""
-        ports = {"storage": self._storage, "clock": self._clock}
+        ports = {"redact": self._redact, "storage": self._storage, "clock": self._clock}
         if mode != "look":
             PersistentQueue(path, **{**options, **ports, "mode": "look"}).close()
         return PersistentQueue(path, **{**options, **ports, "mode": mode, "lock_timeout": 0})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +17,6 @@ from holdfast.service.batches import Batches
 
 Body = TypeVar("Body")
 
-logger = logging.getLogger("holdfast")
 
 _DECODERS_MAX = 256
 """So many sets of headers are remembered with what decodes them. Most queues have one set; where each message has its
@@ -133,7 +131,6 @@ class TypedTaking(Generic[Body]):
                 delivery.park(error)
             except LeaseExpiredError:  # while it was decoded: it has been given back, which counts
                 return False
-            logger.warning("%s: offset %d is a dead letter, undecodable: %s", self.name, delivery.offset, error)
             return False
         except MemoryError as error:  # counted: one that takes too much each time must not stand at the head for ever
             with suppress(HoldfastError):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.cli.text import counted, duration, moment, offsets, preview, printable, size
+from holdfast.cli.text import counted, duration, moment, offsets, preview, size
+from holdfast.log import printable
 
 
 def test_nothing_that_steers_a_terminal_is_shown() -> None:

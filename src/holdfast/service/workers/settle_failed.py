@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.delivery import Delivery
-from holdfast.service.workers.verdict import NACK, RELEASE, Verdict, carry_out
+from holdfast.service.workers.verdict import NACK, Verdict, carry_out
 
 logger = logging.getLogger("holdfast")
 
@@ -24,9 +24,10 @@ def settle_failed(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) ->
 
 
 def _report(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) -> None:
-    if verdict.verb == RELEASE:
+    """Say that a message failed and comes again; of one that becomes a dead letter its queue says more."""
+    if verdict.verb != NACK or delivery.is_last:
         return
-    failure = verdict.failure
+    failure = delivery.redacted(verdict.failure)
     says = f"{failure.exception or failure.reason}: {failure.detail}".rstrip(": ")
-    what = "failed at delivery" if verdict.verb == NACK else "is a dead letter at delivery"
-    logger.warning("%s: offset %d %s %d: %s", queue_name, delivery.offset, what, delivery.delivery_count, says)
+    number = delivery.delivery_count
+    logger.warning("%s: offset %d failed at delivery %d: %s", queue_name, delivery.offset, number, says)

@@ -44,7 +44,7 @@ class _RefusingDeliverer:
             "in a worker process a message is settled by its handler: return, or raise Reject(reason) or Retry(delay)"
         )
 
-    ack = nack = reject = park = release = extend = _refuse
+    ack = nack = reject = park = release = extend = is_last = redacted = _refuse
 
 
 class _Worker:
