@@ -367,6 +367,8 @@ class PersistentQueue(Putting, Working, Transactional):
             self._write_side.shut_down()
         if self._read_side is not None:
             self._read_side.shut_down(seconds, immediate=immediate)
+        elif immediate:  # nothing was taken here that could be reported done
+            self._tasks.release()
         self._tasks.look_again()
 
     # -- The queue itself --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ BLIND_SPOTS = (
         "queue/settling.py",
         "            ticket = books.end\n        self._settle(ticket)\n        self._source.wake()\n",
         "        self._source.wake()\n",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "dead-letter-not-synced",
@@ -33,7 +33,7 @@ BLIND_SPOTS = (
         "queue/settling.py",
         "            self._settle(ticket)\n\n    def _in_step",
         "            self.room.ring()\n\n    def _in_step",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "group-without-a-name",
@@ -41,7 +41,7 @@ BLIND_SPOTS = (
         "persistence/group_files.py",
         "    try:\n        storage.sync_directory(directory.groups)\n    except OSError:  # a second",
         "    try:\n        storage.list(directory.groups)\n    except OSError:  # a second",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "deleted-group-comes-back",
@@ -49,7 +49,7 @@ BLIND_SPOTS = (
         "persistence/group_files.py",
         "    try:\n        storage.sync_directory(path)\n    except OSError:  # a second",
         "    try:\n        storage.list(path)\n    except OSError:  # a second",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "pause-without-a-name",
@@ -57,7 +57,7 @@ BLIND_SPOTS = (
         "persistence/pause_file.py",
         "        storage.sync_directory(directory.parent)  # a group",
         "        storage.list(directory.parent)  # a group",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "resume-not-synced",
@@ -65,7 +65,7 @@ BLIND_SPOTS = (
         "persistence/pause_file.py",
         "            return\n        raise\n    storage.sync_directory(directory)\n",
         "            return\n        raise\n",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "decision-without-puts-not-synced",
@@ -74,7 +74,7 @@ BLIND_SPOTS = (
         "            self._commits.wait(offsets.stop)\n        else:  # no offset tells a sync that covers it "
         "from one that does not\n            self._writer.sync()\n",
         "            self._commits.wait(offsets.stop)\n        else:\n            self._commits.wait(offsets.stop)\n",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "decision-ends-early",
@@ -90,7 +90,7 @@ BLIND_SPOTS = (
         "queue/reserving.py",
         "        self._require_books().sync(ticket)\n        return vote\n",
         "        return vote\n",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "adopted-batch-not-synced",
@@ -98,7 +98,7 @@ BLIND_SPOTS = (
         "persistence/data_file_writer.py",
         "            adopt_header(file, header)\n            file.sync()\n",
         "            adopt_header(file, header)\n",
-        "crash states",
+        "returned",
     ),
     Mutation(
         "bounded-put-not-synced",
@@ -114,7 +114,7 @@ BLIND_SPOTS = (
         "persistence/position_file_writer.py",
         "                self.sync()\n                self._leave_witness()\n",
         "                self._leave_witness()\n",
-        "crash states",
+        "returned",
     ),
     # -- More than one group -----------------------------------------------------------------------------------------
     Mutation(

@@ -146,6 +146,7 @@ SUITES = (
         "tests/crash/test_every_storage_call_may_fail.py",
         "tests/crash/test_transactions_every_storage_call_may_fail.py",
     ),
+    _tests("returned", "tests/crash/test_returned_means_durable.py"),
     _tests("against the model", "tests/property"),
     _tests("transactions", "tests/crash/test_transactions_every_storage_call.py"),
 )

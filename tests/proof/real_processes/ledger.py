@@ -69,7 +69,7 @@ class Ledger:
         self._in_order = in_order
         self._in_hand = InHand(self.stored)
         self._cut_off: list[CutOff] = []
-        self._may_lack = False
+        self._may_lack = self._lacks = False
         self._own: list[Step] = []  # of the child whose words are being read
         self._before_flush: dict[str, list[Step]] = {}
         self._is_cut = False
@@ -100,6 +100,7 @@ class Ledger:
             if line[0] != "go":
                 continue
             said = {each[0]: each[1:] for each in lines[:number]}
+            self._lacks = "w" in said
             if "v" in said:
                 visible = dict(event.split("@") for event in said["v"])
                 self._see_held(set(said.get("h", said.get("h?", ()))), is_final="h" in said)
@@ -358,7 +359,8 @@ class Ledger:
             if not keeps_all and not step.keeps and DONE in step.fates:
                 step.fates = {*step.fates, step.before}
         if not keeps_all:
-            self.end, self._may_lack = None, True
+            self.end = None
+        self._may_lack = not keeps_all or self._lacks  # that something is lacking is noted, and perhaps not synced
 
 
 def _first(step: Step) -> int:

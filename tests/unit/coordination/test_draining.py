@@ -336,6 +336,18 @@ def test_an_immediate_shutdown_says_what_stays(queue: PersistentQueue) -> None:
     assert at_once(queue) == {"not_taken": 3}
 
 
+def test_join_returns_where_nothing_is_taken_once_it_was_shut_down(storage: SimulatedStorage, threads: Threads) -> None:
+    """A handle that only puts has handed out nothing that could be reported done."""
+    with open_queue(storage, mode="produce") as queue:
+        queue.put(b"stays")
+        joiner = threads.start(queue.join)
+        wait_until(lambda: is_waiting(joiner))
+        queue.shutdown(immediate=True)
+        joiner.join(SECONDS)
+        assert not joiner.is_alive()
+        assert queue.unfinished_tasks == 0
+
+
 def test_an_immediate_shutdown_leaves_those_unfinished_that_were_taken(
     queue: PersistentQueue, threads: Threads
 ) -> None:

@@ -85,6 +85,19 @@ def test_a_loss_of_power_takes_an_unsynced_end_of_the_log(left: str) -> None:
     ledger_of(UNSYNCED, power="takes").read(lines(f"w unsynced-or-damaged / o 4 / v {left} / h / go"))
 
 
+def test_what_is_lacking_may_be_reported_again_after_the_next_loss_of_power() -> None:
+    """That it was reported is noted, and nobody waits until that is on the disk; once it is, that is the end of it."""
+    ledger = ledger_of(UNSYNCED, power="takes")
+    lacking = lines("w unsynced-or-damaged / o 4 / v 1:0@0 / h / go")
+    for _ in range(2):
+        ledger.read(lacking)
+        ledger.lose_power(keeps_all=True)
+    ledger.read(lines("o 4 / v 1:0@0 / h / go"))
+    ledger.lose_power(keeps_all=True)
+    with pytest.raises(ViolationError, match="lost"):
+        ledger.read(lacking)
+
+
 @pytest.mark.parametrize("left", ["", "2:0@1 2:1@2 3:0@3", "1:0@0 3:0@3", "1:0@0 2:0@1"])
 def test_a_loss_of_power_takes_nothing_that_was_flushed_and_leaves_no_hole(left: str) -> None:
     """Nor half a batch."""
