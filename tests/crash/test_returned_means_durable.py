@@ -32,29 +32,30 @@ CLASSES = (
     Reservations,
     JointCommits,
 )
-PROTOCOLS = ("__enter__", "__exit__", "__iter__", "__len__", "__getitem__")
 
 
 def public_verbs() -> set[str]:
-    """Return all that the classes which applications hold in hand offer, as ``Class.verb``."""
+    """Return all that can be called of what applications hold in hand, as ``Class.verb``."""
     names = {
         f"{each.__name__}.{name}"
         for each in CLASSES
-        for name, value in inspect.getmembers(each)
-        if not name.startswith("_") and not inspect.ismemberdescriptor(value)
+        for name, value in inspect.getmembers(each, inspect.isfunction)
+        if not name.startswith("_") or name in ("__exit__", "__iter__", "__len__")
     }
-    return (
-        names
-        | {f"{each.__name__}.__exit__" for each in CLASSES if hasattr(each, "__exit__")}
-        | {"PersistentQueue.__iter__", "DeadLetters.__len__", "holdfast.transaction"}
-    )
+    return names - {"DeliveryBatch.__len__", "DeliveryBatch.__iter__"} | {"holdfast.transaction"}
+
+
+def is_there(verb: str) -> bool:
+    """Whether the package has it."""
+    owner, name = verb.split(".")
+    return hasattr(next((each for each in CLASSES if each.__name__ == owner), holdfast), name)
 
 
 def test_every_public_verb_is_in_the_table() -> None:
     """Also those that will be added; and the table has none that is gone."""
-    assert holdfast.transaction is not None
     in_table = {verb for row in ROWS for verb in row.verbs}
-    assert in_table | INSIDE | {*FIGURES} == public_verbs()
+    assert not public_verbs() - in_table - INSIDE - FIGURES
+    assert not [verb for verb in in_table | INSIDE | FIGURES if not is_there(verb)]
     assert len({(row.name, row.verbs) for row in ROWS}) == len(ROWS)
 
 
