@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.persistence.storage import File, OsStorage
 from support.place import Place
+
+
+def _refuse(self: Path) -> str:
+    """Stand in for reading a file that is not there."""
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
 
 
 class TestDirectories:
@@ -73,6 +79,15 @@ class TestDirectories:
             place.storage.directory_status(place.make("file"))
         with pytest.raises(FileNotFoundError):
             place.storage.directory_status(place.root / "missing")
+
+    def test_file_system_says_the_same_of_a_directory_and_what_is_in_it(self, place: Place) -> None:
+        """One word, as the system calls it; a missing name is an error."""
+        kind = place.storage.file_system(place.root)
+        assert kind == place.storage.file_system(place.make("file"))
+        assert kind == kind.strip()
+        assert kind or not sys.platform.startswith("linux")
+        with pytest.raises(FileNotFoundError):
+            place.storage.file_system(place.root / "missing")
 
     def test_remove_directory_removes_an_empty_one(self, place: Place) -> None:
         """An empty directory goes."""
@@ -253,6 +268,20 @@ class TestOperatingSystem:
         os.mkfifo(tmp_path / "fifo")
         with pytest.raises(OSError, match="not a regular file"):
             OsStorage().open(tmp_path / "fifo", writable=writable)
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no /proc")
+    def test_file_system_knows_a_mount_from_the_directory_around_it(self) -> None:
+        """What is mounted below counts, not what is around."""
+        storage = OsStorage()
+        assert storage.file_system(Path("/proc/self")) == "proc"
+        assert storage.file_system(Path("/")) != "proc"
+
+    def test_file_system_says_nothing_where_the_system_does_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without /proc, and on other systems than Linux."""
+        monkeypatch.setattr(Path, "read_text", _refuse)
+        assert not OsStorage().file_system(Path("/"))
+        monkeypatch.setattr("sys.platform", "darwin")
+        assert not OsStorage().file_system(Path("/"))
 
     def test_link_count_sees_every_name(self, tmp_path: Path) -> None:
         """A file that somebody linked elsewhere (a backup) says so."""

@@ -11,6 +11,7 @@ FILE_VERBS = ("write_at", "read_at", "truncate", "allocate", "sync", "size", "li
 STORAGE_VERBS = (
     "open",
     "directory_status",
+    "file_system",
     "make_directory",
     "list",
     "rename",

@@ -117,6 +117,10 @@ class NotedStorage:
         with self.notes.question():
             return self._storage.directory_status(path)
 
+    def file_system(self, path: Path) -> str:
+        with self.notes.verb("open", path):
+            return self._storage.file_system(path)
+
     def make_directory(self, path: Path) -> None:
         with self.notes.verb("make directory", path):
             self._storage.make_directory(path)

@@ -177,6 +177,8 @@ class SimulatedStorage:
         Whether changes are written down; who replays nothing saves the time.
     replayed_from : int
         The number of operations with which :meth:`replay` begins.
+    kind : str
+        The kind of file system that it says it is.
     owner : int
         The user who owns everything: who runs the test, unless it sets somebody else.
     """
@@ -189,6 +191,7 @@ class SimulatedStorage:
         self.before_verb: BeforeVerb | None = None
         self.faults: FaultPlan | None = None
         self.owner = os.geteuid()
+        self.kind = "simulated"
         self._disk = Disk() if disk is None else disk
         self._start: Disk | None = None  # the disk as replaying begins; until the first change, it is the disk itself
         self._locks: dict[int, SimulatedFile] = {}
@@ -217,6 +220,12 @@ class SimulatedStorage:
         with self._mutex:
             self._disk.find_directory(path)
             return DirectoryStatus(self.owner, DIRECTORY_MODE)
+
+    def file_system(self, path: Path) -> str:
+        self._enter("file_system", path)
+        with self._mutex:
+            self._disk.find_existing(path)
+            return self.kind
 
     def make_directory(self, path: Path) -> None:
         self._enter("make_directory", path)

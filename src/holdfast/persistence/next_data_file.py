@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.persistence.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.layout import DataFileName, QueueDirectory
+from holdfast.persistence.links import open_alone
 from holdfast.persistence.storage import File, Storage, write_whole
 
 _NEXT = "next.data"
@@ -29,7 +30,7 @@ def prepare(
     emptied = [name for name in storage.list(directory.spare) if name != _NEXT]
     if emptied:
         storage.rename(directory.spare / emptied[0], path)
-    file = storage.open(path, create=True)
+    file = open_alone(storage, path)
     try:
         file.allocate(size_bytes)
         write_whole(file, (block_buffers(header.encode()), frames), 0)

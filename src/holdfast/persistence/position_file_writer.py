@@ -28,6 +28,7 @@ from holdfast.persistence.format import (
     POSITION_FILE_BYTES_LIMIT,
 )
 from holdfast.persistence.layout import is_missing, list_generations, position_file, within
+from holdfast.persistence.links import open_alone, refuse_second_name
 from holdfast.persistence.locks import read_owner
 from holdfast.persistence.poison import Poison, commit_unknown
 from holdfast.persistence.position_entry import Change, encode_entry, run_flags
@@ -111,6 +112,7 @@ class PositionFileWriter:
             try:
                 file = self._storage.open(position_file(self._directory, claimed))
                 try:
+                    refuse_second_name(file, position_file(self._directory, claimed))
                     self._fence.put(file)
                 finally:
                     file.close()
@@ -292,7 +294,7 @@ class PositionFileWriter:
             older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
             if older:
                 self._storage.rename(position_file(self._directory, older.pop()), self._next_path)
-            file = self._storage.open(self._next_path, create=True)
+            file = open_alone(self._storage, self._next_path)
         except OSError as error:
             raise storage_error(error, "beginning a position file", target) from error
         is_written = False

@@ -28,6 +28,7 @@ from holdfast.persistence.format import (
     STX,
 )
 from holdfast.persistence.layout import DataFileName, QueueDirectory, check_header
+from holdfast.persistence.links import refuse_second_name
 from holdfast.persistence.locks import read_owner
 from holdfast.persistence.log_files import LogFiles
 from holdfast.persistence.log_tail import LogTail
@@ -73,6 +74,7 @@ def recover_log(
     fence = Fence(lambda: read_owner(storage, directory.write_lock))
     mark_file = storage.open(directory.write_mark, create=True)
     try:
+        refuse_second_name(mark_file, directory.write_mark)
         fence.put(mark_file)  # first: whatever an earlier owner appends from here on, it finds out before it says so
         next_data_file.delete_spares(storage, directory)
         finish_naming(storage, directory.data)

@@ -15,6 +15,7 @@ import fcntl
 import os
 import resource
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -83,6 +84,9 @@ class Storage(Protocol):
 
     def directory_status(self, path: Path) -> DirectoryStatus:
         """Return whose a directory is and who may change it; a file is ENOTDIR, a symbolic link ELOOP."""
+
+    def file_system(self, path: Path) -> str:
+        """Return the kind of file system that holds a path, as the system calls it; empty where it does not say."""
 
     def make_directory(self, path: Path) -> None:
         """Make one directory, mode 0700; nothing happens where it exists."""
@@ -191,6 +195,20 @@ class OsStorage:
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return DirectoryStatus(status.st_uid, stat.S_IMODE(status.st_mode))
+
+    def file_system(self, path: Path) -> str:
+        if not sys.platform.startswith("linux"):
+            return ""
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
+            mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        except OSError:  # /proc is not there: nobody says it
+            return ""
+        finally:
+            os.close(fd)
+        mount = fields.get("mnt_id", "").strip() + " "
+        return next((line.partition(" - ")[2].split(" ")[0] for line in mounts if line.startswith(mount)), "")
 
     def make_directory(self, path: Path) -> None:
         try:

@@ -27,6 +27,7 @@ class Options:
     dedup_window_ns: int = 300 * 10**9
     dedup_max: int = 100_000
     redact: Callable[[str], str] | None = None
+    any_file_system: bool = False
 
     @property
     def writes(self) -> bool:

@@ -81,6 +81,9 @@ class PersistentQueue(Putting, Working, Transactional):
         fails its text is withheld.
     lock_timeout : float, seconds
         How long to wait for the present owner to let go; 0: not at all.
+    any_file_system : bool
+        Whether the queue may be on a file system that other computers share, or of an unknown kind (FUSE): see
+        docs/durability.md. ``HOLDFAST_ANY_FILE_SYSTEM=true`` in the environment says the same.
     storage, clock
         The ports to the operating system; tests put others in their place.
 
@@ -121,6 +124,7 @@ class PersistentQueue(Putting, Working, Transactional):
         expired: str = "drop",
         redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
+        any_file_system: bool = False,
         storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -135,6 +139,7 @@ class PersistentQueue(Putting, Working, Transactional):
             lock_timeout,
             dedup_window_ns=as_ns(dedup_window, "dedup_window"),
             dedup_max=dedup_max,
+            any_file_system=any_file_system,
             retry=retry_policy(max_deliveries, backoff, lease_seconds, dead_letter_seconds, expired),
             redact=redact,
         )

@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence import locks
 from holdfast.persistence.access import writable_by_others
-from holdfast.persistence.admission import admit
+from holdfast.persistence.admission import admit, check_file_system
 from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.data_file_writer import QueueFileWriter
 from holdfast.persistence.dead_letter_notes import DeadLetterNotes
@@ -37,7 +37,7 @@ from holdfast.persistence.redo import redo_decisions
 from holdfast.persistence.report import Damage, RecoveryReport
 from holdfast.persistence.reserve import keep_reserve, spend_reserve
 from holdfast.persistence.run_reader import RunReader
-from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error
+from holdfast.persistence.storage import DISK_FULL_ERRNOS, Storage, storage_error, storage_errors
 from holdfast.queue.books import GroupBooks
 from holdfast.queue.bounds import Bounds
 from holdfast.queue.dead_letter_log import DeadLetterLog
@@ -77,6 +77,9 @@ class Sides:
         self.path = root
         self.clock = clock
         self.options = self._options = options
+        if options.mode != "look":
+            with storage_errors("opening the queue", root):
+                check_file_system(storage, root, is_any_allowed=options.any_file_system)
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=options.mode != "look", writable=options.mode != "look"
         )

@@ -71,6 +71,7 @@ class Visitor:
             is_visitor=True,
             dedup_window_ns=sides.options.dedup_window_ns,
             dedup_max=sides.options.dedup_max,
+            any_file_system=sides.options.any_file_system,
         )
         self._directory = sides.directory
         self._lock = threading.Lock()

@@ -40,6 +40,7 @@ class QueueSettings(TypedDict, total=False):
     dead_letter_seconds: Seconds
     expired: str
     lock_timeout: float
+    any_file_system: bool
 
 
 SUBMIT_OPTIONS = ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes", "dedup_window", "dedup_max")

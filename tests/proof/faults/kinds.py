@@ -15,7 +15,7 @@ from support.faults import FAILING_VERBS, FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.thread_starts import StartFaults, starting
 
-READING = frozenset({"read_at", "size", "link_count", "list", "directory_status", "owner", "try_lock"})
+READING = frozenset({"read_at", "size", "link_count", "list", "directory_status", "file_system", "owner", "try_lock"})
 CHANGING = FAILING_VERBS - READING
 OPENING = frozenset({"open", "list", "sync_directory"})
 WRITING = frozenset({"write_at"})

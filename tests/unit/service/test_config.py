@@ -29,6 +29,7 @@ backoff = [1, 2.5]
 dead_letter_seconds = 3600
 expired = "dead"
 lock_timeout = 5
+any_file_system = true
 compress_bytes = 2000
 also_read = ["../node7/orders", "/mnt/node8/orders"]
 
@@ -78,6 +79,7 @@ def test_every_option_is_read_as_the_queue_takes_it(tmp_path: Path) -> None:
         "dead_letter_seconds": 3600,
         "expired": "dead",
         "lock_timeout": 5,
+        "any_file_system": True,
         "compress_bytes": 2000,
         "also_read": (tmp_path / "../node7/orders", Path("/mnt/node8/orders")),
     }
@@ -210,6 +212,7 @@ def test_a_value_that_cannot_be_says_what_can(tmp_path: Path, text: str, line: i
             2,
             "queues.orders.allow_pickle is for the program to say, in service.queue(); it cannot be configured",
         ),
+        ("[defaults]\nany_file_system = 1", 2, "defaults.any_file_system is true or false, not 1"),
         (
             "[queues.eu.orders]\nmaxsize = 5",
             1,

@@ -163,6 +163,12 @@ def _compress_bytes(value: Any) -> int | None:
     return size
 
 
+def _true_or_false(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise unfit("true or false", value)
+    return value
+
+
 def _also_read(value: Any) -> tuple[Path, ...]:
     takes = "a list of paths of queue directories"
     if not isinstance(value, list):
@@ -194,6 +200,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "dead_letter_seconds": _checked(_retry, _above_zero, "dead_letter_seconds"),
     "expired": partial(_retry, "expired"),
     "lock_timeout": _checked(_size, partial(_seconds, "a number of seconds from 0 on"), "lock_timeout"),
+    "any_file_system": _true_or_false,
     "compress_bytes": _compress_bytes,
     "also_read": _also_read,
 }
