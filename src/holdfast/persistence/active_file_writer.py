@@ -417,6 +417,7 @@ class ActiveFileWriter(ABC):
         if self.end == self.synced and self._sync_lock.acquire(blocking=False):
             try:
                 self._mark.rest()
+                self._compared_ns = -WINDOW_NS  # what cannot be opened again is to fail an append, not the sync behind it
             finally:
                 self._sync_lock.release()
 
