@@ -417,7 +417,7 @@ class ActiveFileWriter(ABC):
         if self.end == self.synced and self._sync_lock.acquire(blocking=False):
             try:
                 self._mark.rest()
-                self._compared_ns = -WINDOW_NS  # what cannot be opened again is to fail an append, not the sync behind it
+                self._compared_ns = -WINDOW_NS  # cannot be opened again: an append fails, not its sync
             finally:
                 self._sync_lock.release()
 
