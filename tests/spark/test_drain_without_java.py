@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueLockedError, QueueNotFoundError, TransactionStateError
 from holdfast.spark import DrainProgress, SparkDrainer, drain
-from support.drains import TablesForSpark, fill
+from support.drains import TablesForSpark, TasksForSpark, fill
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -161,6 +161,16 @@ def test_a_signal_ends_it_behind_the_batch_at_hand(path: Path, number: int) -> N
     report = drain(path, SPARK, interrupted, max_messages=100, until="forever", group="night")
     assert (report.message_count, report.depth) == (100, 900)
     assert signal.getsignal(number) is before
+
+
+def test_a_session_without_a_context_drains_large_batches_too(path: Path) -> None:
+    """As that of Spark Connect, which does not say how many tasks run at once."""
+    fill(path, range(1000, 2500))
+    spark: Any = TasksForSpark(has_context=False)
+    offsets: list[int] = []
+    report = drain(path, spark, lambda rows, _: offsets.extend(row["offset"] for row in rows()), group="night")
+    assert (report.message_count, report.depth) == (2500, 0)
+    assert offsets == list(range(2500))
 
 
 def test_what_cannot_be_is_refused_before_anything_is_made(path: Path, tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ def test_a_time_may_be_nanoseconds() -> None:
         ({"path": "/q", "startingOffset": "latest"}, "not 'latest'"),
         ({"path": "/q", "partitionBytes": "0"}, "partitionBytes is a whole number from 1"),
         ({"path": "/q", "endingTimestamp": "noon"}, "endingTimestamp is a time"),
+        ({"path": "/q", "startingTimestamp": "1769860800"}, "startingTimestamp is in nanoseconds.* seconds by"),
+        ({"path": "/q", "startingTimestamp": "1769860800000"}, "which 1769860800000 cannot be.* milliseconds by"),
+        ({"path": "/q", "endingTimestamp": "1769860800000000"}, "endingTimestamp is in nanoseconds"),
+        ({"path": "/q", "endingTimestamp": "9999999999999999999"}, "endingTimestamp is in nanoseconds"),
         ({"path": "/q", "failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
     ],
 )

@@ -39,13 +39,17 @@ class TasksForSpark:
 
     Parameters
     ----------
-    before_tasks : callable
-        Called once what is read is planned; a context in which the tasks run.
+    around_tasks : callable
+        Makes a context in which the tasks run, once what they read is planned.
+    has_context : bool
+        Whether there is a ``sparkContext``: Spark Connect has none.
     """
 
-    sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815  # Spark's own name
-
-    def __init__(self, around_tasks: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+    def __init__(
+        self, around_tasks: Callable[[], AbstractContextManager[object]] = nullcontext, *, has_context: bool = True
+    ) -> None:
+        if has_context:
+            self.sparkContext = SimpleNamespace(defaultParallelism=2)  # Spark's own name
         self._around_tasks = around_tasks
         self.dataSource = SimpleNamespace(register=self._register)
         self.read = self

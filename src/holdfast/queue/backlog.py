@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from holdfast.persistence.data_file_reader import Record
+from holdfast.errors import StorageError
+from holdfast.persistence.data_file_reader import CHUNK_BYTES, Record
 from holdfast.persistence.message_options import NO_OPTIONS, decode_options, has_options
 from holdfast.persistence.progress import GroupProgress
 from holdfast.persistence.report import Damage
@@ -27,6 +28,9 @@ from holdfast.queue.taken_runs import TakenRuns
 
 PREFETCH_COUNT = 64
 """Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
+
+TAKE_BYTES = 4 * CHUNK_BYTES
+"""A take of many messages reads no further than this, so that its memory does not follow how many are asked for."""
 
 _AHEAD_COUNT = 256
 
@@ -109,8 +113,8 @@ class Backlog:
                 return records
         ready = self._ready
         while True:
-            if not ready:
-                self._read_on(max(count_max, PREFETCH_COUNT))
+            if len(ready) < count_max:
+                self._fill(count_max)
                 if self._aside_ready and (records := self._take_aside(count_max, alone=alone)):
                     return records  # handed out before, so found aside and not in their order
                 if not ready:
@@ -197,14 +201,26 @@ class Backlog:
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
-    def _read_on(self, count_max: int) -> None:
-        """Read the log on until a message is ready in its order, or the log ends."""
+    def _fill(self, count: int) -> None:
+        """Have so many messages ready in their order; fewer at the end of the log, or where they are large."""
+        try:
+            self._read_on(max(count, PREFETCH_COUNT), count)
+        except StorageError:
+            if not self._ready:  # else those are handed out, and the next take meets the error again
+                raise
+
+    def _read_on(self, count_max: int, wanted_count: int = 1) -> None:
+        """Read the log on until messages are ready in their order, ``TAKE_BYTES`` were read, or the log ends."""
         cursor, progress, ready = self._cursor, self._progress, self._ready
-        self._has_ends = False
-        while not ready:
+        if not ready:
+            self._has_ends = False
+        read_bytes = 0
+        while len(ready) < wanted_count and (not ready or read_bytes < TAKE_BYTES):
             records = cursor.read(count_max)
             if not records:
                 return
+            first, last = records[0], records[-1]  # of one data file
+            read_bytes += len(first[3]) + last[4] - first[4]
             if cursor.has_seen_headers or records[0][0] < max(progress.finished_end, self._known_end) or progress.votes:
                 ready.extend(self._admitted(records))
             else:

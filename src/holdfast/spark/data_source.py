@@ -16,6 +16,7 @@ from holdfast.spark.reading.columns import SCHEMA, chosen_fields
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.queue_reader import QueueReader
 from holdfast.spark.streaming.options import StreamOptions
+from holdfast.spark.worker_memory import keep_modules
 from holdfast.spark.writing.options import WriteOptions
 from holdfast.spark.writing.sink import QueueSink, QueueWriter
 
@@ -31,10 +32,15 @@ class HoldfastDataSource(DataSource):
     def name(cls) -> str:
         return "holdfast"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        keep_modules()
+
     def schema(self) -> StructType:
         return SCHEMA
 
     def reader(self, schema: StructType) -> QueueReader:
+        keep_modules()
         return QueueReader(ReadOptions.parse(self.options), chosen_fields(schema))
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802  # Spark's own name

@@ -23,6 +23,7 @@ JAVA_VERSION_MIN = 17
 """Spark 4 runs on nothing older."""
 
 _JAVA_SECONDS = 60
+_KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 _VERSION = re.compile(r'version "(\d+)')
 
 SETTINGS: Mapping[str, str] = {
@@ -71,13 +72,17 @@ def local_session(
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for name, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(name, value)
+    has_own_python = SparkSession.getActiveSession() is not None or "PYSPARK_DRIVER_PYTHON" in os.environ
     spark: SparkSession = builder.getOrCreate()
-    register(spark)
+    if has_own_python:  # which may not find ``pyspark_holdfast``; ours does, and then Spark warns of a second one
+        register(spark)
     return spark
 
 
 def register(spark: SparkSession) -> None:
     """Make the format ``holdfast`` known to a session; again does no harm.
+
+    Sessions know it by themselves if Spark's driver finds this package in its Python (``pyspark_holdfast``).
 
     Raises
     ------
@@ -85,9 +90,15 @@ def register(spark: SparkSession) -> None:
         pyspark or pyarrow is missing.
     """
     check_spark()
+    from pyspark.errors import AnalysisException
+
     from holdfast.spark.data_source import HoldfastDataSource
 
-    spark.dataSource.register(HoldfastDataSource)
+    try:
+        spark.dataSource.register(HoldfastDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != _KNOWN:  # what all sessions know cannot be registered again
+            raise
 
 
 def check_spark() -> None:

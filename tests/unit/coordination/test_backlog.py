@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, StorageError
+from holdfast.persistence.data_file_reader import CHUNK_BYTES
 from holdfast.persistence.format import FRAMES_START
+from holdfast.queue.backlog import TAKE_BYTES
 from support.jobs import ROOT, Jobs, drained
 from support.refusals import refusing
 from support.small_queues import SmallQueue
@@ -158,3 +160,63 @@ def test_the_end_of_the_log_is_the_end_where_it_cannot_be_read() -> None:
         queue.put(b"two")
         assert drained(queue) == [b"two"]
         assert (queue.stats().lost, queue.stats().depth) == (1, 0)
+
+
+@pytest.mark.parametrize("count", [40, 100])
+def test_a_take_of_many_is_filled_up_from_the_next_chunk_and_the_next_data_file(count: int) -> None:
+    """Only the last one has fewer; each is one entry that a crash takes or leaves."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"%04d" % each + bytes(1996) for each in range(330)])  # a chunk has 129 of them, a file too
+        sizes, found = [], list[bytes]()
+        while queue.stats().depth:
+            taken = queue.get_many(count, timeout=0)
+            sizes.append(len(taken))
+            found += taken
+            left = jobs.without_power()
+            with left.open() as survivor:
+                assert survivor.stats().depth == 330 - len(found)
+        assert sizes == [count] * (330 // count) + [330 % count]
+        assert [int(each[:4]) for each in found] == list(range(330))
+
+
+def test_a_take_of_many_large_messages_ends_where_memory_would_follow_them() -> None:
+    """However many are asked for; the others come with the next ones."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        for number in range(40):
+            queue.put(b"%04d" % number + bytes(100_000))
+        sizes = []
+        while queue.stats().depth:
+            sizes.append(len(queue.get_many(1000, timeout=0)))
+    assert sum(sizes) == 40
+    assert TAKE_BYTES // 100_000 <= sizes[0] <= (TAKE_BYTES + CHUNK_BYTES) // 100_000 + 1
+
+
+def test_what_was_read_is_handed_out_though_what_is_behind_it_cannot_be() -> None:
+    """The disk refuses a chunk: the take that meets it first still has what was there before."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put_many([b"%04d" % each + bytes(1996) for each in range(200)])
+        assert len(queue.get_many(100, timeout=0)) == 100
+        with refusing(jobs.storage, "read_at", ".data"):
+            before = queue.get_many(100, timeout=0)
+            assert 0 < len(before) < 100
+            with pytest.raises(StorageError):
+                queue.get_many(100, timeout=0)
+        assert len(queue.get_many(100, timeout=0)) == 100 - len(before)
+        assert queue.stats().depth == 0
+
+
+def test_a_take_that_is_filled_up_still_drops_what_is_over_its_time() -> None:
+    """Those from the chunk before too."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"first")
+        assert queue.get(timeout=0) == b"first"
+        for number in range(200):
+            queue.put(b"%04d" % number + bytes(1996), ttl=5 if number < 60 else None)
+        assert len(queue.get_many(50, timeout=0)) == 50  # more than these were read
+        jobs.clock.advance(10)
+        assert [int(each[:4]) for each in queue.get_many(50, timeout=0)] == list(range(60, 100))
+        assert (queue.stats().dropped, queue.stats().depth) == (10, 100)

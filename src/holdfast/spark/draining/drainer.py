@@ -43,6 +43,9 @@ _DRIVER_COUNT_MAX = 1000
 _DRIVER_BYTES_MAX = 4 * 2**20
 """What is read faster here than by a task."""
 
+_CONNECT_PARALLELISM = 8
+"""Spark Connect does not say how many tasks run at once; a task more or less than that costs little."""
+
 _DEFAULT_GROUP = "default"
 _LOOK_SECONDS = 0.25
 """How long a drain that waits for messages takes to see that it should stop."""
@@ -284,7 +287,9 @@ class SparkDrainer:
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
-        task_count = task_count_for(size, self._spark.sparkContext.defaultParallelism)
+        context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
+        parallelism = _CONNECT_PARALLELISM if context is None else context.defaultParallelism
+        task_count = task_count_for(size, parallelism)
         return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count))
 
     def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:

@@ -17,6 +17,7 @@ from holdfast.spark.draining.plan import DrainPlan
 from holdfast.spark.reading.columns import SCHEMA, chosen_fields, record_batch
 from holdfast.spark.reading.file_range import FileRange
 from holdfast.spark.reading.task_walk import walk_range
+from holdfast.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +36,15 @@ class DrainDataSource(DataSource):
     def name(cls) -> str:
         return _NAME
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        keep_modules()
+
     def schema(self) -> StructType:
         return SCHEMA
 
     def reader(self, schema: StructType) -> DrainReader:
+        keep_modules()
         return DrainReader(DrainPlan.from_text(self.options[_PLAN]), chosen_fields(schema))
 
 
@@ -68,6 +74,7 @@ class DrainReader(DataSourceReader):
 
     def read(self, partition: DrainPartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches; damaged messages are passed over, and said."""
+        keep_modules()
         return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose)
 
     def _lose(self, damage: Damage) -> None:
@@ -95,7 +102,7 @@ def register(spark: SparkSession) -> None:
 
 def frame_in_tasks(spark: SparkSession, plan: DrainPlan) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
-    frame: DataFrame = spark.read.format(_NAME).option(_PLAN, plan.to_text()).load()
+    frame: DataFrame = spark.read.format(_NAME).schema(SCHEMA).option(_PLAN, plan.to_text()).load()
     return frame
 
 

@@ -14,6 +14,9 @@ PARTITION_BYTES = 128 * 2**20
 
 NO_END = 2**63 - 1
 
+_NANOSECONDS_MIN = 10**17
+"""In March 1973; as microseconds it is in the year 5138. 0 is the beginning of all."""
+
 _NAMES = (
     "path",
     "startingOffset",
@@ -116,7 +119,7 @@ def time_option(given: Mapping[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if text.isdecimal():
-        return int(text)
+        return _nanoseconds(name, int(text))
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -125,6 +128,16 @@ def time_option(given: Mapping[str, str], name: str, default: int) -> int:
         ) from None
     time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
     return (time - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+
+
+def _nanoseconds(name: str, number: int) -> int:
+    """Return nanoseconds since the epoch; refuses seconds, milliseconds and microseconds, which are far smaller."""
+    if number and not _NANOSECONDS_MIN <= number <= NO_END:
+        raise ConfigError(
+            f"{name} is in nanoseconds since the epoch, which {number} cannot be: multiply seconds by 1_000_000_000, "
+            "milliseconds by 1_000_000, microseconds by 1_000; or say a time as 2026-01-31T12:00:00Z"
+        )
+    return number
 
 
 def truth_option(given: Mapping[str, str], name: str, *, default: bool) -> bool:

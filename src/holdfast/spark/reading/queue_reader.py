@@ -26,6 +26,7 @@ from holdfast.spark.reading.options import NO_END, ReadOptions
 from holdfast.spark.reading.partitions import pack
 from holdfast.spark.reading.snapshot import take_snapshot
 from holdfast.spark.reading.task_walk import walk_range
+from holdfast.spark.worker_memory import keep_modules
 
 logger = logging.getLogger("holdfast")
 
@@ -85,6 +86,7 @@ class QueueReader(DataSourceReader):
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
+        keep_modules()
         root, queue_id = partition.root, partition.queue_id
         for part in partition.parts:
             try:
