@@ -83,13 +83,21 @@ class TypedQueue(TypedTaking[Body]):
         options["headers"] = described if headers is None else with_headers(described, headers)
         return self.raw.put(payload, **options)
 
-    def put_many(self, bodies: Iterable[Body | Put], *, timeout: float | None = None) -> range:
+    def put_many(
+        self,
+        bodies: Iterable[Body | Put],
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> range:
         """Append one batch atomically; return its offsets in the order given.
 
         Parameters
         ----------
         bodies : iterable of objects, or of Put
             ``Put(order, delay=60)`` asks more for one of them.
+        headers : mapping of str to str or None
+            Of every message; a ``Put`` adds its own, which win.
         timeout : float or None, seconds
             As :meth:`PersistentQueue.put_many`.
 
@@ -97,24 +105,27 @@ class TypedQueue(TypedTaking[Body]):
         ------
         EncodeError
             One of the objects does not fit; nothing was written.
+        UsageError
+            As :meth:`put`.
         HoldfastError, queue.Full
             As :meth:`PersistentQueue.put_many`.
         """
-        return self.raw.put_many(self.encode_many(bodies), timeout=timeout)
+        return self.raw.put_many(self.encode_many(bodies, headers), timeout=timeout)
 
-    def encode_many(self, bodies: Iterable[Body | Put]) -> list[Put]:
+    def encode_many(self, bodies: Iterable[Body | Put], headers: Mapping[str, str] | None = None) -> list[Put]:
         """Return objects as the queue of bytes takes them into a batch; raises as :meth:`put`."""
         if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
             raise TypeError(f"put_many takes several objects, not one {type(bodies).__name__}; put takes one")
-        return [self._encode_put(body) for body in bodies]
+        return [self._encode_put(body, headers or {}) for body in bodies]
 
-    def _encode_put(self, body: Body | Put) -> Put:
+    def _encode_put(self, body: Body | Put, common: Mapping[str, str]) -> Put:
         if isinstance(body, Put):
             payload, described = self._encode(body.payload)  # type: ignore[arg-type]  # of a Put for a queue of objects
-            headers = described if body.headers is None else with_headers(described, body.headers)
+            own = body.headers or {}
+            headers = with_headers(described, {**common, **own}) if common or own else described
             return replace(body, payload=payload, headers=headers)
         payload, described = self._encode(body)
-        return Put(payload, described)
+        return Put(payload, with_headers(described, common) if common else described)
 
     def _encode_anything(self, body: Body) -> tuple[bytes, CommonHeaders]:
         if isinstance(body, Put):  # which msgspec would take for an object like any other

@@ -42,7 +42,8 @@ async def test_options_of_a_put_reach_the_queue(tmp_path: Path) -> None:
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         assert await numbers.put(1, dedup_id="one") == await numbers.put(1, dedup_id="one", timeout=5)
-        assert await numbers.put_many(iter([2, Put(3, priority=9)]), timeout=1) == range(1, 3)
+        assert await numbers.put_many(iter([2, Put(3, priority=9)]), headers={"a": "b"}, timeout=1) == range(1, 3)
+        assert [each.headers.get("a") for each in await numbers.browse()] == [None, "b", "b"]
         assert (await (await numbers.receive()).ack()) is None
         assert [each.offset for each in await numbers.browse()] == [0, 1]
         assert numbers.decode((await numbers.peek())[0]) == 1

@@ -63,6 +63,16 @@ def test_a_batch_takes_objects_and_what_is_asked_for_them(orders: TypedQueue[Ord
     assert orders.stats().depth == 0
 
 
+def test_headers_of_a_batch_are_those_of_each_message(orders: TypedQueue[Order]) -> None:
+    """A Put adds its own, which win; what says how to read the payload stays."""
+    orders.put_many([Order(1), Put(Order(2), headers={"tenant": "b", "trace": "7"})], headers={"tenant": "a"})
+    batch = orders.receive_many(10, timeout=0)
+    own = [{k: v for k, v in each.headers.items() if k in ("tenant", "trace")} for each in batch]
+    assert own == [{"tenant": "a"}, {"tenant": "b", "trace": "7"}]
+    assert [each.headers["ce-type"] for each in batch] == ["Order", "Order"]
+    batch.ack()
+
+
 def test_what_may_be_asked_of_bytes_may_be_asked_of_objects(orders: TypedQueue[Order]) -> None:
     """Delay, deduplication, priority and the rest reach the queue below."""
     first = orders.put(Order(1), dedup_id="order-1")
@@ -91,6 +101,8 @@ def test_headers_that_say_how_to_read_are_not_an_applications(orders: TypedQueue
         orders.put(Order(1), headers={name: "x"})
     with pytest.raises(UsageError, match=name):
         orders.put_many([Put(Order(1), headers={name: "x"})])
+    with pytest.raises(UsageError, match=name):
+        orders.put_many([Order(1)], headers={name: "x"})
     assert orders.stats().next_offset == 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -83,10 +83,16 @@ class AsyncQueue(Generic[Body]):
 
         return await self._put(put, options.get("timeout"))
 
-    async def put_many(self, bodies: Iterable[Body | Put], *, timeout: float | None = None) -> range:
+    async def put_many(
+        self,
+        bodies: Iterable[Body | Put],
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> range:
         """Append one batch atomically; as :meth:`TypedQueue.put_many`, and cancelled as :meth:`put`."""
         several = list(bodies)  # here: an iterable may not like another thread
-        return await self._put(lambda seconds: self.sync.put_many(several, timeout=seconds), timeout)
+        return await self._put(lambda seconds: self.sync.put_many(several, headers=headers, timeout=seconds), timeout)
 
     async def _put(self, put: Callable[[float | None], Result], timeout: float | None) -> Result:
         seconds = wait_for(True, timeout)

@@ -82,7 +82,10 @@ class ReadOptions:
 def queue_path(given: Mapping[str, str]) -> Path:
     """Return the path of the queue, whatever the working directory will be; raises ConfigError where none can be."""
     if not given.get("path"):
-        raise ConfigError("which queue? say load('data/orders')")
+        raise ConfigError(
+            "which queue? say load('data/orders'), or in SQL CREATE TEMPORARY VIEW orders USING holdfast OPTIONS (path "
+            "'data/orders'): CREATE TABLE tells a Python source no path"
+        )
     path = local_path(given["path"])
     if path is None:
         raise ConfigError(f"{given['path']} is not on a file system of this machine: a queue is a directory there")
