@@ -25,11 +25,15 @@ LOWEST := build/venv-lowest
 LOWEST_PYTHON := 3.11
 NOT_SPARK := -m "not spark"
 
+# A pair that fits together, docs/spark-drain.md: the newest delta-spark, and the newest Spark that it has jars for.
+DELTA := build/venv-delta
+DELTA_VERSIONS := 'delta-spark==4.4.1' 'pyspark==4.1.*'
+
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test matrix test-lowest $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test matrix test-lowest test-delta $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -49,7 +53,7 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-lowest  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-delta  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -58,6 +62,9 @@ $(addprefix test-,$(PYTHONS)): test-%:
 
 test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) $(NOT_SPARK) $(ARGS)
+
+test-delta: $(DELTA)/.delta-ready  ## drain into Delta Lake, with versions that fit together; fetches jars, needs Java 17
+	HOLDFAST_TEST_REQUIRE_DELTA=1 $(DELTA)/bin/python -m pytest -n 0 -m delta tests/spark/test_delta.py $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .
@@ -145,6 +152,12 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
 	    --resolution lowest-direct $(addprefix --extra ,demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[dev]'
+	@touch $@
+
+$(DELTA)/.delta-ready: pyproject.toml
+	@$(MAKE) --no-print-directory VENV=$(DELTA) PYTHON="$(PYTHON)" $(DELTA)/.created
+	$(DELTA)/bin/python -m pip install --quiet --disable-pip-version-check $(DELTA_VERSIONS) \
+	    --editable '.[spark]' hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(VENV)/.created:

@@ -13,6 +13,7 @@ from holdfast.cli.ending import DAMAGED, exit_with, say_line
 from holdfast.cli.importing import import_named
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
+from holdfast.cli.spark_output import SparkOutput
 from holdfast.errors import CorruptionError
 from holdfast.serializers.codec import Codec
 
@@ -72,7 +73,9 @@ def drain(
     if codec_name is not None and schema_path is None:
         raise click.UsageError("--codec decodes what becomes columns: give --schema too")
     codec = None if codec_name is None else _find_codec(codec_name)
-    spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)
+    output = SparkOutput()
+    with output.taken():
+        spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         schema = None if schema_path is None else read_schema(schema_path)
@@ -88,6 +91,7 @@ def drain(
             on_progress=_show if sys.stderr.isatty() else None,
         )
     finally:
+        output.drop()
         spark.stop()
     _write(report, writer.unfit_count, as_json=as_json)
     if writer.unfit_count:

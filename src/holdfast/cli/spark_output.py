@@ -1,0 +1,47 @@
+"""What Spark's JVM writes to standard error: shown while it works, and not what it says when it is stopped.
+
+Its Python workers complain then of broken pipes, in tracebacks behind the result of a run that succeeded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_READ_BYTES = 2**16
+
+
+class SparkOutput:
+    """Standard error of the processes that are started inside of :meth:`taken`; passed on until :meth:`drop`."""
+
+    def __init__(self) -> None:
+        self._is_dropping = False
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Give processes that are started here another standard error."""
+        reading, writing = os.pipe()
+        own = os.dup(2)
+        threading.Thread(target=self._pass_on, args=(reading, own), name="holdfast-spark-output", daemon=True).start()
+        sys.stderr.flush()
+        os.dup2(writing, 2)
+        os.close(writing)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)
+
+    def drop(self) -> None:
+        """Pass on nothing more."""
+        self._is_dropping = True
+
+    def _pass_on(self, reading: int, own: int) -> None:
+        while data := os.read(reading, _READ_BYTES):  # to the end: a pipe that is full would stop who writes
+            if not self._is_dropping:
+                os.write(own, data)
+        os.close(reading)
+        os.close(own)

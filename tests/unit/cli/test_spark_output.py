@@ -1,0 +1,43 @@
+"""Standard error of a process that goes on behind the command's result: passed on, then dropped."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from holdfast.cli.spark_output import SparkOutput
+from support.threads import wait_until
+
+
+def test_what_is_written_before_the_end_is_shown_and_what_comes_later_is_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The process is started inside of the block, and its pipe never fills up."""
+    output, shown = SparkOutput(), []
+    with output.taken():
+        process = subprocess.Popen(
+            ["sh", "-c", "echo early >&2; read go; head -c 300000 /dev/zero >&2; echo late >&2"], stdin=subprocess.PIPE
+        )
+    assert process.stdin is not None
+
+    def is_shown() -> bool:
+        shown.append(capfd.readouterr().err)
+        return "early" in "".join(shown)
+
+    wait_until(is_shown, 30)
+    output.drop()
+    process.stdin.write(b"go\n")
+    process.stdin.close()
+    assert process.wait(30) == 0
+    assert "late" not in "".join([*shown, capfd.readouterr().err])
+
+
+def test_standard_error_is_given_back_where_nothing_could_be_started(capfd: pytest.CaptureFixture[str]) -> None:
+    """An error of the command itself is seen."""
+    import os
+
+    with pytest.raises(RuntimeError), SparkOutput().taken():
+        raise RuntimeError("no Java")
+    os.write(2, b"error: no Java\n")
+    assert "error: no Java" in capfd.readouterr().err
