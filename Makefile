@@ -25,9 +25,9 @@ LOWEST := build/venv-lowest
 LOWEST_PYTHON := 3.11
 NOT_SPARK := -m "not spark"
 
-# A pair that fits together, docs/spark-drain.md: the newest delta-spark, and the newest Spark that it has jars for.
+# A pair that fits together, docs/spark-drain.md; pip would take versions that do not.
 DELTA := build/venv-delta
-DELTA_VERSIONS := 'delta-spark==4.4.1' 'pyspark==4.1.*'
+DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
