@@ -77,16 +77,19 @@ def _status(storage: Storage, path: Path, no_file: str, no_link: str) -> Directo
 
 def _file_in(storage: Storage, path: Path) -> Path:
     """Return what stands where a directory should: the last part of a path, or one above it."""
-    for above in path.parents:
-        try:
-            storage.directory_status(above)
-        except NotADirectoryError:
-            path = above
-        except OSError:
-            break
-        else:
-            break
+    while _is_file(storage, path.parent):
+        path = path.parent
     return path
+
+
+def _is_file(storage: Storage, path: Path) -> bool:
+    try:
+        storage.directory_status(path)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _check_ours(path: Path, status: DirectoryStatus) -> None:

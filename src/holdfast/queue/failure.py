@@ -53,6 +53,7 @@ def failure_of(error: BaseException | Failure, reason: str = "exception") -> Fai
     kind = type(error)
     lines = "".join(traceback.format_exception(error))
     if len(lines) > TRACEBACK_CHARACTERS_MAX:
-        lines = "... " + lines[-TRACEBACK_CHARACTERS_MAX:]
+        end = lines[-TRACEBACK_CHARACTERS_MAX:]
+        lines = "... " + end[end.find("\n", 0, -1) + 1 :]  # whole lines: half a secret would not be known for one
     detail = text_of(error)[:TRACEBACK_CHARACTERS_MAX]
     return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", lines, error)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from holdfast.persistence.layout import check_name
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions, check_age, check_part_of
-from holdfast.queue.joint_verbs import abort_fields, collect_fields, commit_fields
+from holdfast.queue.joint_verbs import ABORT, COLLECT, abort_fields, collect_fields, commit_fields
 from holdfast.queue.parts import joint_file
 from holdfast.queue.sides import Sides
+from holdfast.queue.verb_log import logged, own_process
 
 
 class JointCommits:
@@ -84,7 +86,9 @@ class JointCommits:
         if self._sides.submit_side is not None:
             self._sides.submit_side.ask(abort_fields(application, version))
         else:
-            self._decisions.abort(application, version)
+            abort = partial(self._decisions.abort, application, version)
+            details = {"application": application, "version": version}
+            logged(self._sides.path, ABORT, details, own_process(), abort)
 
     def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
         """Abort the parts of any application that were prepared so long ago and not committed since.
@@ -101,4 +105,6 @@ class JointCommits:
         if self._sides.submit_side is not None:
             self._sides.submit_side.ask(collect_fields(older_than_seconds, id_prefix))
         else:
-            self._decisions.collect(older_than_seconds, id_prefix)
+            collect = partial(self._decisions.collect, older_than_seconds, id_prefix)
+            details = {"older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
+            logged(self._sides.path, COLLECT, details, own_process(), collect)

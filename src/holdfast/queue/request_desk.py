@@ -46,6 +46,7 @@ from holdfast.persistence.storage import storage_error, storage_errors
 from holdfast.queue.error_text import as_text
 from holdfast.queue.in_doubt import InDoubt
 from holdfast.queue.joint_decisions import JointDecisions
+from holdfast.queue.joint_verbs import COMMIT as COMMIT_JOINTLY
 from holdfast.queue.joint_verbs import JOINT_VERBS, obey_jointly
 from holdfast.queue.live_queues import Verdict
 from holdfast.queue.sides import Sides
@@ -250,8 +251,13 @@ class RequestDesk:
     def _decide(self, name: RequestName) -> range:
         """Decide a prepared transaction, or several jointly."""
         fields = read_verb(self._storage, name.path(self._directory))
-        if fields.get("verb") in JOINT_VERBS:
+        if fields.get("verb") == COMMIT_JOINTLY:  # an application's, each time
             obey_jointly(self._joint, fields)
+            return range(0)
+        if fields.get("verb") in JOINT_VERBS:
+            details = {key: value for key, value in fields.items() if key != "verb"}
+            obey = partial(obey_jointly, self._joint, fields)
+            logged(self._sides.path, fields["verb"], details, self._asker(name), obey)
             return range(0)
         verb, transaction_id, force = fields.get("verb"), str(fields.get("id")), bool(fields.get("force"))
         try:

@@ -300,6 +300,8 @@ def test_what_an_operator_does_is_logged_with_who_and_what_came_of_it(caplog: py
         tx.put(b"p")
         tx.prepare("t")
         queue.abort_prepared("t")
+        queue.joint_commits.abort("app", 1)
+        queue.joint_commits.collect(60)
     assert verbs(caplog) == [
         ("INFO", "pause", "{}"),
         ("INFO", "resume", "{}"),
@@ -309,6 +311,8 @@ def test_what_an_operator_does_is_logged_with_who_and_what_came_of_it(caplog: py
         ("INFO", "groups.delete", "done"),
         ("WARNING", "commit_prepared", verbs(caplog)[6][2]),
         ("INFO", "abort_prepared", "done"),
+        ("INFO", "abort_jointly", "done"),
+        ("INFO", "collect", "done"),
     ]
     assert verbs(caplog)[6][2].startswith("TransactionNotFoundError: ")
     said = [record.getMessage() for record in caplog.records if hasattr(record, "verb")]
@@ -335,6 +339,9 @@ def test_what_another_process_asks_is_logged_by_the_owner(tmp_path: Path, caplog
             asking.resume()
             asking.commit_prepared("t", force=True)
             asking.abort_prepared("u")
+            asking.joint_commits.commit("app", 1, [])
+            asking.joint_commits.abort("app", 2)
+            asking.joint_commits.collect(60)
         assert json.dumps(queue.stats().depth)
     said = [record.getMessage() for record in caplog.records if hasattr(record, "verb")]
     assert [line.split("(")[0] for line in said] == [
@@ -342,6 +349,26 @@ def test_what_another_process_asks_is_logged_by_the_owner(tmp_path: Path, caplog
         "orders: resume",
         "orders: commit_prepared",
         "orders: abort_prepared",
+        "orders: abort_jointly",
+        "orders: collect",
     ]
     assert all(f" by user {os.geteuid()}, process {os.getpid()}: " in line for line in said)
     assert len(said[0]) < 400
+
+
+def test_a_long_traceback_keeps_whole_lines_for_the_hook() -> None:
+    """Half a secret would not be known for one."""
+
+    def deeper(depth: int) -> None:
+        if not depth:
+            raise ValueError("x" * 100)
+        deeper(depth - 1)
+
+    with pytest.raises(ValueError, match="x") as caught:
+        deeper(3)
+    error = caught.value
+    error.add_note("\n".join(f"{number}: {SECRET}" for number in range(1000)))
+    trace = failure_of(error).trace
+    assert trace.startswith("... ")
+    assert len(trace) <= 4004
+    assert all(line.endswith(SECRET) for line in trace.removeprefix("... ").splitlines())
