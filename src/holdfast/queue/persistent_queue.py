@@ -165,6 +165,7 @@ class PersistentQueue(Putting, Working, Transactional):
             self._open_transactions()
             self._open_parts()
             fork.watch(self)
+            self._finalizer = self._closing.expect(self)
         except BaseException:  # interrupted too: nobody else could let go of the locks
             self._give_up_opening()
             raise
@@ -406,11 +407,15 @@ class PersistentQueue(Putting, Working, Transactional):
         self._state = "closed"
         try:
             self._tasks.release()
-            self._close_sides()
+            self._closing.close()
         except Exception:  # each part is closed, whatever the others raise
-            self._has_let_go = True
+            self._let_go()
             raise
-        self._has_let_go = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._has_let_go = self._closing.is_over = True
+        self._finalizer.detach()
 
     def __enter__(self) -> PersistentQueue:
         return self
@@ -428,6 +433,7 @@ class PersistentQueue(Putting, Working, Transactional):
     def forget_after_fork(self) -> None:
         """In a forked child: close the copies of the handles; every later call raises ForkedError."""
         self._state = "forked"
+        self._closing.is_over = True
         self._forget_transactions()
         self.sides.forget()
 

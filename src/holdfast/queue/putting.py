@@ -78,7 +78,8 @@ class Putting(ABC):
 
         Notes
         -----
-        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync.
+        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync. Called from a
+        signal handler or a ``__del__`` it may wait for ever, for the put that it interrupts: docs/work-queue.md.
         """
         if type(payload) is not bytes:
             payload = as_bytes(payload)

@@ -243,6 +243,11 @@ class OpenTransactions:
         with self._lock:
             self._open.add(transaction)
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether any of them waits for its end."""
+        return any(each.state is State.OPEN for each in self._all())
+
     def close(self, *, wait: bool) -> None:
         """Abort those that are open; ``wait`` for those that a thread is busy with, else leave them."""
         for transaction in self._all():

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.queue.branch import Branch
+from holdfast.queue.closing import Closing
 from holdfast.queue.consumer_verdicts import ConsumerVerdicts
 from holdfast.queue.group_asker import GroupAsker
 from holdfast.queue.group_askers import GroupAskers
@@ -35,6 +36,7 @@ class Transactional(ABC):
     _record_bytes_max: int
     _resting: Resting | None = None
     _server: RequestServer | None = None
+    _closing: Closing
 
     def _open_transactions(self) -> None:
         """Take up what was prepared before; the sides are open. Where it raises, ``_give_up_opening`` does the rest."""
@@ -57,31 +59,19 @@ class Transactional(ABC):
         if sides.write_side is not None or sides.read_side is not None:
             self._resting = Resting(sides)
             self._server = RequestServer(sides, self._in_doubt)
+        askers = (self._group_asker, self._group_askers)
+        self._closing = Closing(sides, self._transactions, self._in_doubt, askers, self._resting, self._server)
 
     def _give_up_opening(self) -> None:
         """Let go of what was opened so far."""
+        if hasattr(self, "_closing"):
+            self._closing.is_over = True
         try:
             for part in (self._resting, self._server):
                 if part is not None:
                     part.stop()
         finally:
             self.sides.close()
-
-    def _close_sides(self) -> None:
-        """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
-        try:
-            self._group_asker.close()
-            self._group_askers.close()
-            self._in_doubt.stop_asking()
-            if self._resting is not None:
-                self._resting.stop()
-            if self._server is not None:
-                self._server.stop()  # first: a closed write side refuses what another owner would take
-            self._transactions.close(wait=False)
-        finally:
-            self.sides.close()
-        self._transactions.close(wait=True)
-        self._in_doubt.close()
 
     def _forget_transactions(self) -> None:
         self._transactions.forget()

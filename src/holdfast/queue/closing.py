@@ -1,0 +1,96 @@
+"""Closes the parts of an open queue, also for an application that drops the queue and does not.
+
+What is done for one that was dropped is told by a weak reference: so for one that was closed nothing runs when it is
+collected, and no interruption is lost in there.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import weakref
+
+from holdfast.errors import HoldfastError
+from holdfast.queue.group_asker import GroupAsker
+from holdfast.queue.group_askers import GroupAskers
+from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.request_server import RequestServer
+from holdfast.queue.resting import Resting
+from holdfast.queue.sides import Sides
+from holdfast.queue.transaction_base import OpenTransactions
+
+logger = logging.getLogger("holdfast")
+
+
+class Closing:
+    """The parts of one queue, without the object that the application has.
+
+    Attributes
+    ----------
+    is_over : bool
+        Whether nothing is left to be closed, or that is somebody else's.
+    """
+
+    def __init__(
+        self,
+        sides: Sides,
+        transactions: OpenTransactions,
+        in_doubt: InDoubt,
+        askers: tuple[GroupAsker, GroupAskers],
+        resting: Resting | None,
+        server: RequestServer | None,
+    ) -> None:
+        self._sides = sides
+        self._transactions = transactions
+        self._in_doubt = in_doubt
+        self._askers = askers
+        self._resting = resting
+        self._server = server
+        self.is_over = False
+
+    def close(self) -> None:
+        """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
+        try:
+            for asker in self._askers:
+                asker.close()
+            self._in_doubt.stop_asking()
+            if self._resting is not None:
+                self._resting.stop()
+            if self._server is not None:
+                self._server.stop()  # first: a closed write side refuses what another owner would take
+            self._transactions.close(wait=False)
+        finally:
+            self._sides.close()
+        self._transactions.close(wait=True)
+        self._in_doubt.close()
+
+    def expect(self, queue: object) -> weakref.finalize:  # type: ignore[type-arg]  # it has no type at run time
+        """Have the parts closed once ``queue`` is collected; return what calls that off."""
+        finalizer = weakref.finalize(queue, self._drop, repr(queue))
+        finalizer.atexit = False  # a process that ends lets go of its locks by itself
+        return finalizer
+
+    def _drop(self, name: str) -> None:
+        """Warn, and have it closed. The garbage collector may come here while any lock is held: this takes none."""
+        if self.is_over:
+            return
+        if self._resting is not None:
+            self._resting.close_soon(self._close_dropped, self._is_in_use)
+        else:
+            assert self._sides.look_side is not None, "every mode has a side"
+            self._sides.look_side.close()
+        warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
+
+    def _is_in_use(self) -> bool:
+        """Whether a delivery or a transaction is open, which may outlive the object that they come from."""
+        if self._sides.read_side is not None:
+            self._sides.read_side.give_back_due()
+            if self._sides.read_side.leased:
+                return True
+        return self._transactions.is_any_open
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except HoldfastError as error:
+            logger.error("closing %s, which was dropped, failed: %s", self._sides.path, error)

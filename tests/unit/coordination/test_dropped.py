@@ -1,0 +1,206 @@
+"""Handles that nobody closed: a warning, and the lock is free again, without a message lost or handed out twice."""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError
+from support.processes import child, run_script
+from support.refusals import refusing
+from support.simulated_storage import SimulatedStorage
+from support.thread_starts import StartFaults, starting
+from support.threads import wait_until
+
+SECONDS = 30.0
+DROPPED = "was dropped and not closed"
+
+
+@contextmanager
+def dropping() -> Iterator[None]:
+    """Expect a warning for what is dropped inside, once it is collected."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+        gc.collect()
+    assert [each.category for each in caught if DROPPED in str(each.message)] == [ResourceWarning]
+    caught.clear()  # it names the queue, which it would keep
+
+
+def is_free(path: Path, **options: Any) -> bool:
+    """Tell whether the queue can be opened."""
+    try:
+        PersistentQueue(path, **options).close()
+    except QueueLockedError:
+        return False
+    return True
+
+
+def given(path: Path, do: Callable[[PersistentQueue], Any], **options: Any) -> Any:
+    """Open a queue, return what ``do`` does with it, and forget it."""
+    return do(PersistentQueue(path, **options))
+
+
+@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+def test_a_dropped_handle_warns_and_lets_go_of_its_locks(tmp_path: Path, mode: str) -> None:
+    """Within seconds of the warning, and what it has put is there."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path) as queue:
+        queue.put(b"before")
+    with dropping():
+        given(path, lambda queue: queue.put(b"a") if mode != "consume" else None, mode=mode)
+    wait_until(lambda: is_free(path), SECONDS)
+    with PersistentQueue(path) as queue:
+        assert queue.get_many(10) == [b"before", b"a"][: 1 if mode == "consume" else 2]
+
+
+@pytest.mark.parametrize("mode", ["look", "submit"])
+def test_a_dropped_handle_without_a_lock_warns_too(tmp_path: Path, mode: str) -> None:
+    """Another one looks as before; the file that it had open is closed."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path) as queue:
+        queue.put(b"a")
+        before = len(os.listdir("/proc/self/fd")) if mode == "look" else 0
+        with dropping():
+            given(path, lambda queue: queue.qsize(), mode=mode)
+        if mode == "look":
+            assert len(os.listdir("/proc/self/fd")) == before
+        with PersistentQueue(path, mode=mode) as other:
+            assert other.qsize() == 1
+
+
+def test_a_delivery_outlives_its_queue(tmp_path: Path) -> None:
+    """The queue is closed once it is settled, not before: nobody gets the message a second time."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path) as queue:
+        queue.put_many([b"a", b"b"])
+    with dropping():
+        delivery = given(path, lambda queue: queue.receive())
+    with delivery:
+        gc.collect()
+        assert not is_free(path)
+    wait_until(lambda: is_free(path), SECONDS)
+    with PersistentQueue(path) as queue:
+        assert queue.get_many(10) == [b"b"]
+
+
+def test_a_delivery_that_is_not_settled_ends_with_its_lease(tmp_path: Path) -> None:
+    """Or the lock would stay for ever."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path) as queue:
+        queue.put(b"a")
+    with dropping():
+        delivery = given(path, lambda queue: queue.receive(lease_seconds=0.01))
+    wait_until(lambda: is_free(path), SECONDS)
+    with pytest.raises(ClosedError):
+        delivery.ack()
+
+
+@pytest.mark.parametrize("mode", ["both", "produce"])
+def test_a_transaction_outlives_its_queue(tmp_path: Path, mode: str) -> None:
+    """It can be committed; then the queue is closed."""
+    path = tmp_path / "orders"
+    with dropping():
+        transaction = given(path, lambda queue: queue.begin(), mode=mode)
+    transaction.put(b"a")
+    transaction.commit()
+    wait_until(lambda: is_free(path), SECONDS)
+    with PersistentQueue(path) as queue:
+        assert queue.get_many(10) == [b"a"]
+
+
+def test_what_was_closed_or_never_opened_or_is_the_parents_is_not_warned_of(tmp_path: Path) -> None:
+    """A warning has to mean something."""
+    path = tmp_path / "orders"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with PersistentQueue(path):
+            assert not is_free(path)  # opening that fails
+        with pytest.raises(TypeError):
+            PersistentQueue()  # type: ignore[call-arg]
+        gc.collect()
+    assert not [each for each in caught if DROPPED in str(each.message)]
+    queues = [PersistentQueue(path)]
+
+    def drop() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            queues.clear()
+            gc.collect()
+            assert not caught
+
+    with child(drop) as process:
+        assert process.wait() == 0
+    queues.pop().close()
+
+
+def test_closing_a_dropped_queue_that_fails_is_logged(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody calls who could be told."""
+    path = Path("/orders")
+    queues = [PersistentQueue(path, storage=storage, flush=FlushPolicy.never())]
+    queues[0].put(b"a")
+    with refusing(storage, "sync", count=1):
+        with dropping():
+            queues.clear()
+        wait_until(lambda: "closing /orders, which was dropped, failed" in caplog.text, SECONDS)
+    assert is_free(path, storage=storage)
+
+
+def test_a_dropped_queue_is_closed_once_a_thread_can_be_started(tmp_path: Path) -> None:
+    """Closing takes too long for the thread that looks after all queues."""
+    path = tmp_path / "orders"
+    given_back = StartFaults(prefix="holdfast-closing", forever=False)
+    with starting(given_back):
+        with dropping():
+            given(path, lambda queue: queue.put(b"a"))
+        wait_until(lambda: is_free(path), SECONDS)
+    assert given_back.tried == ["holdfast-closing"] * 2
+
+
+def test_a_program_that_ends_without_closing_ends() -> None:
+    """Neither what was dropped nor what is still there keeps it; each message is there for the next one."""
+    script = """
+import gc, sys, tempfile
+from pathlib import Path
+from holdfast import PersistentQueue
+
+root = Path(tempfile.mkdtemp())
+dropped, kept = PersistentQueue(root / "dropped"), PersistentQueue(root / "kept")
+for queue in (dropped, kept):
+    queue.put(b"a")
+    queue.cycle = queue
+held = kept.receive()
+del queue, dropped
+gc.collect()
+print(root)
+"""
+    root = Path(run_script(script).strip())
+    for name in ("dropped", "kept"):
+        with PersistentQueue(root / name) as queue:
+            assert queue.get_many(10) == [b"a"]
+
+
+def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has let go of everything by itself."""
+    path = tmp_path / "orders"
+
+    def interrupt(queue: object) -> None:
+        raise KeyboardInterrupt
+
+    with warnings.catch_warnings(record=True) as caught, monkeypatch.context() as patched:
+        warnings.simplefilter("always", ResourceWarning)
+        patched.setattr("holdfast.queue.fork.watch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            PersistentQueue(path)
+        gc.collect()
+    assert not [each for each in caught if DROPPED in str(each.message)]
+    assert is_free(path)
