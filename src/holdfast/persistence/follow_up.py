@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ShutDown
 
 logger = logging.getLogger("holdfast")
 
 
-def follow_up(trouble: str, step: Callable[..., object], *arguments: object) -> bool:
+def follow_up(trouble: str, step: Callable[..., object], *arguments: object, level: int = logging.WARNING) -> bool:
     """Do what follows something that was appended; return whether it is done, and else log ``trouble`` and why."""
     try:
         step(*arguments)
     except Exception as error:  # memory, threads, descriptors, the disk, or a fault of ours
-        logger.warning("%s: %s", trouble, error, exc_info=not isinstance(error, OSError | HoldfastError))
+        is_known = isinstance(error, OSError | HoldfastError | ShutDown)
+        logger.log(level, "%s: %s", trouble, error, exc_info=not is_known)
         return False
     return True

@@ -9,12 +9,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.errors import Empty, HoldfastError, StorageError, UsageError
 from holdfast.persistence.batch_file import BatchFileWriter
 from holdfast.persistence.batch_file_reader import BatchSummary
 from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf, Run
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.format import ENTRY_DONE, FRAME_HEADER_BYTES
 from holdfast.persistence.message_headers import encode_headers
 from holdfast.persistence.open_decisions import Witness
@@ -28,8 +30,6 @@ from holdfast.queue.put_options import Put, as_batch
 from holdfast.queue.read_side import ReadSide
 from holdfast.queue.sides import Sides
 from holdfast.queue.submit_side import SubmitSide
-
-logger = logging.getLogger("holdfast")
 
 
 class Branch:
@@ -295,15 +295,15 @@ class Branch:
         if not acked:
             return
         side = self.sides.require_read_side()
-        try:
-            side.ack(acked, self._holder, is_decided=True)
+        trouble = f"committed, and not noted yet; the next opening of {self.sides.path} does"
+        ack = partial(side.ack, acked, self._holder, is_decided=True)
+        if follow_up(trouble, ack, level=logging.ERROR):
             self.witnesses.append(side.flush)
-        except HoldfastError as error:
-            for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
-                self._received.pop(each.offset, None)
-            self.acked = {}
-            self.witnesses.append(_never)
-            logger.error("committed, and not noted yet; the next opening of %s does: %s", self.sides.path, error)
+            return
+        for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
+            self._received.pop(each.offset, None)
+        self.acked = {}
+        self.witnesses.append(_never)
 
     def _acknowledged(self, deliveries: Sequence[Delivery]) -> tuple[Acknowledged, ...]:
         if not deliveries:

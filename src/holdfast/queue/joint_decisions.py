@@ -23,6 +23,7 @@ from holdfast.errors import (
     TransactionStateError,
 )
 from holdfast.persistence.decision import PartOf
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.joint_file import JointCommit
 from holdfast.persistence.layout import check_name, list_batch_files
 from holdfast.persistence.poison import commit_unknown
@@ -66,10 +67,8 @@ class JointDecisions:
                 known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
                 self._check_owner()
                 self._publish(known)
-            try:
-                self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
-            except (HoldfastError, ShutDown) as error:  # committed all the same; the next one tries again
-                logger.warning("what %s leaves in %s stays: %s", _text(part_of), self._sides.path, error)
+            trouble = f"what {_text(part_of)} leaves in {self._sides.path} stays"  # the next one tries again
+            follow_up(trouble, self._let_go_of, application, known.version)
             if not is_remembered:
                 self._file.forget(application)
 
@@ -137,7 +136,11 @@ class JointDecisions:
         with self._in_doubt.deciding_alone(_turn_of(application)):
             known = self._publish_latest(application)
             if known is not None:
-                self._let_go([each for each in self._parts() if _is_of(each, application, known.version)])
+                self._let_go_of(application, known.version)
+
+    def _let_go_of(self, application: str, version: int) -> None:
+        """Let go of what a commit leaves."""
+        self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
     def _publish_latest(self, application: str) -> JointCommit | None:
         known = self._file.find(application)

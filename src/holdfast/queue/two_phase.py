@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.errors import (
     CommitUnknownError,
     DiskFullError,
     HoldfastError,
     PoisonedError,
-    ShutDown,
     StorageError,
     UsageError,
 )
 from holdfast.persistence.decision import Decision, Participant
+from holdfast.persistence.follow_up import follow_up
 from holdfast.persistence.open_decisions import Witness
 from holdfast.persistence.redo import relative_path
 from holdfast.persistence.storage import is_disk_full
@@ -116,16 +117,19 @@ def _let_go(branches: Sequence[Branch]) -> None:
             )
 
 
+def _commit(branch: Branch, offsets: dict[Branch, range]) -> None:
+    offsets[branch] = branch.commit_prepared()
+
+
 def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, range], deciding: Branch) -> None:
     """Do everywhere what was decided. Where that fails the commit stands, and the next opening does the rest."""
     witnesses: list[Witness] = list(deciding.witnesses)
     has_followed = True
     for branch in branches:
-        try:
-            offsets[branch] = branch.commit_prepared()
+        trouble = f"committed; {branch.sides.path} follows when it is reopened"
+        if follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
             witnesses += branch.witnesses
-        except (HoldfastError, ShutDown) as error:
+        else:
             has_followed = False
-            logger.error("committed; %s follows when it is reopened: %s", branch.sides.path, error)
     if has_followed:
         deciding.sides.require_write_side().open_decisions.applied(nonce, *witnesses)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Empty, PersistentQueue
+from holdfast import Empty, PersistentQueue, transaction
 from support.jobs import Jobs
 from support.refusals import refusing
 
@@ -156,3 +158,50 @@ def test_a_transaction_is_committed_though_its_votes_cannot_be_let_go_of_in_memo
 
 def _refuse(*_: object) -> None:
     raise NO_MEMORY
+
+
+OTHER = Path("/r")
+
+
+@pytest.mark.parametrize("name", [".position", ".data"])
+def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In its own queue and in the other one: what could not follow does so when it is opened again."""
+    jobs = Jobs()
+    with jobs.open() as queue, PersistentQueue(OTHER, storage=jobs.storage, clock=jobs.clock) as other:
+        queue.put_many([b"one", b"two"])
+        other.put(b"three")
+        tx = transaction(queue, other)
+        tx.ack(queue, tx.receive(queue, timeout=0))
+        tx.put(queue, b"four")
+        tx.ack(other, tx.receive(other, timeout=0))
+        tx.put(other, b"five")
+        write_side = queue.sides.require_write_side()
+        decide = write_side.decide
+
+        def decide_and_break(*arguments: Any) -> range:
+            offsets = decide(*arguments)
+            jobs.storage.before_verb = _refuse_writing(name)
+            return offsets
+
+        write_side.decide = decide_and_break  # type: ignore[method-assign]
+        tx.commit()
+        jobs.storage.before_verb = None
+    assert "committed" in caplog.text
+    with jobs.killed().open() as queue:
+        assert [queue.get(timeout=0) for _ in range(2)] == [b"two", b"four"]
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+        with PersistentQueue(OTHER, storage=queue.sides.storage, clock=jobs.clock) as other:
+            assert other.get(timeout=0) == b"five"
+            with pytest.raises(Empty):
+                other.get(timeout=0)
+
+
+def _refuse_writing(name: str) -> Callable[[str, Path], None]:
+    def refuse(verb: str, path: Path) -> None:
+        if verb == "write_at" and path.name.endswith(name):
+            raise NO_MEMORY
+
+    return refuse
