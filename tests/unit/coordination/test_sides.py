@@ -3,10 +3,13 @@
 import errno
 from collections import Counter
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
+from holdfast.persistence.storage import File
 from holdfast.queue import transactional, watcher
 from support.jobs import ROOT, Jobs
 from support.refusals import refusing
@@ -24,11 +27,19 @@ def test_a_read_side_that_cannot_be_opened_leaves_nothing_locked_or_open() -> No
     handles: Counter[Path] = Counter()
 
     def count(verb: str, path: Path) -> None:
-        if path.name != "priorities":  # which nobody has made
-            handles[path] += (verb == "open") - (verb == "close")
+        handles[path] -= verb == "close"
 
-    jobs.storage.before_verb = count
-    with refusing(jobs.storage, "allocate", ".position"), pytest.raises(StorageError):
+    def opened(path: Path, **options: Any) -> File:
+        file = storage_open(path, **options)  # one that nobody has made is not open
+        handles[path] += 1
+        return file
+
+    storage_open, jobs.storage.before_verb = jobs.storage.open, count
+    with (
+        mock.patch.object(jobs.storage, "open", opened),
+        refusing(jobs.storage, "allocate", ".position"),
+        pytest.raises(StorageError),
+    ):
         jobs.open(mode="consume")
     jobs.storage.before_verb = None
     assert handles.total() == 0
