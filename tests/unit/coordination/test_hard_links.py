@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -174,3 +175,23 @@ def test_a_disk_that_cannot_count_names_fails_the_roll(tmp_path: Path, monkeypat
 
 def _refuse(self: OsFile) -> int:
     raise OSError(5, "the disk refuses")
+
+
+def test_the_progress_of_a_linked_copy_does_not_take_the_place_of_the_originals(tmp_path: Path) -> None:
+    """Both would write their next position file, of one number, into one file: what one takes, the other never gets."""
+    root = tmp_path / "queue"
+    with PersistentQueue(root) as queue:
+        queue.put(b"before")
+        assert queue.get() == b"before"
+    copy = linked_copy(root)
+    with contextlib.suppress(StorageError), PersistentQueue(root) as queue:
+        queue.put(b"confirmed")
+    with contextlib.suppress(StorageError), PersistentQueue(copy) as queue:
+        queue.put(b"of the copy")
+        while queue.qsize():
+            queue.get()
+    shutil.rmtree(copy)
+    with PersistentQueue(root) as queue:
+        queue.put(b"confirmed later")
+        assert queue.recovery.lost_count == 0
+        assert queue.get_many(9) == [b"confirmed later"]
