@@ -290,6 +290,28 @@ def test_a_second_owner_that_comes_while_the_next_position_file_is_made_is_notic
     assert int(second[0].get()) >= len(taken)
 
 
+def test_a_second_owner_follows_the_first_into_the_position_file_that_it_begins_just_then(
+    storage: UnlockedStorage, open_queue: Open
+) -> None:
+    """It claims the latest one again until that stays the latest; then it knows what the first one has finished."""
+    with PersistentQueue(ROOT, mode="produce", storage=storage, data_file_bytes=SMALL) as queue:
+        queue.put_many([b"%d" % number for number in range(400)])
+    first = open_queue("consume")
+    taken = [first.get()]
+
+    def go_on(called: str, path: Path) -> None:
+        if called == "write_at" and path.suffix == ".position" and path.stem.isdigit():
+            storage.before_verb = None
+            taken.extend(first.get() for _ in range(300))
+
+    storage.before_verb = go_on
+    second = open_queue("consume")
+    with pytest.raises((CommitUnknownError, FencedError)):
+        first.get()
+    assert len(taken) == 301
+    assert second.get() == b"301"
+
+
 def test_of_two_that_begin_a_group_at_once_none_goes_on_in_a_file_of_the_other(storage: UnlockedStorage) -> None:
     """Neither has a position file to claim: whose file was replaced, or taken by the other, is told behind its sync."""
     with PersistentQueue(ROOT, mode="produce", storage=storage, data_file_bytes=SMALL) as queue:
@@ -364,7 +386,7 @@ def test_a_token_that_was_damaged_is_not_taken_for_another_owner(storage: Unlock
 
 def test_a_disk_that_cannot_say_who_owns_the_queue_fails_the_put(storage: UnlockedStorage, open_queue: Open) -> None:
     """Before the write nothing has happened; behind the sync nobody knows."""
-    queue = PersistentQueue(ROOT, storage=storage, data_file_bytes=SMALL)
+    queue = PersistentQueue(ROOT, storage=storage, data_file_bytes=SMALL, clock=FakeClock())
     storage.faults = FaultPlan(1, verbs=frozenset({"read_at"}))
     with pytest.raises(StorageError, match="looking for other owners"):
         queue.put(b"refused")
