@@ -15,7 +15,7 @@ import pytest
 from holdfast import ConfigError, CorruptionError, PersistentQueue, QueueService, StorageError, UsageError, verify
 from holdfast.persistence import position_file_writer
 from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAMES_START
+from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
 from holdfast.persistence.layout import list_data_files, list_generations, queue_directory
 from holdfast.persistence.pause_file import Pause, write_pause
 from holdfast.persistence.requests import RequestName, write_verb
@@ -23,6 +23,7 @@ from holdfast.persistence.storage import OsStorage
 from support.threads import wait_until
 
 SPARSE_BYTES = 3 * 2**30
+LARGE_FRAME_BYTES = 2**29
 PEAK_BYTES_MAX = 48 * 2**20
 FILE_BYTES = 16 * 1024
 LEFT = [b"two", b"three"]
@@ -173,6 +174,38 @@ def test_a_request_that_is_too_large_is_refused_and_others_are_served(root: Path
                 wait_until(lambda: not any((root / "requests").glob("*-0000000090.*")))
             asking.put(b"five")
         assert owner.get_many(10, timeout=0) == [*LEFT, b"four", b"five"]
+
+
+@pytest.mark.parametrize("stx", [STX, STX + 1])
+def test_a_request_with_a_frame_of_half_a_gigabyte_that_is_none_costs_no_memory(root: Path, stx: int) -> None:
+    """A frame is verified before all of it is read."""
+    with opened(root) as owner, PersistentQueue(root, mode="submit") as asking:
+        asking.put(b"four")
+        mailbox = next((root / "requests").glob("*.answers")).name.removesuffix(".answers")
+        path = RequestName(mailbox, 90, "batch").path(queue_directory(root))
+        data_file = next((root / "data").iterdir()).read_bytes()
+        sparse = path.with_name("sparse")
+        sparse.write_bytes(data_file[:FRAMES_START] + FRAME_PREFIX.pack(stx, LARGE_FRAME_BYTES, 7) + bytes(100))
+        os.truncate(sparse, FRAMES_START + LARGE_FRAME_BYTES + 100)
+        with little_memory():
+            sparse.rename(path)
+            wait_until(lambda: not any((root / "requests").glob("*-0000000090.*")), 60)
+        asking.put(b"five")
+        assert owner.get_many(10, timeout=0) == [*LEFT, b"four", b"five"]
+
+
+def test_a_large_frame_is_verified_in_pieces_and_then_read(tmp_path: Path) -> None:
+    """One that was put counts, and one that rots is damage."""
+    root = tmp_path / "queue"
+    size = 40 * 2**20
+    with PersistentQueue(root, record_bytes_max=2 * size, data_file_bytes=2 * size + 2**20) as queue:
+        queue.put(bytes(size))
+    assert verify(root).message_count == 1
+    (path,) = (root / "data").iterdir()
+    with path.open("r+b") as file:
+        file.seek(FRAMES_START + size // 2)
+        file.write(b"?")
+    assert "the checksum does not match" in str(verify(root))
 
 
 def test_a_note_of_a_dead_letter_that_is_too_large_says_nothing(root: Path) -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAME_SIZE_END
+from holdfast.persistence.checksum import crc32c
+from holdfast.persistence.format import FRAME_BODY_START, FRAME_HEADER_BYTES, FRAME_PREFIX, FRAME_SIZE_END, STX
 from holdfast.persistence.framing import Frame, FrameError, decode_frame, pass_messages, resynchronise
 from holdfast.persistence.storage import File
 
 WINDOW_BYTES = 2**20
 """How much is read at once; a larger frame makes its own window larger."""
+
+_LARGE_BYTES = 32 * 2**20
+"""A frame from this size on is read twice, the first time piece by piece."""
 
 _ZEROS = bytes(WINDOW_BYTES)
 
@@ -53,10 +57,23 @@ class FrameScanner:
         at = self._load(FRAME_HEADER_BYTES)
         size = FRAME_SIZE_END + int.from_bytes(self._window[at + 1 : at + FRAME_SIZE_END], "little")
         if at + size > len(self._window) and self.position + size <= self._end:
+            if size > _LARGE_BYTES:
+                self._check_in_pieces(at, size)
             at = self._load(size)
         frame = decode_frame(self._window, at, self.position, self._salt, self._end)
         self.position = frame.end
         return frame
+
+    def _check_in_pieces(self, at: int, size: int) -> None:
+        """Raise FrameError where a large frame does not verify: nothing is allocated on the word of its size alone."""
+        if self._window[at] != STX:
+            raise FrameError("no STX")
+        record_size = size - FRAME_SIZE_END
+        crc = self._salt ^ record_size
+        for piece in range(FRAME_BODY_START, size, WINDOW_BYTES):
+            crc = crc32c(crc, self._file.read_at(min(WINDOW_BYTES, size - piece), self.position + piece))
+        if self._window[at : at + FRAME_BODY_START] != FRAME_PREFIX.pack(STX, record_size, crc):
+            raise FrameError("the checksum does not match")
 
     def pass_messages(self, index: int) -> int:
         """Move behind messages in the middle of a batch, as many as are at hand; return the index of what comes next.
