@@ -9,7 +9,7 @@ import pytest
 
 from proof.crash_states import explorer
 from proof.crash_states.opening import POLICIES
-from proof.crash_states.search import BRIEF, Care, Search, Task, run
+from proof.crash_states.search import BRIEF, BRIEF_OF_FAMILIES, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS, BEGINNINGS_OF, FAMILIES
 
 LIVES = [pytest.param(beginning, policy, id=f"{beginning}-{policy}") for beginning in BEGINNINGS for policy in POLICIES]
@@ -25,16 +25,26 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
 
 
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize(
     ("family", "beginning", "policy"),
-    [("options", "used", "never"), ("holding", "used", "every_commit"), ("groups", "shared", "every_2_commits")],
+    [
+        ("options", "waiting", "never"),
+        ("holding", "used", "every_commit"),
+        ("groups", "shared", "every_2_commits"),
+    ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
     """What puts ask for, reservations and joint commits, a second group; ``make crash`` has them in all lives."""
     for first in FAMILIES[family]:
-        run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF)
+        run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF_OF_FAMILIES)
+
+
+def test_a_group_that_is_made_and_deleted_where_no_file_is_retired_is_gone() -> None:
+    """Nothing else syncs its removal there."""
+    run(Task("used", "never", ("create", "delete"), depth=2, family="groups"), BRIEF_OF_FAMILIES)
 
 
 @pytest.mark.parametrize(("beginning", "race"), [("used", "get/create"), ("shared", "get/delete")])

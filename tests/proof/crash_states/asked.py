@@ -6,7 +6,7 @@ The rules of docs/work-queue.md as the oracle has them. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from support.model import GroupState, ModelGroup
 
@@ -26,6 +26,7 @@ class Asked:
 
 
 PLAIN = Asked()
+_NOBODY = frozenset({-1})
 Wishes = Mapping[int, Asked]
 """By offset, of those that ask for anything."""
 
@@ -86,8 +87,31 @@ def in_turn(shown: Iterable[Waiting]) -> list[int]:
     return [each.offset for each in sorted(shown, key=place)]
 
 
+@dataclass
 class AskingGroup(ModelGroup):
-    """A group whose messages may ask for something."""
+    """A group whose messages may ask for something.
+
+    Attributes
+    ----------
+    behind : dict of int to frozenset of int
+        Of a dead letter that was retried the messages of its key then: one of them has the turn, and ends before it.
+    """
+
+    behind: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def reopen(self) -> None:
+        """Forget who waits behind whom, too: messages of a key stand where they were put."""
+        super().reopen()
+        self.behind.clear()
+
+    def retry_in_line(self, offset: int, wishes: Wishes, end: int, now_ns: int) -> None:
+        """Have a dead letter come again, behind whoever has the turn of its key."""
+        key = wishes.get(offset, PLAIN).order_key
+        others = [each.offset for each in unfinished(self.state(), wishes, end, now_ns) if each.asked.order_key == key]
+        self.behind = {each: line for each, line in self.behind.items() if offset not in line}  # it had ended
+        self.retry([offset], now_ns)
+        if key and others:
+            self.behind[offset] = frozenset(others)
 
     def release(self, offsets: Iterable[int]) -> None:
         """As of a plain message; but the time of a retry stays noted."""
@@ -130,8 +154,12 @@ class AskingGroup(ModelGroup):
         for line in lines.values():
             if any(each.offset in self.in_flight and each.offset not in held for each in line):
                 continue  # one at a time
+            offsets = {each.offset for each in line}
+            behind = {each.offset for each in line if offsets >= self.behind.get(each.offset, _NOBODY)}
+            may = [each for each in line if each.offset not in behind]
             known = self.returned | self.deliveries.keys()
-            turns = [each for each in line if each is line[0] or each.offset in known]
+            first = [may[0].offset, *[each.offset for each in may if each.offset not in self.returned][:1]]
+            turns = [each for each in may if each.offset in known or each.offset in first]
             ready = [each.offset for each in turns if each.offset not in held and each.due_ns <= now_ns]
             free.update(ready)
             is_sure = is_sure or (len(ready) == len(turns) and not any(each.offset in held for each in line))

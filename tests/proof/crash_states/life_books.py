@@ -229,6 +229,12 @@ class Books:
         """What prepared transactions have in hand."""
         return frozenset(offset for each in self.held.values() for offset in each.acks)
 
+    def _reads_anew(self) -> None:
+        """Note that who was retried may stand where it was put again: what was held is decided."""
+        group = self.groups[A]
+        if group is not None:
+            group.behind.clear()
+
     def _group(self) -> AskingGroup:
         """Return the group, which begins durably at its first use."""
         group = self.groups[A]

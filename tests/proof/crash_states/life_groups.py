@@ -1,8 +1,7 @@
 """The second group of a life: slower, under another flush policy, made and deleted; and races of two actors.
 
 A race interleaves two actors at storage calls, the same each time: before a chosen call of the one, the other one does
-all it does. If the lock is held under which groups come and go it waits, as it would have to, for the first call after
-that.
+all it does. If it wants a lock that is held, it has done nothing, and tries again before the next call, as who waits.
 """
 
 from __future__ import annotations
@@ -17,6 +16,10 @@ from proof.crash_states.opening import SLOW, open_queue
 
 LOCK = ".lock"
 """What the names of lock files end with, and the whole name of the one under which groups come and go."""
+
+
+class BlockedError(Exception):
+    """The other actor waits for a lock."""
 
 
 class Grouping(Holding):
@@ -133,7 +136,7 @@ class Grouping(Holding):
         return has_come
 
     def _race(self, call: Callable[[], None], other: Callable[[], None], at: int) -> bool:
-        storage, lock, count = self.storage, self.queue.path / "groups" / LOCK, 0
+        storage, count = self.storage, 0
         returned = len(self.segments[-1].moments)
 
         def before_verb(verb: str, path: Path) -> None:
@@ -141,9 +144,19 @@ class Grouping(Holding):
             if LOCK in (path.suffix, path.name):
                 return  # files of locks are opened with a lock of the process held
             count += 1
-            if count >= at and not storage.is_locked(lock):
-                storage.before_verb = None
+            if count < at:
+                return
+            storage.before_verb = before_verb_of_other
+            try:
                 other()
+            except BlockedError:
+                storage.before_verb = before_verb  # and again before the next call
+            else:
+                storage.before_verb = None
+
+        def before_verb_of_other(verb: str, path: Path) -> None:
+            if verb == "try_lock" and storage.is_locked(path):
+                raise BlockedError
 
         storage.before_verb = before_verb
         call()

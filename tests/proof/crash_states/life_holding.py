@@ -37,6 +37,7 @@ class Holding(Transacting):
         self.held[found.id] = Held(acks=offsets)
         self._happened({PREPARED: self._in_doubt()}, durable=True)
         self._all_durable(A, Part.PROGRESS)
+        self._reads_anew()
         self._return("reserve")
 
     def finish_reserved(self) -> None:
@@ -48,6 +49,7 @@ class Holding(Transacting):
         self._group().hand_out(offsets)
         states: dict[Side, State] = {PROGRESS: self._group().state(), PREPARED: self._in_doubt()}
         self._happened(states, {A: frozenset(offsets)}, durable=True)
+        self._reads_anew()
         self._return("finish_reserved")
 
     def give_back_reserved(self) -> None:
@@ -56,6 +58,7 @@ class Holding(Transacting):
         del self.held[reservation.id]
         self.queue.reservations.abort(reservation)
         self._happened({PREPARED: self._in_doubt()}, durable=True)
+        self._reads_anew()
         self._return("give_back_reserved")
 
     # -- Joint commits -----------------------------------------------------------------------------------------------

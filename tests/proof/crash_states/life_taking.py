@@ -92,7 +92,8 @@ class Taking(Putting):
         self.queue.peek(sum(map(len, self.history.payloads.values())))
         offsets = sorted(group.dead)
         assert self.queue.dead.retry(offsets) == len(offsets)
-        group.retry(offsets, self.now_ns)
+        for offset in offsets:
+            group.retry_in_line(offset, self.history.wishes[A], len(self.history.payloads[A]), self.now_ns)
         self._progressed(f"retry({offsets})", is_commit=True)
 
     def _progressed(self, call: str, *, is_commit: bool = False) -> None:

@@ -66,6 +66,7 @@ class Transacting(Taking):
         offsets = self.queue.commit_prepared(TRANSACTION_ID) if tx is None else tx.handle.commit()
         assert offsets == range(start := len(self.history.payloads[A]), start + len(taken.puts)), "other offsets"
         self._committed_transaction(taken, before, is_prepared=is_prepared)
+        self._reads_anew()
         self._return("commit")
 
     def _committed_transaction(self, taken: Held, before: str, *, is_prepared: bool) -> None:
@@ -105,6 +106,7 @@ class Transacting(Taking):
             group.give_back(acks)
         if is_prepared:
             self._happened({PREPARED: self._in_doubt()}, durable=True)
+        self._reads_anew()
         self._return("abort")
 
     def _transaction(self) -> InHand:

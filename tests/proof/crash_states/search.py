@@ -59,6 +59,9 @@ FAMILY_CARE = (Care(2), Care(2), Care(0, 12), Care(0, 5))
 BRIEF = (Care(0), Care(0), Care(0, 8))
 """One crash at each instant; of two actions, at up to eight of them."""
 
+BRIEF_OF_FAMILIES = (Care(1), Care(1, 4), Care(1, 4))
+"""A kill, a loss of all and another crash at each of up to four instants."""
+
 PAST_CARE = Care(2)
 DRAWN_CARE = Care(1)
 
@@ -195,7 +198,9 @@ class Search:
         actions = FAMILIES[self.task.family]
         if not workload:
             self._explore(self._past, ("the past",), (0, -1), PAST_CARE, 0)
-        with self._living() as life:
+        care = self._care[min(len(workload), len(self._care) - 1)]
+        since = max(0, len(workload) - 1)
+        with self._answering(workload, since, care), self._living() as life:
             place = (0, -1)
             for number, name in enumerate(workload, 1):
                 if not actions[name].may(life):
@@ -204,8 +209,7 @@ class Search:
                     place = life.mark()
                 actions[name].do(life)
             following = [name for name, action in actions.items() if action.may(life)]
-        care = self._care[min(len(workload), len(self._care) - 1)]
-        self._explore(life, workload, place, care, max(0, len(workload) - 1))
+        self._explore(life, workload, place, care, since)
         if len(workload) < self.task.depth:
             for name in following:
                 self.all_behind((*workload, name))
@@ -214,7 +218,7 @@ class Search:
         """Explore one workload behind so many of its actions."""
         with _quiet():
             self.begin()
-            with self._living() as life:
+            with self._answering(workload, since, care), self._living() as life:
                 place = (0, -1)
                 for number, name in enumerate(workload):
                     if number == since:
@@ -226,7 +230,7 @@ class Search:
         """Explore a race at each storage call of what it is a race with."""
         for at in range(1, RACE_CALLS_MAX):
             name = f"{race}@{at}"
-            with self._living() as life:
+            with self._answering((name,), 0, RACE_CARE), self._living() as life:
                 action = action_named(name)
                 if not action.may(life):
                     return
@@ -242,7 +246,7 @@ class Search:
         rng = random.Random(f"{seed} {self.task.policy} {self.task.beginning}")
         for _ in range(self.task.count):
             workload: list[str] = []
-            with self._living() as life:
+            with self._answering(workload, 0, DRAWN_CARE), self._living() as life:
                 place = life.mark()
                 some = [name for name in ALL if name in ALWAYS or rng.random() < DRAWN_SHARE]
                 for _ in range(rng.randint(*DRAWN_LENGTHS)):
@@ -265,8 +269,14 @@ class Search:
     def _explore(self, life: Life, workload: Workload, place: Place, care: Care, since: int) -> None:
         self.tally.workloads += 1
         rng = random.Random(f"{self.task.policy} {self.task.beginning} {workload}")
-        try:
+        with self._answering(workload, since, care):
             self._explorer.explore(life, place, rng, samples=care.samples, instants=care.instants)
+
+    @contextmanager
+    def _answering(self, workload: Sequence[str], since: int, care: Care) -> Iterator[None]:
+        """Say how to come again to whatever is answered wrongly: in the life already, or by a recovery."""
+        try:
+            yield
         except Exception as error:
             where = "; ".join(getattr(error, "__notes__", ()))
             again = (

@@ -232,12 +232,28 @@ def shared(life: Life) -> None:
     life.close()
 
 
-BEGINNINGS = {"fresh": fresh, "used": used, "shared": shared}
+def waiting(life: Life) -> None:
+    """Of one order key a dead letter and two messages behind it; others that wait, and one that comes first."""
+    life.open()
+    life.put_keyed()
+    life.put_keyed()
+    life.receive()
+    life.reject()
+    life.put_once("one")
+    life.put_delayed()
+    life.put_mortal()
+    life.put_urgent()
+    life.get()
+    life.put(SMALL_BYTES)
+    life.close()
+
+
+BEGINNINGS = {"fresh": fresh, "used": used, "shared": shared, "waiting": waiting}
 """The past of a life; it begins with opening the queue."""
 
 BEGINNINGS_OF = {
     "core": ("fresh", "used"),
-    "options": ("fresh", "used"),
+    "options": ("used", "waiting"),
     "holding": ("used",),
     "groups": ("used", "shared"),
 }

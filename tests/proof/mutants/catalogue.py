@@ -304,5 +304,83 @@ MUTATIONS = (
         "in doubt",
     ),
     *BLIND_SPOTS,
+    # -- What not every queue is used for ------------------------------------------------------------------------------
+    Mutation(
+        "ids-not-kept-at-adoption",
+        "A batch is adopted as a data file, and the ids of the file before it are not kept: nobody looks there again.",
+        "persistence/data_file_writer.py",
+        "        self.open_decisions.end()\n        self.before_leaving()\n        seal, carried",
+        "        self.open_decisions.end()\n        seal, carried",
+        "families",
+    ),
+    Mutation(
+        "other-groups-not-asked",
+        "A data file is retired once the group that takes has finished it, whatever other groups have not.",
+        "persistence/reclaim.py",
+        "                finished = _finished_by(reader.refresh(), finished)\n",
+        "                reader.refresh()\n",
+        "families",
+    ),
+    Mutation(
+        "group-made-while-files-go",
+        "A group is made without the lock under which files are retired, and starts at a file that goes.",
+        "queue/groups.py",
+        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "                group = find_group(self._storage, self._directory, name)\n"
+        "                if group is None:\n",
+        "            if True:\n"
+        "                group = find_group(self._storage, self._directory, name)\n"
+        "                if group is None:\n",
+        "families",
+    ),
+    Mutation(
+        "deletion-not-synced",
+        "A group is called deleted, and its removal is not on the disk.",
+        "persistence/group_files.py",
+        '    storage.remove(path / "group.json")\n    try:\n        storage.sync_directory(path)\n',
+        '    storage.remove(path / "group.json")\n    try:\n        storage.list(path)\n',
+        "families",
+    ),
+    Mutation(
+        "joint-commit-of-one-part",
+        "A joint commit puts the first of its parts into the log, and calls all of them done.",
+        "queue/joint_decisions.py",
+        "        for transaction_id, nonce in commit.parts:\n            if transaction_id in waiting:",
+        "        for transaction_id, nonce in commit.parts[:1]:\n            if transaction_id in waiting:",
+        "families",
+    ),
+    Mutation(
+        "delay-forgotten-by-opening",
+        "A message that waits after a failure comes at once after a restart.",
+        "persistence/progress.py",
+        "            if until_ns or first_failure_s:\n                self.returned[offset]",
+        "            if first_failure_s and not until_ns:\n                self.returned[offset]",
+        "families",
+    ),
+    Mutation(
+        "cut-off-deletion-comes-back",
+        "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
+        "queue/sides.py",
+        "        sync_deletions(self._storage, self.directory, groups)  # what opening shows stays so\n",
+        "",
+        "families",
+    ),
+    Mutation(
+        "joint-commit-before-puts",
+        "A joint commit is decided while what was put before it is not on the disk.",
+        "queue/joint_decisions.py",
+        "                self._sides.require_write_side().flush()  # else",
+        "                # else",
+        "families",
+    ),
+    Mutation(
+        "turn-given-to-who-waits-for-time",
+        "A message that is delayed does not hold its order key: the one behind it comes first.",
+        "queue/aside.py",
+        "        if options.order_key and not self._keys.enter(",
+        "        is_late = progress.due_ns(offset, options.not_before_ns) > self._time_ns()\n"
+        "        if options.order_key and not is_late and not self._keys.enter(",
+        "families",
+    ),
 )
 """In the order in which they are tried."""

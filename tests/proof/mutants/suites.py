@@ -133,6 +133,13 @@ SUITES = (
     ),
     _tests("several groups", "tests/crash/test_several_groups.py"),
     _tests("features", "tests/crash/test_features_beside_each_other.py"),
+    _tests(
+        "families",
+        "tests/crash/test_crashes_that_once_lost_something.py",
+        "tests/crash/test_crash_states.py",
+        "-k",
+        "lost_something or not_every or made_or_deleted or made_and_deleted",
+    ),
     _tests("refused calls", "tests/crash/test_behind_refused_calls.py"),
     _tests("two owners", "tests/unit/coordination/test_two_owners.py"),
     _tests("corruption", "tests/corruption"),
