@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,26 @@ def test_generations_that_were_left_behind_go_when_the_next_one_begins() -> None
     again.close()
     again.close()
     assert read(storage).progress.floor == 3 * SLOTS
+
+
+@pytest.mark.parametrize(("number", "is_refused"), [(errno.EIO, True), (errno.ENOENT, False)])
+def test_a_position_file_that_cannot_be_claimed_fails_the_opening_unless_it_is_gone(
+    number: int, is_refused: bool
+) -> None:
+    """An owner elsewhere may just have used its space again: then what is listed next is claimed."""
+    storage = new_storage()
+    writer(storage).close()
+    struck: list[Path] = []
+
+    def strike(verb: str, path: Path) -> None:
+        if verb == "open" and path.suffix == ".position" and path.stem.isdigit() and not struck:
+            struck.append(path)
+            raise OSError(number, os.strerror(number), str(path))
+
+    storage.before_verb = strike
+    if is_refused:
+        with pytest.raises(StorageError, match="claiming progress"):
+            writer(storage)
+    else:
+        writer(storage).close()
+    assert struck
