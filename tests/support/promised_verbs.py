@@ -239,6 +239,12 @@ def _pause(world: World) -> Facts:
     return {("paused", ""): ("because",)}
 
 
+@row("PersistentQueue.pause", survives=ALWAYS)
+def _pause_over_there_where_the_group_has_not_begun(world: World) -> Facts:
+    world.open_other().pause(reason="because")
+    return {("other paused", ""): ("because",)}
+
+
 @row("PersistentQueue.resume", survives=ALWAYS, modes=ALL)
 def _resume(world: World) -> Facts:
     world.queue.pause()
@@ -411,6 +417,18 @@ def _commit_a_stream_over_two_queues(world: World) -> Facts:
         tx.put_stream(world.queue, [b"n", b"ew"])
         tx.ack(other, tx.receive(other, timeout=0))
     return {**put_facts(b"new"), ("other", b"over there"): (None,)}
+
+
+@row(_several("commit"), survives=ALWAYS)
+def _commit_acks_over_two_queues(world: World) -> Facts:
+    other = world.open_other()
+    world.queue.put(b"new")
+    world.queue.flush()  # the sync of a put behind which nothing is put covers no decision that comes later
+    with transaction(world.queue, other) as tx:
+        delivery = tx.receive(world.queue, timeout=0)
+        tx.ack(world.queue, delivery)
+        tx.ack(other, tx.receive(other, timeout=0))
+    return {**put_facts(b"new"), **message(delivery.payload), ("other", b"over there"): (None,)}
 
 
 @row(_several("commit"), survives=BY_POLICY)

@@ -78,6 +78,7 @@ def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[
         with open_queue(storage, OTHER) as queue:
             for payload, state in states(queue).items():
                 yield ("other", payload), state
+            yield ("other paused", ""), queue.stats().paused
 
 
 _views: dict[tuple[bytes, bool], View] = {}
@@ -222,7 +223,7 @@ class Row:
 
     def view(self, storage: SimulatedStorage) -> View:
         """Return what is there, of whatever it uses."""
-        return view_of(storage, is_other_used=any(verb.startswith("QueuesTransaction") for verb in self.verbs))
+        return view_of(storage, is_other_used="over" in self.name.split("_"))
 
     def is_promised(self, policy: str) -> bool:
         """Whether its return promises that a loss of power leaves it."""
