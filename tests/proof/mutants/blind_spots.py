@@ -98,7 +98,7 @@ BLIND_SPOTS = (
         "persistence/data_file_writer.py",
         "            adopt_header(file, header)\n            file.sync()\n",
         "            adopt_header(file, header)\n",
-        "returned",
+        "crash states",
     ),
     Mutation(
         "bounded-put-not-synced",
