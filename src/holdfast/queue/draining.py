@@ -56,7 +56,7 @@ class Draining:
         return max(0.0, self._until - self._monotonic()) if self.is_on and self._until < math.inf else None
 
     def is_over(self, in_hand_count: int, due_ns: int | None) -> bool:
-        """Whether a taker that has found nothing has nothing to wait for.
+        """Whether a taker of a queue that was shut down, which has found nothing, has nothing to wait for.
 
         Parameters
         ----------
@@ -65,8 +65,6 @@ class Draining:
         due_ns : int or None
             When the next message is ready that waits for its time, in nanoseconds since the epoch.
         """
-        if not self.is_on:
-            return False
         left = self._until - self._monotonic()
         if left <= 0:
             return True

@@ -204,3 +204,14 @@ def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, m
         gc.collect()
     assert not [each for each in caught if DROPPED in str(each.message)]
     assert is_free(path)
+
+
+def test_a_handle_that_was_forgotten_is_not_warned_of(storage: SimulatedStorage) -> None:
+    """As a forked child does with those of its parent."""
+    queues = [PersistentQueue("/orders", storage=storage)]
+    queues[0].forget_after_fork()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        queues.clear()
+        gc.collect()
+    assert not [each for each in caught if DROPPED in str(each.message)]

@@ -179,5 +179,5 @@ def test_who_looks_counts_no_message_as_ready_whose_time_to_live_is_over(
         held.ack()
         assert queue.get() == b"c"
         queue.put_many([b"plain"] * 10)
-        assert queue.get_many(5) == [b"plain"] * 5
+        assert [queue.get() for _ in range(5)] == [b"plain"] * 5
         assert (look.qsize(), look.stats().depth) == (5, 5)
