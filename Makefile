@@ -26,14 +26,16 @@ LOWEST_PYTHON := 3.11
 NOT_SPARK := -m "not spark"
 
 # A pair that fits together, docs/spark-drain.md; pip would take versions that do not.
+# Warnings of other people's versions are no errors there.
 DELTA := build/venv-delta
+CONNECT := build/venv-connect
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
 # Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test matrix test-lowest test-delta $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test matrix test-lowest test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -53,7 +55,7 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-delta  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-delta test-connect  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -64,7 +66,10 @@ test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependenc
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) $(NOT_SPARK) $(ARGS)
 
 test-delta: $(DELTA)/.delta-ready  ## drain into Delta Lake, with versions that fit together; fetches jars, needs Java 17
-	HOLDFAST_TEST_REQUIRE_DELTA=1 $(DELTA)/bin/python -m pytest -n 0 -m delta tests/spark/test_delta.py $(ARGS)
+	HOLDFAST_TEST_REQUIRE_DELTA=1 $(DELTA)/bin/python -m pytest -n 0 -W default -m delta tests/spark/test_delta.py $(ARGS)
+
+test-connect: $(CONNECT)/.connect-ready  ## drain over Spark Connect; needs Java 17
+	HOLDFAST_TEST_REQUIRE_CONNECT=1 $(CONNECT)/bin/python -m pytest -n 0 -W default -m connect tests/spark/test_connect.py $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .
@@ -154,10 +159,16 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[dev]'
 	@touch $@
 
+$(CONNECT)/.connect-ready: pyproject.toml
+	@$(MAKE) --no-print-directory VENV=$(CONNECT) PYTHON="$(PYTHON)" $(CONNECT)/.created
+	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark[connect]' \
+	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
 $(DELTA)/.delta-ready: pyproject.toml
 	@$(MAKE) --no-print-directory VENV=$(DELTA) PYTHON="$(PYTHON)" $(DELTA)/.created
 	$(DELTA)/bin/python -m pip install --quiet --disable-pip-version-check $(DELTA_VERSIONS) \
-	    --editable '.[spark]' hypothesis pytest pytest-timeout pytest-xdist
+	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(VENV)/.created:

@@ -218,7 +218,7 @@ class PersistentQueue(Putting, Working, Transactional):
     def get_many(self, max_messages: int, *, timeout: float | None = None) -> list[bytes]:
         """Take from 1 to ``max_messages`` messages as soon as there is one, with one entry and at most one sync.
 
-        Raises as :meth:`get`.
+        Large messages come in smaller batches: a take ends once it has read 1 MiB. Raises as :meth:`get`.
         """
         side = self._read_side or self._require_read_side()
         return side.get_many(check_count(max_messages), wait_for(True, timeout))
