@@ -82,6 +82,19 @@ del queue
 """
 
 
+NO_ROOM_FOR_STACKS = """
+import threading
+
+threading.stack_size(2**46)  # no thread has so much: the operating system refuses each start
+"""
+
+
+def test_a_queue_works_where_the_operating_system_refuses_every_thread(tmp_path: Path) -> None:
+    """As at a limit of threads or of memory, in the middle of a program."""
+    told = run_script(PRELUDE + NO_ROOM_FOR_STACKS + AT_EXIT + "atexit.unregister(last)\nlast()\n", tmp_path)
+    assert told.split() == ["done"]
+
+
 @pytest.mark.parametrize(
     ("script", "count"), [(AT_EXIT, 1), (IN_DEL, 3), (IN_THE_MIDDLE, 1)], ids=["atexit", "del", "in the middle"]
 )

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+
+from holdfast.threads import start_thread
 
 _READ_BYTES = 2**16
 
@@ -22,10 +24,14 @@ class SparkOutput:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Give processes that are started here another standard error."""
+        """Give processes that are started here another standard error, if there can be a thread that passes it on."""
         reading, writing = os.pipe()
         own = os.dup(2)
-        threading.Thread(target=self._pass_on, args=(reading, own), name="holdfast-spark-output", daemon=True).start()
+        if start_thread(partial(self._pass_on, reading, own), "holdfast-spark-output") is None:
+            for each in (reading, writing, own):
+                os.close(each)
+            yield
+            return
         sys.stderr.flush()
         os.dup2(writing, 2)
         os.close(writing)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from holdfast.cli.spark_output import SparkOutput
+from support.thread_starts import no_threads
 from support.threads import wait_until
 
 
@@ -41,3 +42,10 @@ def test_standard_error_is_given_back_where_nothing_could_be_started(capfd: pyte
         raise RuntimeError("no Java")
     os.write(2, b"error: no Java\n")
     assert "error: no Java" in capfd.readouterr().err
+
+
+def test_without_a_thread_that_reads_it_standard_error_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    """A pipe that nobody reads would stop whoever writes."""
+    with no_threads("holdfast-spark-output"), SparkOutput().taken():
+        subprocess.run(["sh", "-c", "echo shown >&2"], check=True)
+    assert "shown" in capfd.readouterr().err
