@@ -83,6 +83,8 @@ def _kind(storage: Storage, root: Path) -> str:
     for path in (root, *root.parents):
         try:
             return storage.file_system(path)
+        except ValueError:  # a NUL: whoever opens the directory says so
+            break
         except OSError as error:
             if not is_missing(error):
                 raise

@@ -559,7 +559,7 @@ def test_ids_that_cannot_be_read_refuse_the_opening_and_leave_nothing_locked(
     """What was put before would be put again."""
     with opened(storage, clock) as queue:
         queue.put(b"x", dedup_id="first")
-    with refusing(storage, "open", RING.name), pytest.raises(StorageError, match="reading deduplication ids"):
+    with refusing(storage, "size", RING.name), pytest.raises(StorageError, match="reading deduplication ids"):
         opened(storage, clock)
     with opened(storage, clock) as queue:
         assert queue.put(b"again", dedup_id="first") == 0
