@@ -21,6 +21,7 @@ from proof.crash_states.workloads import (
     ALL,
     BEGINNINGS,
     BEGINNINGS_OF,
+    DEPTHS,
     FAMILIES,
     FAMILY_DEPTH,
     RACES,
@@ -50,10 +51,10 @@ class Care:
         return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
 
 
-CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 6))
+CARE_BY_LENGTH = (Care(), Care(), Care(8), Care(2), Care(0, 4))
 """By the number of actions, the last for longer ones too; what comes before the last action is another workload."""
 
-FAMILY_CARE = (Care(2), Care(2), Care(0, 12), Care(0, 5))
+FAMILY_CARE = (Care(2), Care(2), Care(0, 8), Care(0, 4))
 """The same where there are more actions: of families beside the core."""
 
 BRIEF = (Care(0), Care(0), Care(0, 8))
@@ -124,8 +125,8 @@ class FoundError(AssertionError):
 def exhaustive_tasks(depth: int) -> Iterator[Task]:
     """Yield what explores all workloads of up to so many actions, and all races."""
     for family, alphabet in FAMILIES.items():
-        deepest = depth if family == "core" else min(depth, FAMILY_DEPTH)
         for beginning in BEGINNINGS_OF[family]:
+            deepest = min(depth, DEPTHS.get((family, beginning), FAMILY_DEPTH)) if family != "core" else depth
             for policy in POLICIES:
                 if family == "core":
                     yield Task(beginning, policy)

@@ -175,6 +175,8 @@ FAMILIES = {
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
+DEPTHS = {("options", "used"): 2, ("groups", "used"): 2}
+"""Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
 """What another actor makes or deletes the second group beside."""
