@@ -16,7 +16,7 @@ BLIND_SPOTS = (
         "queue/write_side.py",
         "        return self._writer.synced if self._synced_only else self._writer.end\n",
         "        return self._writer.end\n",
-        "held syncs",
+        "durable",
     ),
     # -- Returned means durable --------------------------------------------------------------------------------------
     Mutation(
@@ -57,7 +57,7 @@ BLIND_SPOTS = (
         "persistence/pause_file.py",
         "        storage.sync_directory(directory.parent)  # a group",
         "        storage.list(directory.parent)  # a group",
-        "returned",
+        "durable",
     ),
     Mutation(
         "resume-not-synced",
@@ -74,7 +74,7 @@ BLIND_SPOTS = (
         "            self._commits.wait(offsets.stop)\n        else:  # no offset tells a sync that covers it "
         "from one that does not\n            self._writer.sync()\n",
         "            self._commits.wait(offsets.stop)\n        else:\n            self._commits.wait(offsets.stop)\n",
-        "returned",
+        "durable",
     ),
     Mutation(
         "decision-ends-early",
@@ -82,7 +82,7 @@ BLIND_SPOTS = (
         "queue/branch.py",
         "            side.ack(acked, self._holder, is_decided=True)\n            self.witnesses.append(side.flush)\n",
         "            side.ack(acked, self._holder, is_decided=True)\n",
-        "crash states",
+        "durable",
     ),
     Mutation(
         "reservation-not-synced",
@@ -106,7 +106,7 @@ BLIND_SPOTS = (
         "queue/write_side.py",
         "        self._commit(offset + count)\n        self._announce()\n",
         "        self._commit(offset)\n        self._announce()\n",
-        "crash states",
+        "durable",
     ),
     Mutation(
         "close-leaves-progress-unsynced",
@@ -178,7 +178,7 @@ BLIND_SPOTS = (
         "persistence/priorities.py",
         "                self._storage.sync_directory(self._path.parent)\n",
         "",
-        "crash states",
+        "features",
     ),
     Mutation(
         "retried-letter-jumps-its-key",

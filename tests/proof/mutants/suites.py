@@ -141,6 +141,7 @@ SUITES = (
         "lost_something or not_every or made_or_deleted or made_and_deleted",
     ),
     _tests("refused calls", "tests/crash/test_behind_refused_calls.py"),
+    _tests("durable", "tests/crash/test_durable_beside_the_table.py"),
     _tests("two owners", "tests/unit/coordination/test_two_owners.py"),
     _tests("corruption", "tests/corruption"),
     Suite("crash states", "states", EXPLORER),
