@@ -80,8 +80,8 @@ BLIND_SPOTS = (
         "decision-ends-early",
         "A decision ends while the acknowledgements that follow from it are in no position file yet.",
         "queue/branch.py",
-        "            side.ack(acked, self._holder, is_decided=True)\n            self.witnesses.append(side.flush)\n",
-        "            side.ack(acked, self._holder, is_decided=True)\n",
+        "            self.witnesses.append(side.flush)\n            return\n        for each in acked:",
+        "            return\n        for each in acked:",
         "durable",
     ),
     Mutation(
