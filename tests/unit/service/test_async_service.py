@@ -26,7 +26,7 @@ from support.loops import in_a_loop, until
 
 OF_THREADS_ONLY = {
     QueueService: {"forget_after_fork", "open_for", "workers"},
-    Delivery: {"comes_from"},
+    Delivery: {"comes_from", "redacted"},
     TypedQueue: {"adopt", "close", "decode_delivery", "encode_many"},
     ServiceTransaction: {"call_off"},
 }

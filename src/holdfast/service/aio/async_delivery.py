@@ -69,6 +69,11 @@ class AsyncDelivery(Generic[Body]):
         """Whether it was acknowledged or given back, or its lease has run out."""
         return self.sync.is_settled
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the message becomes a dead letter if this delivery fails."""
+        return self.sync.is_last
+
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
     async def ack(self) -> None:
