@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import FlushPolicy, PersistentQueue, StorageError
+from holdfast import FlushPolicy, PersistentQueue, StorageError, transaction
 from support.crash_choices import ByKind
 from support.disk_operations import NameOperation, Rename
 from support.faults import FaultPlan
@@ -218,3 +218,25 @@ def test_what_was_put_before_a_joint_commit_is_not_lost_without_it() -> None:
                 shown.append(payloads(queue))
     assert [each for each in shown if each not in ([], [b"first"])][-1:] == [[b"first", b"second"]]
     assert [b"second"] not in shown
+
+
+def test_what_was_put_before_a_transaction_that_another_log_decides_is_not_lost_without_it() -> None:
+    """Under a policy that does not sync puts: the other queue's decision survived, and a put before it did not."""
+    storage = SimulatedStorage()
+    first, second = ROOT.parent / "first", ROOT.parent / "second"
+    coordinator = PersistentQueue(first, storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16)
+    other = PersistentQueue(second, storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16)
+    storage.replay_from_here()
+    other.put(b"before")
+    with transaction(coordinator, other) as tx:
+        tx.put(coordinator, b"decided")
+        tx.put(other, b"behind")
+    shown = []
+    for replayed in storage.replay():
+        left = replayed.crash_dropping_unsynced()
+        with PersistentQueue(first, storage=left) as queue:
+            decided = payloads(queue)
+        with PersistentQueue(second, storage=left) as queue:
+            shown.append((decided, payloads(queue)))
+    assert ([b"decided"], [b"before", b"behind"]) in shown
+    assert ([b"decided"], [b"behind"]) not in shown

@@ -374,6 +374,14 @@ MUTATIONS = (
         "families",
     ),
     Mutation(
+        "vote-before-puts",
+        "A queue votes for a transaction that another log decides while what was put before it is not on the disk.",
+        "queue/waiting_batches.py",
+        "            self._write_side.flush()\n        path",
+        "            pass\n        path",
+        "families",
+    ),
+    Mutation(
         "turn-given-to-who-waits-for-time",
         "A message that is delayed does not hold its order key: the one behind it comes first.",
         "queue/aside.py",
