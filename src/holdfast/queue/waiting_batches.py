@@ -135,7 +135,7 @@ class WaitingBatches:
 
     def _enter(self, source: Path, decision: Decision) -> Path:
         """Give a batch that is on the disk the name that makes it prepared; return its path."""
-        if decision.coordinator is not None:  # another log decides: power could take what was put here before, and not it
+        if decision.coordinator is not None:  # another log decides: what was put here before is not lost without it
             self._write_side.flush()
         path = self._directory.batch_file(decision.id)
         with self._lock, storage_errors("preparing", path):
