@@ -68,6 +68,7 @@ class Aside:
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
+        self._out: set[int] = set()  # behind another one of their key, and yet handed out or held when they were found
         self.ended: list[tuple[Record, str]] = []
 
     def begin(self, progress: GroupProgress) -> None:
@@ -87,10 +88,15 @@ class Aside:
         offset, progress = record[0], self._progress
         if progress.is_finished(offset) or offset in progress.dead:
             return False
+        is_free = self._is_free(offset)
         if options.order_key and not self._keys.enter(options.order_key, offset, reference_to(record)):
+            if not is_free:
+                self._out.add(offset)
             return False
-        is_free = offset not in self._in_flight and not progress.is_held(offset)
         return is_free and self._place(record, options, in_order=in_order)
+
+    def _is_free(self, offset: int) -> bool:
+        return offset not in self._in_flight and not self._progress.is_held(offset)
 
     def give_back(self, records: Iterable[Record]) -> None:
         """Have messages that were handed out wait for their time, and then be taken again."""
@@ -213,7 +219,14 @@ class Aside:
     def waiting_count(self) -> int:
         """Messages that wait for their time or their turn."""
         self.bring_due()
-        return len(self.schedule) + self._keys.waiting_count
+        return len(self.schedule) + self._waiting_for_turn_count
+
+    @property
+    def _waiting_for_turn_count(self) -> int:
+        """Messages that only their key keeps back: one that is handed out, held or finished is counted as that."""
+        return self._keys.waiting_count - sum(
+            not self._is_free(offset) or self._progress.is_finished(offset) for offset in self._out
+        )
 
     def waiting_counts(self) -> dict[str, int]:
         """Return how many messages wait for what: as :class:`ShutDown` has it."""
@@ -222,13 +235,14 @@ class Aside:
         return {
             "backing_off": backing_off,
             "delayed": len(self.schedule) - backing_off,
-            "order_key": self._keys.waiting_count,
+            "order_key": self._waiting_for_turn_count,
         }
 
     def clear(self) -> None:
         """Forget them all; messages that are handed out keep the turn of their keys."""
         for waiting in (self.ready, self.schedule, self._keys, self.ended):
             waiting.clear()
+        self._out.clear()
         for delivery in self._in_flight.values():
             if key := decode_options(delivery.record[2]).order_key:
                 self._keys.enter(key, delivery.offset, 0)

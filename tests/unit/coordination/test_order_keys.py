@@ -262,3 +262,21 @@ def assert_waiting(queue: PersistentQueue, count: int) -> None:
     """Hold the figures to a number of messages that wait for their turn beside one in flight."""
     stats = queue.stats()
     assert (stats.depth, stats.delayed, stats.in_flight, queue.qsize()) == (count + 1, count, 1, 0)
+
+
+def test_what_is_held_behind_a_retried_message_of_its_key_is_counted_once(storage: SimulatedStorage) -> None:
+    """It counted as held and as waiting for its key, so ``qsize`` said one message fewer than could be taken."""
+    with open_queue(storage) as queue:
+        queue.put_many([*of("a", b"a1", b"a2", b"a3"), *of("b", b"b1")])
+        queue.receive().reject("retried below")
+        prepared = queue.begin()
+        prepared.ack(prepared.receive())  # a2
+        prepared.prepare("held")
+        queue.dead.retry(reason="rejected")
+    with open_queue(storage) as queue:
+        assert [entry.payload for entry in queue.peek(10)] == [b"a1", b"b1"]
+        assert (queue.qsize(), queue.stats().in_flight, queue.stats().delayed) == (2, 1, 1)
+        queue.commit_prepared("held")
+        assert [entry.payload for entry in queue.peek(10)] == [b"a1", b"b1"]
+        assert (queue.qsize(), queue.stats().in_flight, queue.stats().delayed) == (2, 0, 1)
+        assert [queue.get() for _ in range(3)] == [b"a1", b"a3", b"b1"]
