@@ -142,8 +142,7 @@ def test_what_a_loss_of_power_can_take_is_believed_and_its_offsets_are_never_giv
         assert not queue.recovery.progress_damage
         assert queue.recovery.lost_count == REACH_MAX
         assert queue.put(b"four") == 3 + REACH_MAX
-        assert queue.get_many(10, timeout=0) == LEFT
-        assert queue.get_many(10, timeout=0) == [b"four"]
+        assert queue.get_many(10, timeout=0) == [*LEFT, b"four"]
     with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert queue.put(b"five") == 4 + REACH_MAX
         assert queue.get(timeout=0) == b"five"

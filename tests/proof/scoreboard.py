@@ -25,7 +25,7 @@ from click.core import ParameterSource
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
-OFF = "HOLDFAST_SCOREBOARD"
+OFF = "HOLDFAST_TEST_SCOREBOARD"
 """With ``off`` in this variable nothing is recorded, as in CI, which must not change the tree that it checks."""
 
 AMOUNTS = frozenset(
