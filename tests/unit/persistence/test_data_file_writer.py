@@ -114,6 +114,9 @@ def test_an_interrupted_sync_poisons(parts: LogParts) -> None:
     with refusing(parts.storage, "sync", ".data", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         writer.sync()
     assert is_refused(writer)
+    before = parts.storage.tree()
+    writer.publish()  # the background thread wakes once more
+    assert parts.storage.tree() == before
 
 
 # -- Rolling ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from holdfast import CorruptionError
 from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS
 from support.log_parts import LogParts, frame, put
+from support.refusals import refusing
 
 
 def written(parts: LogParts, count: int = 3, *, close: bool = False) -> None:
@@ -191,3 +192,16 @@ def test_messages_of_a_file_without_a_header_are_counted_up_to_the_first_bad_fra
     log = parts.recover()
     assert [damage.offsets for damage in log.report.damage] == [range(2)]
     assert log.tail.next_offset == 2
+
+
+def test_a_header_that_the_disk_refuses_to_read_leaves_no_handle_open(parts: LogParts) -> None:
+    """It is not given up as damage: the disk may be read again at the next opening."""
+    path, _ = parts.data_file([frame(parts.header(), b"kept", 0)])
+
+    def refused() -> None:
+        with refusing(parts.storage, "read_at", path.name), pytest.raises(OSError, match="Input/output"):
+            parts.recover()
+
+    refused()  # the first one makes what a new queue lacks
+    assert open_handle_count(parts, refused) == 0
+    assert parts.recover().report.damage == ()
