@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Backoff, ConfigError, PersistentQueue
-from holdfast.queue.failure import TRACEBACK_CHARACTERS_MAX, failure_of
+from holdfast.persistence.format import NOTE_CHARACTERS_MAX
+from holdfast.queue.failure import TRACEBACK_CHARACTERS_MAX, failure_of, shortened
 from holdfast.queue.retry_policy import RetryPolicy, retry_policy
 
 
@@ -125,8 +126,8 @@ def test_of_an_exception_its_type_text_and_traceback_are_kept() -> None:
 
 def test_of_a_long_traceback_the_end_is_kept() -> None:
     """Text and traceback have a bound."""
-    failure = failure_of(caught(ValueError("x" * 10**6 + "end")))
-    assert len(failure.detail) <= TRACEBACK_CHARACTERS_MAX
+    failure = shortened(failure_of(caught(ValueError("x" * 10**6 + "end"))))
+    assert len(failure.detail) <= NOTE_CHARACTERS_MAX
     assert len(failure.trace) <= TRACEBACK_CHARACTERS_MAX + 10
     assert failure.trace.rstrip().endswith("end")
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.log import text_of
+from holdfast.persistence.format import NOTE_CHARACTERS_MAX
 
 TRACEBACK_CHARACTERS_MAX = 4000
 """Of a long traceback the end is kept: it says where it happened."""
+
+SEEN_CHARACTERS_MAX = 2**14
+"""What ``redact=`` sees of a text before it is cut to what is kept; half a secret would not be known for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Failure:
     exception : str
         Its type, with its module; empty where there was none.
     trace : str
-        Its traceback, cut.
+        Its traceback.
     cause : BaseException or None
         The exception itself, for the log; never leaves its process.
     """
@@ -51,9 +55,20 @@ def failure_of(error: BaseException | Failure, reason: str = "exception") -> Fai
     if isinstance(error, Failure):
         return error
     kind = type(error)
-    lines = "".join(traceback.format_exception(error))
-    if len(lines) > TRACEBACK_CHARACTERS_MAX:
-        end = lines[-TRACEBACK_CHARACTERS_MAX:]
-        lines = "... " + end[end.find("\n", 0, -1) + 1 :]  # whole lines: half a secret would not be known for one
-    detail = text_of(error)[:TRACEBACK_CHARACTERS_MAX]
-    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", lines, error)
+    trace = _end_of("".join(traceback.format_exception(error)), SEEN_CHARACTERS_MAX)
+    detail = text_of(error)[:SEEN_CHARACTERS_MAX]
+    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", trace, error)
+
+
+def shortened(failure: Failure) -> Failure:
+    """Return a failure with as much of its texts as is kept. Not before secrets are taken out."""
+    trace = _end_of(failure.trace, TRACEBACK_CHARACTERS_MAX)
+    return replace(failure, detail=failure.detail[:NOTE_CHARACTERS_MAX], trace=trace)
+
+
+def _end_of(trace: str, characters_max: int) -> str:
+    """Return the last lines of a traceback."""
+    if len(trace) <= characters_max:
+        return trace
+    end = trace[-characters_max:]
+    return "... " + end[end.find("\n", 0, -1) + 1 :]  # whole lines: half a secret would not be known for one

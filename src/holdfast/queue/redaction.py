@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from holdfast.queue.failure import Failure
+from holdfast.queue.failure import Failure, shortened
 
 Redact = Callable[[str], str]
 
@@ -23,14 +23,17 @@ class HandlerError(Exception):
 
 
 def redacted(failure: Failure, redact: Redact | None) -> Failure:
-    """Return a failure with texts that may be stored and logged."""
-    if redact is None or not (failure.detail or failure.trace):
+    """Return a failure with texts that may be stored and logged, as much of them as is kept."""
+    if not (failure.detail or failure.trace):
         return failure
-    detail = _cleaned(failure.detail, redact)
-    stand_in = None
-    if failure.cause is not None:
-        stand_in = HandlerError(f"{failure.exception}: {detail}").with_traceback(failure.cause.__traceback__)
-    return replace(failure, detail=detail, trace=_cleaned(failure.trace, redact), cause=stand_in)
+    if redact is None:
+        return shortened(failure)
+    cleaned = replace(failure, detail=_cleaned(failure.detail, redact), trace=_cleaned(failure.trace, redact))
+    kept = shortened(cleaned)  # not before: half a secret would not be known for one
+    if kept.cause is None:
+        return kept
+    stand_in = HandlerError(f"{kept.exception}: {kept.detail}").with_traceback(kept.cause.__traceback__)
+    return replace(kept, cause=stand_in)
 
 
 def _cleaned(text: str, redact: Redact) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -49,6 +50,31 @@ def test_a_handlers_secret_reaches_neither_log_nor_catalogue_nor_any_file(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "catalog.db" for path in files)
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"BEGIN KEY.*?END KEY", "BEGIN KEY\n" + "s3cret line\n" * 500 + "END KEY"),
+        (r"AKIA(s3cret){300}", "x " * 1950 + "AKIA" + "s3cret" * 300 + " x"),
+        (r"token=\S+", "x " * 3000 + "token=" + "s3cret" * 20 + " x" * 1980),
+    ],
+    ids=["longer than what is kept", "at the end of what is kept", "where a long line of the traceback is cut"],
+)
+def test_a_secret_that_is_longer_than_what_is_kept_is_no_secret_cut_in_two(
+    tmp_path: Path, pattern: str, said: str
+) -> None:
+    """The hook sees the text before it is cut; half a secret would not be known for one."""
+    with QueueService(
+        tmp_path / "service", redact=lambda text: re.sub(pattern, "***", text, flags=re.DOTALL)
+    ) as service:
+        orders = service.queue("orders", max_deliveries=1)
+        orders.put({"number": 1})
+        with pytest.raises(ValueError, match="s3cret"), orders.receive(timeout=0):
+            raise ValueError(said)
+        assert len(orders.dead.list()) == 1
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"s3cret" in path.read_bytes()]
 
 
 def test_a_service_for_tasks_takes_the_same_hook(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import GIVEN_BACK, TRACEBACK_CHARACTERS_MAX, Failure, failure_of
+from holdfast.queue.failure import GIVEN_BACK, SEEN_CHARACTERS_MAX, Failure, failure_of
 from holdfast.queue.retry_policy import RetryPolicy
 from holdfast.service.workers.handler_errors import Reject, Retry
 
@@ -47,7 +47,7 @@ def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | N
         The consumer's own back-off.
     """
     if isinstance(error, Reject):
-        return Verdict(REJECT, failure=Failure("rejected", str(error.reason)[:TRACEBACK_CHARACTERS_MAX]))
+        return Verdict(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
     if isinstance(error, Retry):
         reason = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         failure = GIVEN_BACK if reason is None else failure_of(reason)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import Failure
+from holdfast.queue.failure import Failure, shortened
 from holdfast.service.workers.verdict import Verdict
 from holdfast.service.workers.worker_ends import how_it_ended
 from holdfast.service.workers.worker_main import READY, SIGNALS, Answer, Task, main
@@ -80,8 +80,9 @@ class WorkerProcess:
             return
         answer = self._answer("before it was ready")
         if isinstance(answer, Failure):
+            why = shortened(answer)
             raise ConfigError(
-                f"a worker process cannot import the handler ({answer.exception}: {answer.detail}): define it, and the "
+                f"a worker process cannot import the handler ({why.exception}: {why.detail}): define it, and the "
                 "types of its queue, at the top of a module that can be imported"
             )
         assert answer == READY, "that is what it says first"
