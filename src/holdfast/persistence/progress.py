@@ -48,7 +48,7 @@ class GroupProgress:
         Delivery count of each unfinished message that was ever handed out.
     returned : dict of int to tuple of int
         Messages that were given back: from when on they may be handed out again (ns), and when they failed first (s;
-        0: never). Stays while they are handed out again.
+        0: never), or both 0: they are in nobody's hand, and that is all. Stays while they are handed out again.
     again : set of int
         Those of them that were handed out again.
     dead : dict of int to DeadMark
@@ -188,7 +188,7 @@ class GroupProgress:
                 self.deliveries[offset] = delivery_count
             else:
                 self.deliveries.pop(offset, None)
-            if until_ns or first_failure_s:
+            if until_ns or first_failure_s or delivery_count:  # else it is as one that was never handed out
                 self.returned[offset] = (until_ns, first_failure_s)
             else:
                 self.returned.pop(offset, None)
@@ -254,7 +254,17 @@ class GroupProgress:
             for first, count, sequence, end_position in vote.runs:
                 self.finish(first, count, (sequence, end_position))
         self._let_go(vote)
+        if not committed:
+            for offsets in vote.offsets:
+                self._take_back(offsets)
         del self.votes[nonce]
+
+    def _take_back(self, offsets: range) -> None:
+        """Note that what was handed out before it was held is in nobody's hand any more."""
+        known = _among(self.deliveries, offsets.start, offsets.stop)
+        for offset in [each for each in known if each in self.deliveries]:
+            self.returned.setdefault(offset, (0, 0))
+            self.again.discard(offset)
 
     def _let_go(self, vote: Vote) -> None:
         for offsets in vote.offsets:

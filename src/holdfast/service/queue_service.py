@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -87,7 +88,7 @@ class QueueService:
         self._lock = threading.RLock()
         self._queues: dict[str, TypedQueue[Any]] = {}
         self._settings: dict[str, Settings] = {}
-        self._catalog = Catalog(self.path, self._facts, configured=self._config.options)
+        self._catalog = Catalog(self.path, _facts_of(self), configured=self._config.options)
         self._keeps_catalog = catalog and not is_worker_process()
         self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
@@ -404,3 +405,14 @@ class QueueService:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"the service of {self.path} is closed; make a new one")
+
+
+def _facts_of(service: QueueService) -> Callable[[], list[QueueFacts]]:
+    """Return what asks a service for its facts and does not keep it: raises ReferenceError if it was dropped."""
+    dropped = weakref.proxy(service)
+
+    def facts() -> list[QueueFacts]:
+        found: list[QueueFacts] = dropped._facts()
+        return found
+
+    return facts

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError
+from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError, QueueService
 from support.processes import child, run_script
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
@@ -114,6 +114,23 @@ def test_a_transaction_outlives_its_queue(tmp_path: Path, mode: str) -> None:
     wait_until(lambda: is_free(path), SECONDS)
     with PersistentQueue(path) as queue:
         assert queue.get_many(10) == [b"a"]
+
+
+def test_a_dropped_service_warns_of_its_queues_and_lets_go_of_them(tmp_path: Path) -> None:
+    """The thread that keeps its catalogue does not keep the service."""
+    with dropping():
+        QueueService(tmp_path).queue("orders").put(1)
+    wait_until(lambda: is_free(tmp_path / "orders"), SECONDS)
+
+
+def test_a_queue_keeps_its_service(tmp_path: Path) -> None:
+    """Only the last of both that is dropped is warned of."""
+    queue = QueueService(tmp_path).queue("orders")
+    gc.collect()
+    queue.put(1)
+    assert queue.receive(timeout=0).body == 1
+    with dropping():
+        del queue
 
 
 def test_what_was_closed_or_never_opened_or_is_the_parents_is_not_warned_of(tmp_path: Path) -> None:

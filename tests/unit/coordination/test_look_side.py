@@ -181,3 +181,31 @@ def test_who_looks_counts_no_message_as_ready_whose_time_to_live_is_over(
         queue.put_many([b"plain"] * 10)
         assert [queue.get() for _ in range(5)] == [b"plain"] * 5
         assert (look.qsize(), look.stats().depth) == (5, 5)
+
+
+def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedStorage) -> None:
+    """What an aborted transaction had prepared, and what is released that was handed out before; restarts included."""
+
+    def counts(queue: PersistentQueue) -> tuple[int, int, int]:
+        stats = queue.stats()
+        return stats.depth, stats.in_flight, queue.qsize()
+
+    with PersistentQueue("/orders", storage=storage) as queue:
+        queue.put_many([b"a", b"b"])
+        with PersistentQueue("/orders", storage=storage, mode="look") as look:
+            transaction = queue.begin()
+            transaction.ack(transaction.receive())
+            prepared = transaction.prepare()
+            assert counts(look) == counts(queue) == (2, 1, 1)
+            queue.abort_prepared(prepared)
+            assert counts(look) == counts(queue) == (2, 0, 2)
+            again = queue.receive()
+            assert (again.delivery_count, counts(look)) == (2, (2, 1, 1))
+            again.release()
+            assert counts(look) == counts(queue) == (2, 0, 2)
+    with (
+        PersistentQueue("/orders", storage=storage) as queue,
+        PersistentQueue("/orders", storage=storage, mode="look") as look,
+    ):
+        assert counts(look) == counts(queue) == (2, 0, 2)
+        assert queue.receive().delivery_count == 2

@@ -301,6 +301,21 @@ def test_the_thread_writes_what_changes_and_stopping_writes_the_rest(
     assert _depth(tmp_path) == 4
 
 
+def test_the_thread_ends_once_its_service_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a word: the queues of a service that was dropped warn for themselves."""
+
+    def snapshot() -> list[QueueFacts]:
+        raise ReferenceError("weakly-referenced object no longer exists")
+
+    before = set(threading.enumerate())
+    catalog = catalog_of(tmp_path, snapshot, refresh_seconds=0.01)
+    catalog.start()
+    (thread,) = set(threading.enumerate()) - before
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not caplog.records
+
+
 def test_what_the_first_look_imports_does_not_put_off_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ class Catalog:
     directory : Path
         The service's directory; queues that nobody has opened are found in it.
     snapshot : callable
-        Returns what the service knows of each queue that it has open.
+        Returns what the service knows of each queue that it has open; raises ReferenceError if there is no service any
+        more, which ends the thread.
     configured : callable
         Returns the settings of a queue that is not open, by its name: what the configuration says.
     refresh_seconds : float
@@ -101,7 +102,10 @@ class Catalog:
             import sqlite_utils  # noqa: F401  # here, as what the first look imports says nothing of what the next costs
 
             began = thread_time()
-            self._refresh_quietly(0)
+            try:
+                self._refresh_quietly(0)
+            except ReferenceError:  # the application has dropped the service, and did not close it
+                return
             pause = max(self._refresh_seconds, (thread_time() - began) / _SHARE_MAX)
 
     def _refresh_quietly(self, timeout: float) -> None:
@@ -111,6 +115,8 @@ class Catalog:
             self._trouble = ""
         except QueueLockedError:  # another process is at it; there is a next time
             pass
+        except ReferenceError:
+            raise
         except Exception as error:
             if str(error) != self._trouble:
                 logger.warning("the catalogue is not up to date: %s", error, exc_info=not _is_expected(error))
