@@ -177,6 +177,9 @@ class OsFile:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
+_NO_FILE = "not a regular file"
+
+
 class OsStorage:
     """The file system of the operating system."""
 
@@ -185,7 +188,7 @@ class OsStorage:
         fd = os.open(path, flags | os.O_NONBLOCK, FILE_MODE)  # non-blocking: a FIFO in our place must not hang us
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise OSError(errno.EINVAL, _NO_FILE, str(path))
         return OsFile(fd)
 
     def directory_status(self, path: Path) -> DirectoryStatus:
@@ -259,9 +262,14 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
         advice = f"this process may have {limit} files open: raise the limit (ulimit -n), or have fewer queues open"
     elif error.errno == errno.ENFILE:
         advice = "the system has too many files open: raise its limit, or look for who has them"
+    elif error.errno == errno.ELOOP:
+        advice = "put what the symbolic link points to in its place"
+    elif reason == _NO_FILE:
+        advice = "take it away, and put the file back that belongs there"
     else:
         advice = "check the disk and its permissions"
-    return StorageError(f"{what} failed: {path} ({reason}); {advice}", path=str(path))
+    where = error.filename or path  # what it was about, where the system says so
+    return StorageError(f"{what} failed: {where} ({reason}); {advice}", path=str(path))
 
 
 def is_disk_full(error: BaseException | None) -> bool:

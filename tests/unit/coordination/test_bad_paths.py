@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,30 @@ def test_where_descriptors_are_short_the_error_speaks_of_them(error: int, advice
     storage = SimulatedStorage()
     with refusing(storage, "open", error=error), pytest.raises(StorageError, match=advice) as caught:
         PersistentQueue(Path("/queue"), storage=storage)
+    assert "disk" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["queue.json", "write.lock", "write.mark", "groups/default/group.json"])
+@pytest.mark.parametrize(
+    ("put", "advice"),
+    [
+        (os.mkfifo, "take it away, and put the file back"),
+        (lambda path: path.symlink_to("elsewhere"), "put what the symbolic link points to in its place"),
+    ],
+    ids=["FIFO", "link"],
+)
+def test_the_error_names_what_is_no_file_and_says_what_to_do(
+    root: Path, name: str, put: Callable[[Path], object], advice: str
+) -> None:
+    """Not the queue's directory, and not the disk and its permissions."""
+    with PersistentQueue(root) as queue:
+        queue.put(b"one")
+        queue.get(timeout=0)
+    (root / name).unlink()
+    put(root / name)
+    with pytest.raises(StorageError, match=advice) as caught:
+        PersistentQueue(root)
+    assert str(root / name) in str(caught.value)
     assert "disk" not in str(caught.value)
 
 
