@@ -313,6 +313,7 @@ def test_the_thread_ends_once_its_service_is_gone(tmp_path: Path, caplog: pytest
     (thread,) = set(threading.enumerate()) - before
     thread.join(30)
     assert not thread.is_alive()
+    catalog.stop()  # as a service that is closed in a __del__, where weak references to it are gone already
     assert not caplog.records
 
 

@@ -102,10 +102,7 @@ class Catalog:
             import sqlite_utils  # noqa: F401  # here, as what the first look imports says nothing of what the next costs
 
             began = thread_time()
-            try:
-                self._refresh_quietly(0)
-            except ReferenceError:  # the application has dropped the service, and did not close it
-                return
+            self._refresh_quietly(0)
             pause = max(self._refresh_seconds, (thread_time() - began) / _SHARE_MAX)
 
     def _refresh_quietly(self, timeout: float) -> None:
@@ -115,8 +112,8 @@ class Catalog:
             self._trouble = ""
         except QueueLockedError:  # another process is at it; there is a next time
             pass
-        except ReferenceError:
-            raise
+        except ReferenceError:  # the application has dropped the service, or closes it in a __del__
+            self._stopping.set()
         except Exception as error:
             if str(error) != self._trouble:
                 logger.warning("the catalogue is not up to date: %s", error, exc_info=not _is_expected(error))
