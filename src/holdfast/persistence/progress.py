@@ -262,7 +262,7 @@ class GroupProgress:
     def _take_back(self, offsets: range) -> None:
         """Note that what was handed out before it was held is in nobody's hand any more."""
         known = _among(self.deliveries, offsets.start, offsets.stop)
-        for offset in [each for each in known if each in self.deliveries]:
+        for offset in [each for each in known if each in self.deliveries and each not in self.dead]:
             self.returned.setdefault(offset, (0, 0))
             self.again.discard(offset)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.persistence.dead_letter import DeadMark
 from holdfast.persistence.decision import Participant, Run
 from holdfast.persistence.format import (
     ENTRY,
@@ -253,6 +254,19 @@ def test_an_outcome_of_a_vote_that_nobody_knows_changes_nothing_but_what_it_fini
     assert not finished(progress)
     apply_run(outcome_changes(VOTE, committed=True), progress)
     assert finished(progress) == [2, 3, 4, 7]
+
+
+def test_what_an_aborted_vote_held_is_in_nobodys_hand() -> None:
+    """Dead letters stay dead, what the vote did not hold stays in hand, and a checkpoint says so."""
+    progress, again = GroupProgress(), GroupProgress()
+    progress.deliver(0, 4, 1)
+    progress.bury(1, DeadMark("rejected", 1, 0, 0))
+    progress.hold(vote(range(0, 3)))
+    progress.settle(vote().nonce, committed=False)
+    apply_run(checkpoint(progress), again)
+    for each in (progress, again):
+        assert [offset for offset in range(4) if each.is_out(offset)] == [3]
+        assert (list(each.returned), list(each.dead)) == ([0, 2], [1])
 
 
 def test_a_checkpoint_says_the_votes() -> None:
