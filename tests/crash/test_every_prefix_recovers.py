@@ -82,7 +82,7 @@ def rolling_and_reclaiming(run: RecordedRun) -> None:
     run.get(4)
     run.put(LARGE, LARGE // 2)
     run.put(LARGE)
-    run.get(4)
+    run.get(2)
     run.get(4)
     run.put(LARGE)
     run.close()

@@ -211,7 +211,7 @@ def used(life: Life) -> None:
     for _ in range(2):
         life.put(ROLLS_BYTES)
         life.put(ROLLS_BYTES)
-        life.get(5)
+        life.get()
     life.put(ROLLS_BYTES)
     life.put(40)
     life.put(50)
