@@ -77,8 +77,8 @@ class PersistentQueue(Putting, Working, Transactional):
     expired : "drop" or "dead"
         What becomes of messages whose ``ttl`` is over.
     redact : callable, str to str
-        Takes secrets out of what an exception or a reason says, before anything of it is stored or logged. Where it
-        fails its text is withheld.
+        Takes secrets out of what an exception, or the reason of a dead letter, says, before that is stored or logged.
+        If it fails, its text is withheld. The reason of a pause is stored as it is given.
     lock_timeout : float, seconds
         How long to wait for the present owner to let go; 0: not at all.
     any_file_system : bool

@@ -54,7 +54,8 @@ class QueueService:
     catalog : bool
         Whether to keep ``catalog.db`` there, for people and their tools. docs/catalogue.md.
     redact : callable, str to str
-        Takes secrets out of what exceptions and reasons say, for all queues; as that of :class:`PersistentQueue`.
+        Takes secrets out of what exceptions and reasons of dead letters say, for all queues; as that of
+        :class:`PersistentQueue`.
     storage, clock
         The ports to the operating system; tests put others in their place.
 
