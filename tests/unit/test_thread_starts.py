@@ -118,8 +118,9 @@ def test_a_thread_that_cannot_be_started_is_told_once_until_one_can_be(caplog: p
     assert caplog.text.count(LIMIT) == 2
 
 
-def test_an_interruption_of_a_start_goes_on_to_the_caller() -> None:
+def test_an_interruption_of_a_start_goes_on_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """As everywhere; and nothing waits for that thread at the end."""
+    monkeypatch.setattr(threads, "_starter", threads._Starter())  # threads of other tests may be running still
     with starting(StartFaults(error=KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         start_thread(print, "holdfast-test", end=print)
     assert not threads._starter.ends

@@ -212,3 +212,17 @@ def test_a_queue_that_can_start_no_thread_serves_once_it_can(
         wait_until(lambda: "can't start new thread" in caplog.text)
     threads.join()
     assert first.qsize() == 1
+
+
+def test_a_look_that_fails_by_a_fault_of_ours_is_logged_with_its_queue(
+    first: PersistentQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other queues of the process are looked at all the same."""
+
+    def fail(*_: object) -> list[str]:
+        raise ValueError("a fault of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(request_server, "list_requests", fail)
+        wait_until(lambda: f"<RequestServer {first.path}> cannot be looked at" in caplog.text)
+    assert "a fault of ours" in caplog.text
