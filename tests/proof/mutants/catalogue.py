@@ -353,8 +353,8 @@ MUTATIONS = (
         "delay-forgotten-by-opening",
         "A message that waits after a failure comes at once after a restart.",
         "persistence/progress.py",
-        "            if until_ns or first_failure_s:\n                self.returned[offset]",
-        "            if first_failure_s and not until_ns:\n                self.returned[offset]",
+        "                self.returned[offset] = (until_ns, first_failure_s)",
+        "                self.returned[offset] = (0, first_failure_s)",
         "families",
     ),
     Mutation(
