@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, StorageError
 from holdfast.clock import SystemClock
-from holdfast.queue import flusher
+from holdfast.queue import flusher, watcher
 from holdfast.queue.flusher import Flusher
 from support.jobs import Jobs
 from support.refusals import refusing
@@ -21,6 +21,12 @@ POLICIES = {
     "every": FlushPolicy.every(commits=1000, seconds=1000),
     "never": FlushPolicy.never(),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_watcher_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues of other tests, which may be open still, have the watcher of this process."""
+    monkeypatch.setattr(watcher, "_watchers", {})
 
 
 @pytest.fixture(params=POLICIES)
