@@ -17,7 +17,7 @@ from demo_journal import JournalReader
 from demo_victim import POLL_SECONDS, ChildFailedError
 from spark_events import Stream
 
-STALL_SECONDS = 300.0
+STALL_SECONDS = 120.0
 """A job that notes nothing for so long hangs. Starting Spark takes a few seconds, on a busy machine some more."""
 
 LOG_LINES_SHOWN = 15

@@ -46,7 +46,7 @@ def example(monkeypatch: pytest.MonkeyPatch, arrow_packages: None) -> SimpleName
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # it starts Spark twice, which takes its time on a busy machine
+@pytest.mark.timeout(300)  # it starts Spark twice, which takes its time on a busy machine
 def test_the_job_is_killed_while_it_writes_and_every_row_counts_once(spark: Any, tmp_path: Path) -> None:
     """The batch that was being written is the one that the next run begins with; the tables and the plot are whole."""
     kept, plot = tmp_path / "kept", tmp_path / "plot" / "pipeline.svg"

@@ -58,7 +58,7 @@ class Child:
                 self._status = os.waitstatus_to_exitcode(status)
         return self._status is None
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 30) -> int:
         """Return how it ended: the exit status, or minus the number of the signal; killed when it takes too long."""
         deadline = time.monotonic() + seconds
         while self.is_alive():
@@ -107,7 +107,7 @@ class Signal:
         """Say it, as one line."""
         os.write(self._writer, text.encode() + b"\n")
 
-    def wait(self, seconds: float = 120) -> str:
+    def wait(self, seconds: float = 30) -> str:
         """Return the next line, once there is one; raises TimeoutError where there is none."""
         line = b""
         while not line.endswith(b"\n"):
