@@ -11,7 +11,7 @@ from benchmarks.contestant import Against
 from benchmarks.load import Load
 from benchmarks.queue_cases import EVERY_COMMIT
 from benchmarks.race import Race
-from holdfast.persistence.format import ENTRY
+from holdfast.persistence.format.constants import ENTRY
 
 RECORDS = 1000
 """Few for each round, and many rounds: the time of a sync changes from second to second."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from holdfast.persistence.storage import File, OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import File, OsFile, OsStorage
 
 
 class Syncs(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.contestant import Body, Contestant
 from benchmarks.load import BATCH, DATA_FILE_BYTES, Load
-from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAMES_START
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START
 
 READ_BYTES = 2**20
 """Of one read of the slicing floor."""

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.persistence.file_header import DataFileHeader, block_buffers, random_id
-from holdfast.persistence.format import SEAL_TRAILER
-from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files, read_data_file_header
-from holdfast.persistence.storage import OsStorage
-from holdfast.persistence.write_mark import read_write_mark
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files, read_data_file_header
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import SEAL_TRAILER
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers, random_id
+from holdfast.persistence.log.watermark import read_write_mark
 
 DATA_FILE_BYTES = 64 * 2**20
 """The default."""

@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from holdfast.persistence.checksum import compiled_crc32c
+from holdfast.persistence.format.checksum import compiled_crc32c
 
 
 def facts(place: Path) -> list[str]:

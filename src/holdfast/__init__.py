@@ -51,19 +51,19 @@ from holdfast.errors import (
     WorkerDiedError,
 )
 from holdfast.messages import Message
-from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.report import Damage, RecoveryReport, VerifyReport
+from holdfast.persistence.format.report import Damage, RecoveryReport, VerifyReport
+from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.persistence.verify import verify
-from holdfast.queue.browse import BrowsedMessage
-from holdfast.queue.dead_letters import DeadLetter, DeadLetters
-from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.inspect.browse import BrowsedMessage
+from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
+from holdfast.queue.inspect.stats import QueueStats
+from holdfast.queue.options.put_options import Put
+from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.prepared_transactions import PreparedTransaction
-from holdfast.queue.put_options import Put
+from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
 from holdfast.queue.queues_transaction import QueuesTransaction, transaction
-from holdfast.queue.retry_policy import Backoff
-from holdfast.queue.stats import QueueStats
-from holdfast.queue.transaction import Transaction
+from holdfast.queue.transactions.transaction import Transaction
 from holdfast.serializers.serializer import Serializer
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, TransactionStateError, verify
-from holdfast.persistence.decision import PartOf
-from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.constants import FORMAT_VERSION
 from support.golden_joint_commit import APPLICATION, NEXT, OTHER, OTHER_VERSION, PARTS, VERSION, prepare
 
 HERE = Path(__file__).parent

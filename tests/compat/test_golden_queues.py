@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
-from holdfast.persistence.format import FORMAT_VERSION
+from holdfast.persistence.format.constants import FORMAT_VERSION
 from support.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,

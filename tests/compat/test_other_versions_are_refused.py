@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from holdfast import PersistentQueue, QueueService, UnsupportedVersionError, verify
 from holdfast.cli.main import holdfast
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
     FORMAT_VERSION,
     HEADER_BLOCK_BYTES,
     HEADER_COPY_POSITIONS,

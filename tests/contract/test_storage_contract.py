@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.persistence.storage import File, write_whole
+from holdfast.persistence.filesystem.storage import File, write_whole
 from support.place import Place
 from support.simulated_storage import WRITE_BUFFERS_MAX
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.storage import File, OsStorage
+from holdfast.persistence.filesystem.storage import File, OsStorage
 from support.place import Place
 
 

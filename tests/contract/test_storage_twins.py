@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.persistence.storage import File, OsStorage
+from holdfast.persistence.filesystem.storage import File, OsStorage
 from support.place import Place
 from support.simulated_storage import SimulatedStorage
 

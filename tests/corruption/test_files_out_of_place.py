@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import CorruptionError, PersistentQueue, UnsupportedVersionError
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
     FORMAT_VERSION,
     HEADER_BLOCK_BYTES,
     HEADER_COPY_POSITIONS,

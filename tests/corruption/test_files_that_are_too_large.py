@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, CorruptionError, PersistentQueue, QueueService, StorageError, UsageError, verify
-from holdfast.persistence import position_file_writer
-from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
-from holdfast.persistence.layout import list_data_files, list_generations, queue_directory
-from holdfast.persistence.pause_file import Pause, write_pause
-from holdfast.persistence.requests import RequestName, write_verb
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.exchange.requests import RequestName, write_verb
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import list_data_files, list_generations, queue_directory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
+from holdfast.persistence.groups import position_file_writer
+from holdfast.persistence.groups.pause_file import Pause, write_pause
 from support.threads import wait_until
 
 SPARSE_BYTES = 3 * 2**30

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import CorruptionError, PersistentQueue, PreparedTransaction, TransactionStateError, verify
-from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAMES_START, HEADER_BLOCK_BYTES, HEADER_COPY_POSITIONS
+from holdfast.persistence.format.constants import (
+    FRAME_HEADER_BYTES,
+    FRAMES_START,
+    HEADER_BLOCK_BYTES,
+    HEADER_COPY_POSITIONS,
+)
 from support.log_parts import put
 from support.simulated_storage import SimulatedStorage
 from support.transactions import ORDERS, cut_power, open_queue, waiting

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import CorruptionError, QueueNotFoundError, UnsupportedVersionError
-from holdfast.persistence.document import write_document
-from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.filesystem.document import write_document
+from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import SmallQueue, build, drain, judge, payload
 

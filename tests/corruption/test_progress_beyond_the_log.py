@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, verify
-from holdfast.persistence.document import write_document
-from holdfast.persistence.file_header import PositionFileHeader, block_copies
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.document import write_document
+from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_DEAD,
     ENTRY_DELIVERED,
@@ -22,10 +21,10 @@ from holdfast.persistence.format import (
     ENTRY_RETURNED,
     FRAMES_START,
 )
-from holdfast.persistence.position_entry import Change, decode_entry, encode_entry, run_flags
-from holdfast.persistence.progress import NO_HINT
-from holdfast.persistence.reach import REACH_MAX, Reach
-from holdfast.persistence.vote import Vote, vote_changes
+from holdfast.persistence.format.file_header import PositionFileHeader, block_copies
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
+from holdfast.persistence.groups.reach import REACH_MAX, Reach
+from holdfast.persistence.groups.vote import Vote, vote_changes
 from support.log_parts import LogParts, put
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import CorruptionError, HeadersError, PersistentQueue, verify
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.decided import ABORTED, Decided
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.file_walk import FileWalk
-from holdfast.persistence.format import (
+from holdfast.persistence.exchange.mailbox import Answer
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import (
     ANSWER_DONE,
     ENTRY_DONE,
     FORMAT_VERSION,
@@ -26,11 +24,13 @@ from holdfast.persistence.format import (
     TLV_EXPIRES,
     TLV_USER_HEADER,
 )
-from holdfast.persistence.mailbox import Answer
-from holdfast.persistence.position_entry import Change, decode_entry, encode_entry
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.report import DAMAGED, Damage, RecoveryReport, VerifyReport
-from holdfast.persistence.write_mark import read_write_mark
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.report import DAMAGED, Damage, RecoveryReport, VerifyReport
+from holdfast.persistence.groups.position_entry import Change, decode_entry, encode_entry
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.watermark import read_write_mark
+from holdfast.persistence.outcomes.outcome_log import ABORTED, Decided
+from holdfast.persistence.segment.file_walk import FileWalk
 from support.log_parts import LogParts, frame, put
 from support.simulated_storage import SimulatedStorage
 
@@ -114,11 +114,11 @@ def test_a_group_json_that_says_nothing_is_rebuilt_and_reported(text: bytes) -> 
 def test_a_decision_that_cannot_be_acted_upon_is_none(changed: dict[str, Any]) -> None:
     """One whose numbers are no numbers would stop recovery halfway."""
     fields = {"id": "t", "nonce": NONCE, "count": 1, "at": 5}
-    assert Decision.decode(json.dumps(fields).encode() + bytes(4)).count == 1
+    assert CommitRecord.decode(json.dumps(fields).encode() + bytes(4)).count == 1
     with pytest.raises(ValueError, match="not a decision"):
-        Decision.decode(json.dumps({**fields, **changed}).encode() + bytes(4))
+        CommitRecord.decode(json.dumps({**fields, **changed}).encode() + bytes(4))
     with pytest.raises(ValueError, match="not a decision"):
-        Decision.decode(DEEP + bytes(4))
+        CommitRecord.decode(DEEP + bytes(4))
 
 
 def test_a_message_with_an_index_of_four_billion_takes_no_memory() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from holdfast.persistence.format import FRAME_HEADER_BYTES, KIND_SEAL, SEAL, SEAL_ENTRY, SEAL_TRAILER
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, KIND_SEAL, SEAL, SEAL_ENTRY, SEAL_TRAILER
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import SmallQueue
 

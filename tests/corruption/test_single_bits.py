@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.format import (
+from holdfast.persistence.format.constants import (
     ENTRY,
     FRAME_HEADER_BYTES,
     FRAMES_START,

@@ -60,7 +60,12 @@ def test_a_ledger_outlives_changes_of_what_the_explorer_does_not_use(monkeypatch
     monkeypatch.setattr("proof.crash_states.ledger.digest_of", lambda paths: len(seen) or seen.extend(paths) or 0)
     digest_of_what_matters()
     names = {path.parent.name + "/" + path.name for path in seen}
-    assert {"persistence/recovery.py", "queue/backlog.py", "crash_states/oracle.py", "support/model.py"} <= names
+    assert {
+        "recovery/log_recovery.py",
+        "dispatch/dispatcher.py",
+        "crash_states/oracle.py",
+        "support/model.py",
+    } <= names
     assert not any("service" in str(path) or "/cli/" in str(path) or path.name.startswith("test_") for path in seen)
 
 

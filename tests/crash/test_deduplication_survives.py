@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.persistence.format import ANSWER_DONE
-from holdfast.persistence.message_options import MessageOptions
+from holdfast.persistence.format.constants import ANSWER_DONE
+from holdfast.persistence.format.message_options import MessageOptions
 from support.clocks import FakeClock
 from support.kill_work import Journal
 from support.processes import Child

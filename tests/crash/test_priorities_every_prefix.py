@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.queue.put_options import Put
+from holdfast.queue.options.put_options import Put
 from support.simulated_storage import SimulatedStorage
 from support.transactions import ORDERS, open_queue
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue, PoisonedError
-from holdfast.queue.reservations import Reservation
+from holdfast.queue.prepared.reservations import Reservation
 from support.clocks import FakeClock
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage

@@ -14,10 +14,10 @@ import pytest
 
 import holdfast
 from holdfast import Delivery, DeliveryBatch, PersistentQueue, QueuesTransaction, Transaction
-from holdfast.queue.dead_letters import DeadLetters
-from holdfast.queue.groups import Groups
-from holdfast.queue.joint_commits import JointCommits
-from holdfast.queue.reservations import Reservations
+from holdfast.queue.inspect.dead_letters import DeadLetters
+from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.prepared.joint_commits import JointCommits
+from holdfast.queue.prepared.reservations import Reservations
 from support.promised_verbs import FIGURES, INSIDE, ROWS
 from support.promises import BY_POLICY, NOT_SYNCED, Row, World, base, check, check_facts, losses
 

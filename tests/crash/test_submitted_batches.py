@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, HoldfastError, PersistentQueue
-from holdfast.persistence.format import ANSWER_DONE
+from holdfast.persistence.format.constants import ANSWER_DONE
 from support.kill_work import Journal
 from support.processes import Child
 from support.requested import DIRECTORY, Asked, Asker, answer_in, payloads_in, queue_in, serve_all

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import CommitUnknownError, FlushPolicy, HoldfastError, TransactionStateError, transaction
 from holdfast.clock import SystemClock
-from holdfast.persistence.decision import Participant
-from holdfast.persistence.naming import finish_naming, name_again
-from holdfast.persistence.redo import has_settled
-from holdfast.queue.transaction_state import State
+from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.outcomes.redo import has_settled
+from holdfast.queue.transactions.transaction_state import State
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transaction_runs import LARGE, open_queue

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue
-from holdfast.persistence import storage as storage_module
-from holdfast.queue.own_votes import OwnVotes
+from holdfast.persistence.filesystem import storage as storage_module
+from holdfast.queue.prepared.own_votes import OwnVotes
 from support.processes import Signal, child
 from support.simulated_storage import SimulatedStorage
 from support.threads import wait_until

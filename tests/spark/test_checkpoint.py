@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from holdfast import ConfigError, PersistentQueue
-from holdfast.persistence.storage import OsFile, OsStorage
-from holdfast.queue.joint_commits import JointCommits
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.spark import finalize
 from holdfast.spark.checkpoint import sync_plan
 from holdfast.spark.reading.options import local_path

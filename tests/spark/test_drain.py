@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from support import drains
 from support.cli import run

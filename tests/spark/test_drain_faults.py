@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from holdfast.spark.draining.drainer import make_group
 from support.cli import run

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
-from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain
 from support import spark_cluster
 from support.cli import command, run

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from holdfast import Damage
 from holdfast.errors import CorruptionError, RetryableError
-from holdfast.persistence.file_header import DataFileHeader, block_buffers
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.framing import Frame, encode_frame
-from holdfast.persistence.layout import DataFileName, QueueDirectory
-from holdfast.persistence.storage import File, OsStorage, Storage
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
+from holdfast.persistence.filesystem.storage import File, OsStorage, Storage
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
+from holdfast.persistence.format.framing import Frame, encode_frame
 from holdfast.spark.reading import file_range_reader
 from holdfast.spark.reading.file_range import FileRange
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
@@ -160,7 +160,7 @@ class OnRead:
         """Open a file whose frames are watched."""
         file, storage = self._storage.open(path, create=create, writable=writable), self
 
-        class Watched:
+        class Polled:
             def read_at(self, size: int, position: int) -> bytes:
                 act = storage._act if position >= FRAMES_START else None
                 storage._act = None if act else storage._act
@@ -177,7 +177,7 @@ class OnRead:
             def close(self) -> None:
                 file.close()
 
-        return Watched()  # type: ignore[return-value]  # all that a reader calls
+        return Polled()  # type: ignore[return-value]  # all that a reader calls
 
 
 @pytest.mark.parametrize("before", [True, False])

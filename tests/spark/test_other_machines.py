@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Damage, PersistentQueue, QueueNotFoundError, StorageError, verify
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain, finalize
 from holdfast.spark.draining.loss_notes import LossNotes
 from support import other_machines

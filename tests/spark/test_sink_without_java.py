@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Full, PersistentQueue, QueueNotFoundError, RecordTooLargeError, StorageError
-from holdfast.queue.joint_commits import JointCommits
+from holdfast.queue.prepared.joint_commits import JointCommits
 from support.sinks import commit, messages, payloads, rows, sent, stage, staged, writer
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")

@@ -16,13 +16,12 @@ from holdfast import (
     StorageError,
     UnsupportedVersionError,
 )
-from holdfast.persistence.file_header import PositionFileHeader, block_copies
-from holdfast.persistence.format import ENTRY, ENTRY_DONE, FRAMES_START
-from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
-from holdfast.persistence.position_entry import Change, decode_entry, encode_entry, run_flags
-from holdfast.persistence.progress import NO_HINT
-from holdfast.persistence.storage import OsFile, OsStorage
-from holdfast.persistence.write_mark import WriteMark
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.persistence.format.constants import ENTRY, ENTRY_DONE, FRAMES_START
+from holdfast.persistence.format.file_header import PositionFileHeader, block_copies
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
+from holdfast.persistence.log.watermark import Watermark
 from holdfast.spark.reading.file_range_reader import FileRangeReader
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.partitions import pack
@@ -161,7 +160,7 @@ def test_files_that_were_retired_are_not_missing(queue: SmallQueue) -> None:
 def test_ten_thousand_files_are_planned_from_their_names(tmp_path: Path) -> None:
     """Nothing but the mark, the identity of the queue and its groups is opened."""
     PersistentQueue(tmp_path / "queue").close()
-    mark = WriteMark(
+    mark = Watermark(
         queue_id=open_directory(OsStorage(), tmp_path / "queue", create=False)[1],
         file_id=bytes(16),
         sequence=FILES,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.storage import OsStorage
 from support.small_queues import build, payload
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from holdfast import PersistentQueue
-from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import finalize
 from support.small_queues import FILE_BYTES, payload, tiny_files_allowed
 from support.spark_streams import StreamRun

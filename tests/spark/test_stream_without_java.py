@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, CorruptionError, PersistentQueue
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.layout import DataFileName
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import FRAMES_START
 from support.small_queues import SmallQueue, build, payload
 from support.spark_rows import payloads
 from support.spark_streams import StreamRun, sent

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty
 
 from holdfast import Damage, FlushPolicy, Message, PersistentQueue
-from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from support.model import GroupState
 from support.recorded_run import Moment, RecordedRun, open_queue
 from support.simulated_storage import SimulatedStorage

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from holdfast import PersistentQueue
-from holdfast.queue.in_doubt import InDoubt
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 
 APPLICATION, VERSION = "stream", 7
 OTHER, OTHER_VERSION = "other", 3
@@ -37,9 +37,9 @@ def main(path: Path) -> None:
     ids = [prepare(queue, id, APPLICATION, VERSION) for id in PARTS]
     prepare(queue, "loser", APPLICATION, VERSION)
     prepare(queue, NEXT, APPLICATION, VERSION + 1)
-    settle = InDoubt.settle
+    settle = PreparedResolver.settle
 
-    def dying(self: InDoubt, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
+    def dying(self: PreparedResolver, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
         if transaction_id == PARTS[1]:
             for lock in path.rglob("*.lock"):
                 lock.unlink()  # they say who made this, which is nobody's business
@@ -47,7 +47,7 @@ def main(path: Path) -> None:
             os._exit(0)
         return settle(self, transaction_id, nonce, lets_go=lets_go)
 
-    InDoubt.settle = dying  # type: ignore[method-assign]
+    PreparedResolver.settle = dying  # type: ignore[method-assign]
     queue.joint_commits.commit(APPLICATION, VERSION, ids)
 
 

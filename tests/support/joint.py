@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import PersistentQueue
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.constants import FRAMES_START
 from support.simulated_storage import SimulatedStorage
 
 APP = "stream"

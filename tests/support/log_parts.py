@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.persistence.data_file_writer import QueueFileWriter
-from holdfast.persistence.file_header import DataFileHeader, block_buffers
-from holdfast.persistence.format import FLAGS_SINGLE, FRAMES_START, KIND_MESSAGE
-from holdfast.persistence.framing import encode_frame
-from holdfast.persistence.layout import DataFileName, QueueDirectory, open_directory
-from holdfast.persistence.log_files import LogFiles
-from holdfast.persistence.priorities import Priorities
-from holdfast.persistence.recovery import RecoveredLog, recover_log
-from holdfast.persistence.storage import Storage, write_whole
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory
+from holdfast.persistence.filesystem.storage import Storage, write_whole
+from holdfast.persistence.format.constants import FLAGS_SINGLE, FRAMES_START, KIND_MESSAGE
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
+from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.index.priorities import Priorities
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
 from support.clocks import START_NS, FakeClock
 from support.simulated_storage import SimulatedStorage
 
@@ -45,11 +45,11 @@ class LogParts:
             self.storage, self.directory, files or self.files(), self.queue_id, finished_offset=finished_offset
         )
 
-    def writer(self, *, synced_only: bool = True, file_bytes: int = FILE_BYTES) -> QueueFileWriter:
+    def writer(self, *, synced_only: bool = True, file_bytes: int = FILE_BYTES) -> LogWriter:
         """Recover the log and return a writer that goes on where it ends."""
         files = self.files()
         log = self.recover(files=files)
-        return QueueFileWriter(
+        return LogWriter(
             self.storage,
             self.directory,
             files,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from support.simulated_storage import SimulatedFile, SimulatedStorage
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.persistence.storage import DirectoryStatus, OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import DirectoryStatus, OsFile, OsStorage
 
 
 class Notes:

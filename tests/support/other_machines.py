@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import HoldfastError, PersistentQueue
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.constants import FRAMES_START
 
 OWN = Path("/proc/self/cwd")
 """Another directory for each process."""

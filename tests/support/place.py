@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.persistence.storage import Storage, write_whole
+from holdfast.persistence.filesystem.storage import Storage, write_whole
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.mailbox import ANSWERS, Answer, Mailbox
-from holdfast.persistence.requests import BATCH, STAGING, RequestName
-from holdfast.queue.group_askers import GroupAskers
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.live_queues import Verdict
-from holdfast.queue.options import Options
-from holdfast.queue.request_desk import RequestDesk
-from holdfast.queue.sides import Sides
+from holdfast.persistence.exchange.mailbox import ANSWERS, Answer, Mailbox
+from holdfast.persistence.exchange.requests import BATCH, STAGING, RequestName
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.queue.engine.coordinators import Outcome
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.server.group_askers import GroupAskers
+from holdfast.queue.server.request_desk import RequestDesk
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 
@@ -49,7 +49,7 @@ class Asker:
         writer = BatchFileWriter(self._storage, staged, self._queue_id)
         writer.add_many(payloads, {0: headers} if headers else {}, 1)
         nonce = number.to_bytes(16, "little")
-        writer.finish(Decision(str(name), nonce, len(payloads), 1, waiting_file=name.waiting_file))
+        writer.finish(CommitRecord(str(name), nonce, len(payloads), 1, waiting_file=name.waiting_file))
         writer.sync()  # a real one does not: this is the worst case, a request that a loss of power leaves whole
         writer.close()
         self._storage.rename(staged, name.path(DIRECTORY))
@@ -76,9 +76,9 @@ def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: str = "both")
 def serve_all(storage: SimulatedStorage, policy: FlushPolicy) -> None:
     """Own the write side until nothing waits any more, and leave it in order."""
     options = Options("produce", "default", policy, DATA_FILE_BYTES, 0)
-    sides = Sides(storage, FakeClock(), ROOT, options)
+    sides = QueueHandle(storage, FakeClock(), ROOT, options)
     try:
-        in_doubt = InDoubt(sides, lambda _, __: Verdict.IN_DOUBT, GroupAskers(sides).do)
+        in_doubt = PreparedResolver(sides, lambda _, __: Outcome.IN_DOUBT, GroupAskers(sides).do)
         desk = RequestDesk(sides, in_doubt)
         while desk.serve():
             pass

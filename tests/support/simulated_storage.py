@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.persistence.storage import DIRECTORY_MODE, DirectoryStatus
+from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus
 from support.crash_choices import CrashChoice, Odometer, RandomChoice, SameForAll
 from support.disk_operations import (
     Allocate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from holdfast.persistence.storage import OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 
 SYNC_SECONDS = 0.2
 

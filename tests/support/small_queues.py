@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast import Damage, Empty, PersistentQueue, VerifyReport, verify
-from holdfast.persistence.file_header import DataFileHeader, block_copies
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.frame_scanner import FrameScanner
-from holdfast.persistence.framing import Frame
-from holdfast.persistence.storage import OsStorage, Storage, write_whole
-from holdfast.queue import arguments
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, write_whole
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.framing import Frame
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.queue.options import arguments
 from support.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 5200

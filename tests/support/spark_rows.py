@@ -9,9 +9,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.file_range_reader import FileRangeReader
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.snapshot import take_snapshot

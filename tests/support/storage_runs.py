@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.persistence.storage import write_whole
+from holdfast.persistence.filesystem.storage import write_whole
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedFile, SimulatedStorage
 

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast.queue.doorbell import Doorbell
+from holdfast.queue.threads.notifier import Notifier
 
-_WAITS = (threading.Condition.wait.__code__, Doorbell.poll.__code__)
+_WAITS = (threading.Condition.wait.__code__, Notifier.poll.__code__)
 
 
 class Threads:

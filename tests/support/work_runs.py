@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from holdfast import Empty, Put, TransactionStateError
-from holdfast.queue.message_state import MessageState
+from holdfast.queue.inspect.message_state import MessageState
 from support.work_model import NS, ModelTransaction
 from support.work_verbs import WorkError, WorkVerbs
 

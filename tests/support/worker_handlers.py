@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.handler_errors import Reject, Retry
 

@@ -61,7 +61,7 @@ def undocumented(path: Path) -> Iterator[str]:
 def test_the_rules_look_at_the_real_source() -> None:
     """The other rules would pass over an empty folder, so the package has to be where they look."""
     assert PACKAGE / "__init__.py" in SOURCES
-    assert PACKAGE / "persistence" / "format.py" in SOURCES
+    assert PACKAGE / "persistence" / "format" / "constants.py" in SOURCES
 
 
 def code_lines(source: str) -> int:

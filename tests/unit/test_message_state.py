@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, UsageError
-from holdfast.queue.message_state import TRANSITIONS, Event, MessageState, next_state
+from holdfast.queue.inspect.message_state import TRANSITIONS, Event, MessageState, next_state
 from support.jobs import Jobs
 from support.state_tables import state_rows
 

@@ -2,9 +2,9 @@
 
 import random
 
-from holdfast.persistence.format import FRAME_HEADER_BYTES
-from holdfast.queue.order_keys import OrderKeys
-from holdfast.queue.references import reference_to, unpack
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
+from holdfast.queue.dispatch.order_keys import OrderKeys
+from holdfast.queue.dispatch.references import reference_to, unpack
 
 
 def packed(offset: int) -> int:

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from holdfast.persistence.data_file_reader import Record
-from holdfast.persistence.format import FRAME_HEADER_BYTES
-from holdfast.queue.references import RankedReferences, Reference, reference_to, unpack
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.dispatch.references import RankedReferences, Reference, reference_to, unpack
 
 
 def record(offset: int, sequence: int = 1, position: int = 512, headers: bytes = b"", payload: bytes = b"") -> Record:

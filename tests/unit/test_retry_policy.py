@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Backoff, ConfigError, PersistentQueue
-from holdfast.persistence.format import NOTE_CHARACTERS_MAX
-from holdfast.queue.failure import TRACEBACK_CHARACTERS_MAX, failure_of, shortened
-from holdfast.queue.retry_policy import RetryPolicy, retry_policy
+from holdfast.persistence.format.constants import NOTE_CHARACTERS_MAX
+from holdfast.queue.options.failure import TRACEBACK_CHARACTERS_MAX, failure_of, shortened
+from holdfast.queue.options.retry_policy import RetryPolicy, retry_policy
 
 
 def test_the_wait_doubles_with_each_failure_up_to_the_cap() -> None:

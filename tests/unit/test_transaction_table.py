@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.queue.transaction_state import TRANSITIONS, State
+from holdfast.queue.transactions.transaction_state import TRANSITIONS, State
 from support.drawn_states import drawn_arrows
 from support.state_tables import state_rows
 

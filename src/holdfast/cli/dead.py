@@ -15,7 +15,7 @@ from holdfast.cli.output import message_document, write_json, write_table
 from holdfast.cli.text import counted, moment, preview
 from holdfast.errors import NotFoundError
 from holdfast.log import printable
-from holdfast.persistence.format import DEAD_REASONS
+from holdfast.persistence.format.constants import DEAD_REASONS
 from holdfast.queue.persistent_queue import PersistentQueue
 
 Command = TypeVar("Command", bound=Callable[..., object])

@@ -12,10 +12,10 @@ from holdfast.cli.output import Document, write_json, write_table
 from holdfast.cli.text import duration, size
 from holdfast.errors import HoldfastError, QueueNotFoundError
 from holdfast.log import printable
-from holdfast.persistence.locks import read_owner
-from holdfast.persistence.storage import storage_errors
+from holdfast.persistence.filesystem.locks import read_owner
+from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.prepared_transactions import find_prepared
+from holdfast.queue.prepared.prepared_transactions import find_prepared
 
 _IDENTITY = "queue.json"
 

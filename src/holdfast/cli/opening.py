@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from holdfast.errors import CorruptionError, QueueLockedError, QueueNotFoundError
-from holdfast.persistence.layout import open_directory
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.config import load_config
 from holdfast.service.queue_settings import SUBMIT_OPTIONS

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from holdfast.messages import Message
-from holdfast.persistence.report import Damage
-from holdfast.queue.dead_letters import DeadLetter
-from holdfast.queue.delivery import Delivery
+from holdfast.persistence.format.report import Damage
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.inspect.dead_letters import DeadLetter
 
 Document = dict[str, Any]
 

@@ -12,7 +12,7 @@ from holdfast.cli.opening import json_option, looking, queue_argument, submittin
 from holdfast.cli.output import damage_document, span, write_json, write_table
 from holdfast.cli.text import counted, duration, offsets, size
 from holdfast.log import printable
-from holdfast.queue.prepared_transactions import PreparedTransaction
+from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
 
 _id_argument = click.argument("transaction_id", metavar="ID")
 _force_option = click.option(

@@ -18,8 +18,8 @@ from holdfast.cli.opening import json_option, queue_argument, submitting
 from holdfast.cli.output import span, write_json
 from holdfast.cli.text import counted, offsets
 from holdfast.messages import CommonHeaders
+from holdfast.queue.options.put_options import Put
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.put_options import Put
 
 _CONTENT_TYPE = "content-type"
 

@@ -13,7 +13,7 @@ from holdfast.cli.output import json_line, message_document, write_bytes, write_
 from holdfast.cli.text import moment, preview
 from holdfast.errors import Empty
 from holdfast.log import printable
-from holdfast.queue.delivery import DeliveryBatch
+from holdfast.queue.dispatch.delivery import DeliveryBatch
 
 _BATCH_COUNT = 100
 """Messages that are written before they are acknowledged together; so many come again after a broken pipe."""

@@ -11,7 +11,7 @@ from holdfast.cli.opening import json_option, require_queue
 from holdfast.cli.output import Document, damage_document, span, write_json
 from holdfast.errors import HoldfastError
 from holdfast.log import printable
-from holdfast.persistence.report import VerifyReport
+from holdfast.persistence.format.report import VerifyReport
 from holdfast.persistence.verify import verify as verify_queue
 
 

@@ -15,18 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.document import read_document
-from holdfast.persistence.file_header import DataFileHeader, block_copies, damaged_copies
-from holdfast.persistence.file_walk import FileWalk
-from holdfast.persistence.format import (
-    DATA_MAGIC,
-    FRAMES_START,
-    HEADER_BLOCK_BYTES,
-    POSITION_MAGIC,
-    WRITE_MARK_BYTES,
-)
-from holdfast.persistence.group_files import list_groups, progress_reader
-from holdfast.persistence.layout import (
+from holdfast.persistence.filesystem.document import read_document
+from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
@@ -36,13 +26,23 @@ from holdfast.persistence.layout import (
     position_file,
     read_data_file_header,
 )
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.recovery import count_unreadable, missing_last_file
-from holdfast.persistence.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
-from holdfast.persistence.storage import File, OsStorage, Storage, storage_error
-from holdfast.persistence.tail_scan import scan_tail
+from holdfast.persistence.filesystem.storage import File, OsStorage, Storage, storage_error
+from holdfast.persistence.format.constants import (
+    DATA_MAGIC,
+    FRAMES_START,
+    HEADER_BLOCK_BYTES,
+    POSITION_MAGIC,
+    WRITE_MARK_BYTES,
+)
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies, damaged_copies
+from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
+from holdfast.persistence.groups.group_files import list_groups, progress_reader
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.log.watermark import Watermark, read_write_mark
+from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
+from holdfast.persistence.recovery.tail_scan import scan_tail
+from holdfast.persistence.segment.file_walk import FileWalk
 from holdfast.persistence.verify_prepared import verify_prepared
-from holdfast.persistence.write_mark import WriteMark, read_write_mark
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
@@ -107,7 +107,7 @@ class _Verification:
         self._queue_id = queue_id
         self._damage: list[Damage] = []
         self._notes: list[str] = []
-        self._mark: WriteMark | None = None
+        self._mark: Watermark | None = None
 
     def run(self) -> VerifyReport:
         self._check_identity()
@@ -153,7 +153,7 @@ class _Verification:
         except CorruptionError as error:
             self._report(path, self._size_of(path), str(error))
 
-    def _read_mark(self) -> WriteMark | None:
+    def _read_mark(self) -> Watermark | None:
         path = self._directory.write_mark
         try:
             file = self._storage.open(path, writable=False)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.batch_file_reader import check_batch_name, read_summary, verify_batch
-from holdfast.persistence.group_files import list_groups, progress_reader
-from holdfast.persistence.joint_file import JointFile
-from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files
-from holdfast.persistence.redo import OWN
-from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.groups.group_files import list_groups, progress_reader
+from holdfast.persistence.outcomes.joint_file import JointFile
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file_reader import check_batch_name, read_summary, verify_batch
 
 
 def verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> tuple[list[Damage], list[str]]:

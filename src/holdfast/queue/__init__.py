@@ -1,1 +1,18 @@
-"""Coordination: the two sides of a queue, leases, groups. Bytes only."""
+"""``PersistentQueue`` and what it coordinates: threads, locks, leases, transactions, and other processes.
+
+Rooms, each of which imports only from those below it:
+
+queues_transaction   a transaction over several queues
+persistent_queue     the public class
+transactions/        open transactions
+server/              the owner serves other processes
+prepared/            resolves prepared transactions
+inspect/             looks at a queue and administers it
+engine/              opens, locks, recovers; holds producer and consumer
+consumer/            hands out, acknowledges, requeues
+dispatch/            what comes next
+producer/            appends, capacity, deduplication
+remote/              how a handle reaches the owner
+options/             what callers may ask
+threads/             primitives that know no queue
+"""

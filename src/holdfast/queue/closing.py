@@ -11,13 +11,13 @@ import warnings
 import weakref
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.group_asker import GroupAsker
-from holdfast.queue.group_askers import GroupAskers
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.request_server import RequestServer
-from holdfast.queue.resting import Resting
-from holdfast.queue.sides import Sides
-from holdfast.queue.transaction_base import OpenTransactions
+from holdfast.queue.engine.idle_handles import IdleHandles
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.server.group_asker import GroupAsker
+from holdfast.queue.server.group_askers import GroupAskers
+from holdfast.queue.server.request_server import RequestServer
+from holdfast.queue.transactions.transaction_base import OpenTransactions
 
 logger = logging.getLogger("holdfast")
 
@@ -33,11 +33,11 @@ class Closing:
 
     def __init__(
         self,
-        sides: Sides,
+        sides: QueueHandle,
         transactions: OpenTransactions,
-        in_doubt: InDoubt,
+        in_doubt: PreparedResolver,
         askers: tuple[GroupAsker, GroupAskers],
-        resting: Resting | None,
+        resting: IdleHandles | None,
         server: RequestServer | None,
     ) -> None:
         self._sides = sides

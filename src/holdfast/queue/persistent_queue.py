@@ -10,29 +10,29 @@ from types import TracebackType
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ShutDown
 from holdfast.messages import Message
-from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.layout import check_name
-from holdfast.persistence.report import RecoveryReport
-from holdfast.persistence.storage import OsStorage, Storage
-from holdfast.queue import fork
-from holdfast.queue.arguments import check_count, check_maxsize, check_sizes, wait_for
-from holdfast.queue.delivery import Delivery, DeliveryBatch
-from holdfast.queue.draining import DRAIN_SECONDS, log_left
-from holdfast.queue.groups import Groups
-from holdfast.queue.joint_commits import JointCommits
-from holdfast.queue.options import Options, check_options
-from holdfast.queue.put_options import Seconds, as_ns, lease_of
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.storage import OsStorage, Storage
+from holdfast.persistence.format.report import RecoveryReport
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.inspect.stats import QueueStats, gather_stats
+from holdfast.queue.options.arguments import check_count, check_maxsize, check_sizes, wait_for
+from holdfast.queue.options.put_options import Seconds, as_ns, lease_of
+from holdfast.queue.options.queue_options import Options, check_options
+from holdfast.queue.options.retry_policy import Backoff, retry_policy
+from holdfast.queue.prepared.joint_commits import JointCommits
+from holdfast.queue.prepared.reservations import Reservations
+from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.putting import Putting
-from holdfast.queue.read_side import ReadSide
-from holdfast.queue.reservations import Reservations
-from holdfast.queue.retry_policy import Backoff, retry_policy
-from holdfast.queue.sides import Sides
-from holdfast.queue.stats import QueueStats, gather_stats
-from holdfast.queue.submit_side import SubmitSide
-from holdfast.queue.task_count import TaskCount
+from holdfast.queue.remote.submit_side import SubmitSide
+from holdfast.queue.threads import fork
+from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactional import Transactional
 from holdfast.queue.working import Working
-from holdfast.queue.write_side import WriteSide
 
 
 class PersistentQueue(Putting, Working, Transactional):
@@ -154,7 +154,7 @@ class PersistentQueue(Putting, Working, Transactional):
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self.sides = sides = Sides(self._storage, self._clock, self.path, options)
+        self.sides = sides = QueueHandle(self._storage, self._clock, self.path, options)
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"

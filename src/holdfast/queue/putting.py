@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from holdfast.clock import Clock
-from holdfast.persistence.message_headers import encode_headers
-from holdfast.queue.arguments import as_bytes, too_large, wait_for
-from holdfast.queue.put_options import Put, Seconds, as_batch, encode_put
-from holdfast.queue.submit_side import SubmitSide
-from holdfast.queue.write_side import WriteSide
+from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.queue.options.arguments import as_bytes, too_large, wait_for
+from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put
+from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.remote.submit_side import SubmitSide
 
 
 class Putting(ABC):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError, UsageError
-from holdfast.queue.arguments import wait_for
-from holdfast.queue.branch import Branch, check_deliveries
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.put_options import Put
-from holdfast.queue.transaction_base import TIMEOUT_SECONDS, TransactionBase
-from holdfast.queue.transaction_state import State
-from holdfast.queue.two_phase import commit_together
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.arguments import wait_for
+from holdfast.queue.options.put_options import Put
+from holdfast.queue.transactions.branch import Branch, check_deliveries
+from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS, TransactionBase
+from holdfast.queue.transactions.transaction_state import State
+from holdfast.queue.transactions.two_phase import commit_together
 
 if TYPE_CHECKING:
     from holdfast.queue.persistent_queue import PersistentQueue

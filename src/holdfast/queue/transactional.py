@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.errors import UsageError
-from holdfast.queue.branch import Branch
 from holdfast.queue.closing import Closing
-from holdfast.queue.consumer_verdicts import ConsumerVerdicts
-from holdfast.queue.group_asker import GroupAsker
-from holdfast.queue.group_askers import GroupAskers
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.joint_decisions import JointDecisions
-from holdfast.queue.prepared_transactions import PreparedTransaction
-from holdfast.queue.request_server import RequestServer
-from holdfast.queue.resting import Resting
-from holdfast.queue.sides import Sides
-from holdfast.queue.submitted_verdicts import SubmittedVerdicts
-from holdfast.queue.transaction import Transaction
-from holdfast.queue.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
-from holdfast.queue.verb_log import logged, own_process
-from holdfast.queue.verdicts import asking
-from holdfast.queue.visitor import open_submit_side
+from holdfast.queue.engine.idle_handles import IdleHandles
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.consumer_verdicts import ConsumerVerdicts
+from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.other_queues import asking
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
+from holdfast.queue.prepared.submitted_verdicts import SubmittedVerdicts
+from holdfast.queue.remote.verb_log import logged, own_process
+from holdfast.queue.server.group_asker import GroupAsker
+from holdfast.queue.server.group_askers import GroupAskers
+from holdfast.queue.server.request_server import RequestServer
+from holdfast.queue.server.visitor import open_submit_side
+from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.transactions.transaction import Transaction
+from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
 
 Result = TypeVar("Result")
 
@@ -31,10 +31,10 @@ Result = TypeVar("Result")
 class Transactional(ABC):
     """Begins transactions, and decides those that were prepared. docs/transactions.md."""
 
-    sides: Sides
+    sides: QueueHandle
     mode: str
     _record_bytes_max: int
-    _resting: Resting | None = None
+    _resting: IdleHandles | None = None
     _server: RequestServer | None = None
     _closing: Closing
 
@@ -47,17 +47,17 @@ class Transactional(ABC):
         ask = asking(sides.storage, sides.clock, sides.path)
         if sides.options.mode == "submit":
             sides.submit_side = side = open_submit_side(sides)
-            self._in_doubt: InDoubt = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
+            self._in_doubt: PreparedResolver = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
         elif sides.options.mode == "consume":
             self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
         else:
-            self._in_doubt = InDoubt(sides, ask, self._group_askers.do)
+            self._in_doubt = PreparedResolver(sides, ask, self._group_askers.do)
         self._joint_decisions = JointDecisions(sides, self._in_doubt)
         if sides.look_side is None:
             self._joint_decisions.resume()
             self._in_doubt.resolve()
         if sides.write_side is not None or sides.read_side is not None:
-            self._resting = Resting(sides)
+            self._resting = IdleHandles(sides)
             self._server = RequestServer(sides, self._in_doubt)
         askers = (self._group_asker, self._group_askers)
         self._closing = Closing(sides, self._transactions, self._in_doubt, askers, self._resting, self._server)

@@ -6,19 +6,19 @@ from abc import ABC, abstractmethod
 from datetime import datetime
 
 from holdfast.errors import UsageError
-from holdfast.queue.arguments import check_count
-from holdfast.queue.browse import BrowsedMessage, Browser
-from holdfast.queue.dead_letters import DeadLetters
-from holdfast.queue.group_asker import GroupAsker
-from holdfast.queue.group_verbs import PAUSE, RESUME
-from holdfast.queue.put_options import instant_ns
-from holdfast.queue.sides import Sides
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.browse import BrowsedMessage, Browser
+from holdfast.queue.inspect.dead_letters import DeadLetters
+from holdfast.queue.options.arguments import check_count
+from holdfast.queue.options.put_options import instant_ns
+from holdfast.queue.remote.group_verbs import PAUSE, RESUME
+from holdfast.queue.server.group_asker import GroupAsker
 
 
 class Working(ABC):
     """The verbs of :class:`PersistentQueue` that see to a group as a whole. docs/work-queue.md."""
 
-    sides: Sides
+    sides: QueueHandle
     _group_asker: GroupAsker
 
     @abstractmethod

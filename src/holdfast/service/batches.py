@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, ShutDown
-from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
-from holdfast.queue.draining import log_left
+from holdfast.queue.consumer.draining import log_left
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 
 Body = TypeVar("Body")
 

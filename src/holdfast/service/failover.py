@@ -25,11 +25,11 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.queue import fork
-from holdfast.queue.arguments import wait_for
-from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.options.arguments import wait_for
+from holdfast.queue.options.put_options import Seconds
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.put_options import Seconds
+from holdfast.queue.threads import fork
 
 Taken = TypeVar("Taken")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.layout import check_name
+from holdfast.persistence.filesystem.layout import check_name
 
 CATALOG_NAME = "catalog.db"
 CONFIG_NAME = "holdfast.toml"

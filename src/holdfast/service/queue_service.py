@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
-from holdfast.persistence.layout import make_parents
-from holdfast.persistence.storage import OsStorage, Storage, storage_errors
-from holdfast.queue import fork
-from holdfast.queue.delivery import Delivery
+from holdfast.persistence.filesystem.layout import make_parents
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
-from holdfast.queue.retry_policy import Backoff
-from holdfast.queue.transaction_base import TIMEOUT_SECONDS
+from holdfast.queue.threads import fork
+from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer

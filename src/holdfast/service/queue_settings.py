@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.queue.put_options import Seconds
-from holdfast.queue.retry_policy import Backoff
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options.put_options import Seconds
+from holdfast.queue.options.retry_policy import Backoff
 from holdfast.serializers.serializer import Serializer
 
 

@@ -8,12 +8,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from holdfast.queue.arguments import wait_for
-from holdfast.queue.delivery import Delivery, by_queue
+from holdfast.queue.dispatch.delivery import Delivery, by_queue
+from holdfast.queue.options.arguments import wait_for
+from holdfast.queue.options.put_options import Put, Seconds
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.put_options import Put, Seconds
 from holdfast.queue.queues_transaction import QueuesTransaction
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from holdfast.service.typed_queue import TypedQueue
 
 Body = TypeVar("Body")

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError, LeaseExpiredError, SerializationError
-from holdfast.persistence.message_headers import decode_headers
-from holdfast.queue.arguments import check_count, wait_for
-from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
-from holdfast.queue.put_options import Seconds
+from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.queue.options.arguments import check_count, wait_for
+from holdfast.queue.options.put_options import Seconds
 from holdfast.serializers.codec import Codec
 from holdfast.service.batches import Batches
 

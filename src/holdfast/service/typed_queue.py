@@ -10,12 +10,12 @@ from typing import Any, TypeVar, Unpack
 
 from holdfast.errors import UsageError
 from holdfast.messages import CommonHeaders, Message
-from holdfast.persistence.message_headers import encode_headers
-from holdfast.queue.browse import BrowsedMessage
-from holdfast.queue.dead_letters import DeadLetter, DeadLetters
+from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.queue.inspect.browse import BrowsedMessage
+from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
+from holdfast.queue.inspect.stats import QueueStats
+from holdfast.queue.options.put_options import Put, PutOptions
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.put_options import Put, PutOptions
-from holdfast.queue.stats import QueueStats
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.headers import RESERVED_HEADERS
 from holdfast.service.failover import FailoverSource

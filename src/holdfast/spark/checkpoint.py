@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.layout import is_missing
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import FORMAT_VERSION
 
 _NOTE = "holdfast.json"
 _HEAD_LINES = 2

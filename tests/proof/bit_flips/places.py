@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.persistence.format import (
+from holdfast.persistence.format.constants import (
     DATA_HEADER_REST,
     ENTRY,
     FRAMES_START,

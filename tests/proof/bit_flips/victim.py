@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import PersistentQueue, Put
-from holdfast.persistence.file_header import DataFileHeader, block_copies
-from holdfast.persistence.format import FRAMES_START, KIND_MESSAGE
-from holdfast.persistence.frame_scanner import FrameScanner
+from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.segment.frame_scanner import FrameScanner
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import tiny_files_allowed

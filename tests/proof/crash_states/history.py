@@ -32,10 +32,10 @@ OF_GROUPS = (Part.PROGRESS, Part.SLOW)
 Side = tuple[str, Part]
 """The name of a queue, and which of its sides."""
 
-InDoubt = frozenset[tuple[str, int, frozenset[int]]]
+PreparedResolver = frozenset[tuple[str, int, frozenset[int]]]
 """The id of each prepared transaction, how many messages it puts, and the offsets it acknowledges."""
 
-State = int | GroupState | InDoubt | None
+State = int | GroupState | PreparedResolver | None
 """The offset behind the log, the progress of a group that exists, what is in doubt, or a version."""
 
 Numbers = dict[Side, int]

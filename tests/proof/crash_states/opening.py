@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
-from holdfast.persistence.data_file_reader import QueueFileReader
+from holdfast.persistence.log.log_reader import LogReader
 from support.simulated_storage import SimulatedStorage
 from support.transaction_worlds import PatientClock
 
@@ -75,7 +75,7 @@ def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
     sides = queue.sides
     sides.files.refresh()
     losses: list[Damage] = []
-    reader = QueueFileReader(sides.storage, sides.files, sides.queue_id, losses.append)
+    reader = LogReader(sides.storage, sides.files, sides.queue_id, losses.append)
     found: list[tuple[int, bytes]] = []
     try:
         reader.seek(sides.files.first_offset)
@@ -136,8 +136,8 @@ def draw_from(seed: str) -> None:
 def no_threads() -> Iterator[None]:
     """Leave open queues alone: time stands still, so nothing is due or to be looked for. Files are closed at once."""
     with ExitStack() as stack:
-        stack.enter_context(patch("holdfast.queue.flusher.Flusher.kick", lambda flusher: None))
-        stack.enter_context(patch("holdfast.persistence.log_files.close_aside", lambda file: file.close()))
+        stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
+        stack.enter_context(patch("holdfast.persistence.log.log_files.close_aside", lambda file: file.close()))
         for module in ("resting", "request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))

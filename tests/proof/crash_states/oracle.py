@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
-from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
-from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
+from proof.crash_states.history import History, Moment, Numbers, Part, PreparedResolver, Side, State
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
 from support.model import GroupState
 from support.simulated_storage import SimulatedStorage
@@ -63,7 +63,7 @@ class Seen:
         are retired. From here up to ``next_offset`` offsets were given and lost.
     group, slow : GroupSeen
         What its groups show.
-    in_doubt : InDoubt
+    in_doubt : PreparedResolver
         The ids of prepared transactions with the numbers of their puts; the messages they hold are in ``held``.
     version : int or None
         What was committed jointly last.
@@ -275,7 +275,7 @@ def _agrees(history: History, name: str, seen: Seen, numbers: Numbers) -> bool:
 
 def held_and_finished(history: History, name: str, numbers: Numbers) -> tuple[frozenset[int], frozenset[int]]:
     """Return what prepared transactions hold in these states, and what steps have finished."""
-    in_doubt: InDoubt = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
+    in_doubt: PreparedResolver = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
     held = frozenset(offset for _, _, acks in in_doubt for offset in acks)
     done = [step.finished.get(name, frozenset()) for step in history.steps if _has_happened(step.numbers, numbers)]
     return held, frozenset().union(*done)

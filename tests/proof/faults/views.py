@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.queue import live_queues
-from holdfast.queue.prepared_transactions import find_prepared
+from holdfast.queue.engine import coordinators as live_queues
+from holdfast.queue.prepared.prepared_transactions import find_prepared
 from proof.faults.world import World, begin_life
 from support.simulated_storage import SimulatedStorage
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Delivery, PersistentQueue
-from holdfast.queue.put_options import Put
+from holdfast.queue.options.put_options import Put
 from proof.faults.operation import (
     Call,
     Operation,

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
-from holdfast.persistence.requests import list_requests
+from holdfast.persistence.exchange.requests import list_requests
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 

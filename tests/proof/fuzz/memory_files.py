@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.storage import DIRECTORY_MODE, DirectoryStatus
+from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus
 
 
 class BytesFile:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 
-from holdfast.persistence.checksum import portable_crc32c
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import portable_crc32c
+from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_CRC,
     FRAME_BODY_START,

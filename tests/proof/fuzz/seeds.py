@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from holdfast.persistence.dead_letter import DeadMark
-from holdfast.persistence.decided import COMMITTED, Decided
-from holdfast.persistence.decision import Acknowledged, Decision, Participant, PartOf
-from holdfast.persistence.format import (
+from holdfast.persistence.exchange.mailbox import Answer
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf
+from holdfast.persistence.format.constants import (
     ENTRY_DEAD,
     ENTRY_DELIVERED,
     ENTRY_DONE,
@@ -22,14 +21,21 @@ from holdfast.persistence.format import (
     KIND_MARK,
     KIND_SEAL,
 )
-from holdfast.persistence.framing import encode_batch, encode_frame
-from holdfast.persistence.mailbox import Answer
-from holdfast.persistence.message_headers import encode_headers
-from holdfast.persistence.message_options import MessageOptions
-from holdfast.persistence.position_entry import Change, dead_change, encode_entry, returned_change, run_flags
-from holdfast.persistence.progress import NO_HINT
-from holdfast.persistence.seal import Seal
-from holdfast.persistence.vote import Vote, outcome_changes, vote_changes
+from holdfast.persistence.format.dead_letter import DeadMark
+from holdfast.persistence.format.framing import encode_batch, encode_frame
+from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.persistence.format.message_options import MessageOptions
+from holdfast.persistence.format.seal import Seal
+from holdfast.persistence.groups.position_entry import (
+    NO_HINT,
+    Change,
+    dead_change,
+    encode_entry,
+    returned_change,
+    run_flags,
+)
+from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
+from holdfast.persistence.outcomes.outcome_log import COMMITTED, Decided
 from holdfast.serializers.compression import compress
 from proof.fuzz.target_directory import IS_SEALED as PATCH_SEALED
 from proof.fuzz.target_files import (
@@ -50,8 +56,8 @@ NONCE = bytes(range(64, 80))
 
 ACKNOWLEDGED = (Acknowledged("g", GROUP_ID, ((100, 2, 7, 4700), (105, 1, 7, 4900))),)
 DECISIONS = {
-    "small": Decision("t", NONCE, 2, NOW_NS),
-    "full": Decision(
+    "small": CommitRecord("t", NONCE, 2, NOW_NS),
+    "full": CommitRecord(
         "t",
         NONCE,
         2,
@@ -62,7 +68,7 @@ DECISIONS = {
         coordinator=Participant("../first", QUEUE_ID),
         waiting_file="prepared/t.batch",
     ),
-    "part": Decision("t", NONCE, 0, NOW_NS, part_of=PartOf("app", 3)),
+    "part": CommitRecord("t", NONCE, 0, NOW_NS, part_of=PartOf("app", 3)),
 }
 OPTIONS = MessageOptions(NOW_NS, 9, NOW_NS + 1, "id", "key").encode()
 HEADERS = encode_headers({"k": "v", "größe": ""})

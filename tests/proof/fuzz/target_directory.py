@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import Empty, HoldfastError, PersistentQueue, verify
-from holdfast.persistence.file_header import DataFileHeader, PositionFileHeader, block_copies
-from holdfast.persistence.format import DECIDED_SLOT, FRAMES_START, WRITE_MARK, WRITE_MARK_BYTES
+from holdfast.persistence.format.constants import DECIDED_SLOT, FRAMES_START, WRITE_MARK, WRITE_MARK_BYTES
+from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
 from proof.fuzz.reseal import (
     reseal_blocks,
     reseal_entries,

@@ -7,18 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import CorruptionError, UnsupportedVersionError
-from holdfast.persistence.dead_letter_notes import DeadLetterNotes
-from holdfast.persistence.decided import Decided, DecidedFile
-from holdfast.persistence.decision import PartOf
-from holdfast.persistence.dedup_ring import DedupRing
-from holdfast.persistence.format import ANSWER_SLOT, DECIDED_SLOT, DEDUP_SLOT
-from holdfast.persistence.group_files import find_group
-from holdfast.persistence.joint_file import JointFile
-from holdfast.persistence.layout import QueueDirectory, open_directory
-from holdfast.persistence.mailbox import TEXT_BYTES_MAX, Answer
-from holdfast.persistence.pause_file import read_pause
-from holdfast.persistence.requests import RequestName, read_verb
-from holdfast.persistence.write_mark import decode_write_mark
+from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX, Answer
+from holdfast.persistence.exchange.requests import RequestName, read_verb
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.constants import ANSWER_SLOT, DECIDED_SLOT, DEDUP_SLOT
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.groups.group_files import find_group
+from holdfast.persistence.groups.pause_file import read_pause
+from holdfast.persistence.index.dedup_ring import DedupRing
+from holdfast.persistence.log.watermark import decode_write_mark
+from holdfast.persistence.outcomes.joint_file import JointFile
+from holdfast.persistence.outcomes.outcome_log import Decided, OutcomeLog
 from proof.fuzz.memory_files import BytesStorage
 from proof.fuzz.reseal import crc, reseal_slots, resealed_document, resealed_end, resealed_verb
 
@@ -104,7 +104,7 @@ def _decided(text: bytes, is_sealed: bool) -> None:
     ring = bytearray(text)
     if is_sealed:
         reseal_slots(ring, DECIDED_SLOT.size)
-    known = DecidedFile(BytesStorage({ROOT.decided: bytes(ring)}), ROOT.decided)
+    known = OutcomeLog(BytesStorage({ROOT.decided: bytes(ring)}), ROOT.decided)
     assert len(known) <= len(ring) // DECIDED_SLOT.size
     with suppress(ValueError):
         decided = Decided.decode(bytes(ring[: DECIDED_SLOT.size]))

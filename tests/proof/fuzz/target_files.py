@@ -6,24 +6,24 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import CorruptionError, UnsupportedVersionError
-from holdfast.persistence.batch_file_reader import (
+from holdfast.persistence.filesystem.layout import DataFileName, position_file, queue_directory
+from holdfast.persistence.format.constants import FRAMES_START, HEADER_BLOCK_BYTES
+from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_buffers, block_copies
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.position_run import apply_run, checkpoint
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import REACH_MAX, Reach
+from holdfast.persistence.log.sealed_file import read_seal, sealed_places
+from holdfast.persistence.log.watermark import Watermark, decode_write_mark
+from holdfast.persistence.recovery.commit_record_scan import find_decisions
+from holdfast.persistence.recovery.tail_scan import scan_tail
+from holdfast.persistence.segment.batch_file_reader import (
     decisions_from_behind,
     messages,
     read_summary,
     verify_batch,
 )
-from holdfast.persistence.decision_scan import find_decisions
-from holdfast.persistence.file_header import DataFileHeader, PositionFileHeader, block_buffers, block_copies
-from holdfast.persistence.file_walk import FileWalk
-from holdfast.persistence.format import FRAMES_START, HEADER_BLOCK_BYTES
-from holdfast.persistence.layout import DataFileName, position_file, queue_directory
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.position_run import apply_run, checkpoint
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.reach import REACH_MAX, Reach
-from holdfast.persistence.sealed_file import read_seal, sealed_places
-from holdfast.persistence.tail_scan import scan_tail
-from holdfast.persistence.write_mark import WriteMark, decode_write_mark
+from holdfast.persistence.segment.file_walk import FileWalk
 from proof.fuzz.memory_files import BytesFile, BytesStorage
 from proof.fuzz.reseal import reseal_blocks, reseal_entries, reseal_frames, resealed_end
 
@@ -69,7 +69,7 @@ def data_file(data: bytes) -> None:
     sealed_places(BytesStorage({PATH: stored}), PATH)
 
 
-def _data_file(data: bytes) -> tuple[WriteMark | None, bytes]:
+def _data_file(data: bytes) -> tuple[Watermark | None, bytes]:
     how, rest = (data[0], data[1:]) if data else (0, b"")
     mark = None
     if how & HAS_MARK:

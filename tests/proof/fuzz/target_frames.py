@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.format import (
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import (
     FRAME_BODY_START,
     FRAME_HEADER,
     FRAME_SIZE_END,
@@ -13,12 +13,12 @@ from holdfast.persistence.format import (
     KIND_MESSAGE,
     KIND_SEAL,
 )
-from holdfast.persistence.frame_scanner import FrameScanner
-from holdfast.persistence.frame_trailer import frame_before
-from holdfast.persistence.framing import Frame, encode_frame
-from holdfast.persistence.message_headers import decode_headers, encode_headers
-from holdfast.persistence.message_options import decode_options, dedup_id_of, has_options, has_priority
-from holdfast.persistence.seal import Seal
+from holdfast.persistence.format.framing import Frame, encode_frame
+from holdfast.persistence.format.message_headers import decode_headers, encode_headers
+from holdfast.persistence.format.message_options import decode_options, dedup_id_of, has_options, has_priority
+from holdfast.persistence.format.seal import Seal
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_trailer import frame_before
 from proof.fuzz.memory_files import BytesFile
 from proof.fuzz.reseal import crc, reseal_frames
 
@@ -106,10 +106,10 @@ def headers(data: bytes) -> None:
 def decision(data: bytes) -> None:
     """Read a decision: ValueError and nothing else; what it says can be acted upon."""
     try:
-        decided = Decision.decode(data)
+        decided = CommitRecord.decode(data)
     except ValueError:
         return
-    assert Decision.decode(decided.encode()) == decided
+    assert CommitRecord.decode(decided.encode()) == decided
     assert decided.offsets.start >= 0
     assert isinstance(decided.is_remembered, bool)
     for each in decided.acknowledged:

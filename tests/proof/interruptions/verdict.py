@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from holdfast import CommitUnknownError, Empty, PersistentQueue, PoisonedError
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from proof.interruptions.locks import locked
 from proof.interruptions.operations import COUNT, Operation, World, payload
 from support.interruptions import without_hanging

@@ -13,7 +13,7 @@ BLIND_SPOTS = (
     Mutation(
         "taken-before-synced",
         "A consumer in the same process is given a message whose put still waits for its sync.",
-        "queue/write_side.py",
+        "queue/producer/write_side.py",
         "        return self._writer.synced if self._synced_only else self._writer.end\n",
         "        return self._writer.end\n",
         "durable",
@@ -22,7 +22,7 @@ BLIND_SPOTS = (
     Mutation(
         "dead-retry-not-synced",
         "Retrying or discarding dead letters returns, and a loss of power takes it back.",
-        "queue/settling.py",
+        "queue/consumer/settling.py",
         "            ticket = books.end\n        self._settle(ticket)\n        self._source.wake()\n",
         "        self._source.wake()\n",
         "returned",
@@ -30,7 +30,7 @@ BLIND_SPOTS = (
     Mutation(
         "dead-letter-not-synced",
         "A rejected message is a dead letter in memory, and comes again after a loss of power.",
-        "queue/settling.py",
+        "queue/consumer/settling.py",
         "            self._settle(ticket)\n\n    def _in_step",
         "            self.room.ring()\n\n    def _in_step",
         "returned",
@@ -38,7 +38,7 @@ BLIND_SPOTS = (
     Mutation(
         "group-without-a-name",
         "A group is made, and its directory has no name that a loss of power would leave.",
-        "persistence/group_files.py",
+        "persistence/groups/group_files.py",
         "    try:\n        storage.sync_directory(directory.groups)\n    except OSError:  # a second",
         "    try:\n        storage.list(directory.groups)\n    except OSError:  # a second",
         "returned",
@@ -46,7 +46,7 @@ BLIND_SPOTS = (
     Mutation(
         "deleted-group-comes-back",
         "A deleted group is there again after a loss of power.",
-        "persistence/group_files.py",
+        "persistence/groups/group_files.py",
         "    try:\n        storage.sync_directory(path)\n    except OSError:  # a second",
         "    try:\n        storage.list(path)\n    except OSError:  # a second",
         "returned",
@@ -54,7 +54,7 @@ BLIND_SPOTS = (
     Mutation(
         "pause-without-a-name",
         "The pause of a group that has not begun is lost with the name of its directory.",
-        "persistence/pause_file.py",
+        "persistence/groups/pause_file.py",
         "        storage.sync_directory(directory.parent)  # a group",
         "        storage.list(directory.parent)  # a group",
         "durable",
@@ -62,7 +62,7 @@ BLIND_SPOTS = (
     Mutation(
         "resume-not-synced",
         "A group that was resumed is paused again after a loss of power.",
-        "persistence/pause_file.py",
+        "persistence/groups/pause_file.py",
         "            return\n        raise\n    storage.sync_directory(directory)\n",
         "            return\n        raise\n",
         "returned",
@@ -70,7 +70,7 @@ BLIND_SPOTS = (
     Mutation(
         "decision-without-puts-not-synced",
         "A transaction that only acknowledges waits for the sync of the last put, which was done long ago.",
-        "queue/write_side.py",
+        "queue/producer/write_side.py",
         "            self._commits.wait(offsets.stop)\n        else:  # no offset tells a sync that covers it "
         "from one that does not\n            self._writer.sync()\n",
         "            self._commits.wait(offsets.stop)\n        else:\n            self._commits.wait(offsets.stop)\n",
@@ -79,7 +79,7 @@ BLIND_SPOTS = (
     Mutation(
         "decision-ends-early",
         "A decision ends while the acknowledgements that follow from it are in no position file yet.",
-        "queue/branch.py",
+        "queue/transactions/branch.py",
         "            self.witnesses.append(side.flush)\n            return\n        for each in acked:",
         "            return\n        for each in acked:",
         "durable",
@@ -87,7 +87,7 @@ BLIND_SPOTS = (
     Mutation(
         "reservation-not-synced",
         "A reservation is handed out, and a loss of power hands its messages to somebody else.",
-        "queue/reserving.py",
+        "queue/consumer/reserving.py",
         "        self._require_books().sync(ticket)\n        return vote\n",
         "        return vote\n",
         "returned",
@@ -95,7 +95,7 @@ BLIND_SPOTS = (
     Mutation(
         "adopted-batch-not-synced",
         "A large transaction becomes a data file as it is, and what it wrote last is not on the disk.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "            adopt_header(file, header)\n            file.sync()\n",
         "            adopt_header(file, header)\n",
         "crash states",
@@ -103,7 +103,7 @@ BLIND_SPOTS = (
     Mutation(
         "bounded-put-not-synced",
         "A put into a queue with a bound waits for the sync of the message before its own.",
-        "queue/write_side.py",
+        "queue/producer/write_side.py",
         "        self._commit(offset + count)\n        self._announce()\n",
         "        self._commit(offset)\n        self._announce()\n",
         "durable",
@@ -111,7 +111,7 @@ BLIND_SPOTS = (
     Mutation(
         "close-leaves-progress-unsynced",
         "Closing under a policy that does not sync lets go of the position file as it is.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "                self.sync()\n                self._leave_witness()\n",
         "                self._leave_witness()\n",
         "returned",
@@ -120,7 +120,7 @@ BLIND_SPOTS = (
     Mutation(
         "slowest-group-not-asked",
         "Of several other groups only the first is asked whether a data file may go.",
-        "persistence/reclaim.py",
+        "persistence/groups/reclaim.py",
         "    for reader in readers:\n            if finished:",
         "    for reader in readers[:1]:\n            if finished:",
         "several groups",
@@ -128,7 +128,7 @@ BLIND_SPOTS = (
     Mutation(
         "other-groups-not-synced",
         "A data file goes while it is not on the disk yet that another group has finished it.",
-        "persistence/reclaim.py",
+        "persistence/groups/reclaim.py",
         "        for reader in readers:\n            reader.sync()\n",
         "",
         "several groups",
@@ -136,7 +136,7 @@ BLIND_SPOTS = (
     Mutation(
         "group-starts-where-files-were",
         "A new group chooses its start before it holds the lock, so files in front of it may go meanwhile.",
-        "queue/groups.py",
+        "queue/inspect/groups.py",
         "            with groups_locked(self._storage, self._directory, self._clock):\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n"
@@ -150,7 +150,7 @@ BLIND_SPOTS = (
     Mutation(
         "retiring-does-not-lock",
         "Files are retired without the lock under which groups are made.",
-        "persistence/reclaim.py",
+        "persistence/groups/reclaim.py",
         "    with groups_locked(storage, directory, clock):\n        files.refresh()\n",
         "    if groups_locked(storage, directory, clock):\n        files.refresh()\n",
         "several groups",
@@ -159,7 +159,7 @@ BLIND_SPOTS = (
     Mutation(
         "ids-before-an-adopted-batch-forgotten",
         "Adopting a large batch leaves a data file, and keeps none of the ids that only this file says.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "        self.before_leaving()\n        seal, carried",
         "        seal, carried",
         "features",
@@ -167,7 +167,7 @@ BLIND_SPOTS = (
     Mutation(
         "adopted-priorities-overlooked",
         "Prioritized messages of an adopted batch are not looked for ahead.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "                self.prioritized_end = first + batch.message_count\n",
         "                self.prioritized_end = max(self.prioritized_end, first)\n",
         "features",
@@ -175,7 +175,7 @@ BLIND_SPOTS = (
     Mutation(
         "priorities-without-a-name",
         "That there are priorities is forgotten with a loss of power, so prioritized messages come in their order.",
-        "persistence/priorities.py",
+        "persistence/index/priorities.py",
         "                self._storage.sync_directory(self._path.parent)\n",
         "",
         "features",
@@ -183,7 +183,7 @@ BLIND_SPOTS = (
     Mutation(
         "retried-letter-jumps-its-key",
         "A retried dead letter is handed out beside another message of its order key.",
-        "queue/backlog.py",
+        "queue/dispatch/dispatcher.py",
         "            self.aside.admit(record, options, in_order=False)\n\n    def read_anew",
         "            self.aside.put_back([record])\n\n    def read_anew",
         "features",
@@ -191,7 +191,7 @@ BLIND_SPOTS = (
     Mutation(
         "turns-forgotten-at-reading-anew",
         "Reading the log anew forgets which messages in flight have the turn of their order key.",
-        "queue/aside.py",
+        "queue/dispatch/deferred_messages.py",
         "            if key := decode_options(delivery.record[2]).order_key:\n                self._keys.enter(key, "
         "delivery.offset, 0)\n",
         "            decode_options(delivery.record[2])\n",
@@ -201,7 +201,7 @@ BLIND_SPOTS = (
     Mutation(
         "refused-group-made-over-a-lost-name",
         "Making a group again syncs a name that the failed sync before may have lost.",
-        "persistence/group_files.py",
+        "persistence/groups/group_files.py",
         "        with undoing(poison):\n"
         '            storage.rename(path, path.with_name(f".{name}.new"))\n'
         '            storage.rename(path.with_name(f".{name}.new"), path)\n'
@@ -212,7 +212,7 @@ BLIND_SPOTS = (
     Mutation(
         "refused-resume-stays-removed",
         "Resuming again finds no pause, and calls the removal durable whose sync has failed.",
-        "queue/pausing.py",
+        "queue/consumer/pausing.py",
         "                self._put_back(error)\n                raise\n",
         "                raise\n",
         "refused calls",
@@ -220,7 +220,7 @@ BLIND_SPOTS = (
     Mutation(
         "refused-prepare-over-a-lost-name",
         "Preparing again syncs the name of a directory that the failed sync before may have lost.",
-        "queue/waiting_batches.py",
+        "queue/producer/waiting_batches.py",
         "                with suppress(OSError):\n"
         "                    self._storage.remove_directory(self._directory.prepared)\n"
         "                raise\n            self._is_made = True\n",
@@ -230,7 +230,7 @@ BLIND_SPOTS = (
     Mutation(
         "refused-generation-is-read",
         "If a new position file is refused, the old one takes more entries, though the new one may be what is read.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "            self._slots = self._slot  # where this fails",
         "            # where this fails",
         "refused calls",

@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "no-sync",
         "A commit is called durable, and nothing has put it on the disk.",
-        "persistence/active_file_writer.py",
+        "persistence/log/segment_writer.py",
         "                self._file.sync()\n                self._compare_locked()",
         "                self._compare_locked()",
         "crash states",
@@ -18,7 +18,7 @@ MUTATIONS = (
     Mutation(
         "ack-before-sync",
         "An acknowledgement returns when the one before it is on the disk.",
-        "queue/books.py",
+        "queue/dispatch/progress_store.py",
         "            self._commits.wait(ticket)\n        if self._flusher is not None",
         "            self._commits.wait(ticket - 1)\n        if self._flusher is not None",
         "crash states",
@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "no-directory-sync",
         "A new data file is used before its name is on the disk.",
-        "persistence/next_data_file.py",
+        "persistence/log/next_data_file.py",
         "    storage.sync_directory(directory.data)\n    return name",
         "    return name",
         "corruption",
@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "roll-without-sync",
         "A data file is sealed and left for the next one, and what was appended last is not on the disk.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "                    old.truncate(self._position)\n                    self._sync_locked()\n",
         "                    old.truncate(self._position)\n                    self.synced = self.end\n",
         "every prefix",
@@ -42,7 +42,7 @@ MUTATIONS = (
     Mutation(
         "policy-counts-one-short",
         "A policy that syncs every n commits syncs every n + 1.",
-        "queue/write_side.py",
+        "queue/producer/write_side.py",
         "due = self._unsynced_commits >= commits_max",
         "due = self._unsynced_commits > commits_max",
         "every prefix",
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "failed-sync-goes-on",
         "A sync that failed is tried again, and succeeds over lost data.",
-        "persistence/active_file_writer.py",
+        "persistence/log/segment_writer.py",
         "            except BaseException as error:\n"
         "                self.poison(error)\n"
         "                if isinstance(error, OSError | FencedError):\n"
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "token-not-put",
         "A second owner opens where locks do not hold, and leaves no token for the first.",
-        "persistence/recovery.py",
+        "persistence/recovery/log_recovery.py",
         "        fence.put(mark_file)  #",
         "        pass  #",
         "two owners",
@@ -71,7 +71,7 @@ MUTATIONS = (
     Mutation(
         "token-not-compared",
         "A put returns though another owner has opened the queue since.",
-        "persistence/active_file_writer.py",
+        "persistence/log/segment_writer.py",
         "                self._compare_locked()\n                self._synced_position",
         "                self._synced_position",
         "two owners",
@@ -79,7 +79,7 @@ MUTATIONS = (
     Mutation(
         "progress-token-not-compared",
         "An acknowledgement returns though another owner has opened the group since.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "                    self._compare(self._file)\n                    self._synced_end",
         "                    self._synced_end",
         "two owners",
@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         "progress-claimed-once",
         "A second owner looks once which position file is the latest, while the first begins another one.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "            generations = list_generations(self._storage, self._directory)\n        return generations",
         "            break\n        return generations",
         "two owners",
@@ -96,7 +96,7 @@ MUTATIONS = (
     Mutation(
         "end-read-after-sync",
         "What was appended while a sync was under way counts as covered by it.",
-        "persistence/active_file_writer.py",
+        "persistence/log/segment_writer.py",
         "                self._file.sync()\n                self._compare_locked()\n",
         "                self._file.sync()\n                end = self.end\n                self._compare_locked()\n",
         "held syncs",
@@ -104,7 +104,7 @@ MUTATIONS = (
     Mutation(
         "position-end-read-after-sync",
         "What was noted of a group while a sync was under way counts as covered by it.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "                    self._file.sync()\n                    self._compare(self._file)",
         "                    self._file.sync()\n                    end, slot = self.end, self._slot\n"
         "                    self._compare(self._file)",
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "followers-covered-unseen",
         "Who waits when a sync is done is told that it was done for him, also if he came while it was under way.",
-        "queue/group_commit.py",
+        "queue/threads/group_commit.py",
         "            self._durable = max(self._durable, self._sync())\n",
         "            synced = self._sync()\n"
         "            self._durable = max(self._durable, synced, *(each.ticket for each in self._waiters))\n",
@@ -122,7 +122,7 @@ MUTATIONS = (
     Mutation(
         "woken-and-not-asked",
         "Who is woken to lead the next sync takes it for done.",
-        "queue/group_commit.py",
+        "queue/threads/group_commit.py",
         "                    waiter.bell.acquire()\n",
         "                    waiter.bell.acquire()\n                    if waiter.leads:\n"
         "                        self._durable = max(self._durable, ticket)\n",
@@ -131,7 +131,7 @@ MUTATIONS = (
     Mutation(
         "id-known-is-enough",
         "A second put of an id returns at once, while the first one waits for its sync.",
-        "queue/write_side.py",
+        "queue/producer/write_side.py",
         "                self.confirm(known + count)\n",
         "",
         "held syncs",
@@ -140,7 +140,7 @@ MUTATIONS = (
     Mutation(
         "no-crc",
         "Frames are believed whatever their checksum says.",
-        "persistence/framing.py",
+        "persistence/format/framing.py",
         "    if crc32c(salt ^ size, body) != crc:\n",
         "    if not body:\n",
         "corruption",
@@ -148,7 +148,7 @@ MUTATIONS = (
     Mutation(
         "batch-split",
         "A batch whose end was torn off counts as far as it came.",
-        "persistence/tail_scan.py",
+        "persistence/recovery/tail_scan.py",
         "        if below_witness or not self._in_batch:\n",
         "        if True:\n",
         "crash states",
@@ -156,7 +156,7 @@ MUTATIONS = (
     Mutation(
         "tail-not-cut",
         "Recovery leaves the torn tail in the file, and goes on writing in front of it.",
-        "persistence/recovery.py",
+        "persistence/recovery/log_recovery.py",
         "        if not scan.clean:\n"
         "            _make_durable(file, scan)\n"
         "        decisions = find_decisions(file, header, scan)\n"
@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "hole-passed-over",
         "Recovery goes on behind a hole that was never written, with whatever stands there.",
-        "persistence/tail_scan.py",
+        "persistence/recovery/tail_scan.py",
         "                if position >= self._found.witness:\n                    return\n",
         "                if position >= self._found.witness:\n"
         "                    behind = self._scanner.skip_damage(self._expected)\n"
@@ -180,7 +180,7 @@ MUTATIONS = (
     Mutation(
         "recovery-not-finished",
         "What a recovery that was cut off has left between two names stays under the wrong one.",
-        "persistence/recovery.py",
+        "persistence/recovery/log_recovery.py",
         "        finish_naming(storage, directory.data)\n",
         "",
         "crash states",
@@ -188,7 +188,7 @@ MUTATIONS = (
     Mutation(
         "tail-not-written-again",
         "Recovery syncs what a process has left and does not write it again, though a failed sync may have dropped it.",
-        "persistence/recovery.py",
+        "persistence/recovery/log_recovery.py",
         "    while at < scan.end:\n        data = file.read_at",
         "    while at < scan.witness:\n        data = file.read_at",
         "storage faults",
@@ -196,7 +196,7 @@ MUTATIONS = (
     Mutation(
         "offsets-given-twice",
         "Offsets that a group has seen, and whose messages are lost, are given to other messages.",
-        "persistence/recovery.py",
+        "persistence/recovery/log_recovery.py",
         "    missing = range(tail.next_offset, next_offset)\n",
         "    missing = range(0)\n",
         "every prefix",
@@ -204,7 +204,7 @@ MUTATIONS = (
     Mutation(
         "stale-frames-verify",
         "A data file that is used again has the salt of its former life, so the frames that were in it verify.",
-        "persistence/file_header.py",
+        "persistence/format/file_header.py",
         "    return secrets.randbits(32)",
         "    return 0",
         "every prefix",
@@ -212,7 +212,7 @@ MUTATIONS = (
     Mutation(
         "seal-not-checked",
         "What looks like a seal is taken for one, its checksum unread.",
-        "persistence/sealed_file.py",
+        "persistence/log/sealed_file.py",
         "        frame = FrameScanner(file, header.salt, size - frame_size, size).next()\n"
         "        return Seal.decode(frame.payload) if frame.kind == KIND_SEAL else None\n",
         "        data = file.read_at(frame_size, size - frame_size)\n"
@@ -222,7 +222,7 @@ MUTATIONS = (
     Mutation(
         "ids-of-the-tail-forgotten",
         "Opening after a crash remembers the deduplication ids of the ring, and none of the last data file.",
-        "persistence/dedup_scan.py",
+        "persistence/recovery/dedup_scan.py",
         "    return kept + found\n",
         "    return kept\n",
         "options",
@@ -231,7 +231,7 @@ MUTATIONS = (
     Mutation(
         "reclaim-before-progress",
         "A finished data file goes before it is on the disk that its messages are finished.",
-        "persistence/reclaim.py",
+        "persistence/groups/reclaim.py",
         "        if sync_own is not None:\n            sync_own()\n",
         "",
         "every prefix",
@@ -239,7 +239,7 @@ MUTATIONS = (
     Mutation(
         "delivery-not-written",
         "A delivery counts in memory, and not for whoever comes after a crash.",
-        "queue/books.py",
+        "queue/dispatch/progress_store.py",
         "            self._positions.append(runs_of(ENTRY_DELIVERED, records, count))\n",
         "            self.progress.deliver(records[0][0], 1, count)\n",
         "every prefix",
@@ -247,7 +247,7 @@ MUTATIONS = (
     Mutation(
         "checkpoint-not-synced",
         "The next position file replaces the one before while its checkpoint is not on the disk.",
-        "persistence/position_file_writer.py",
+        "persistence/groups/position_file_writer.py",
         "            is_written = True\n            file.sync()\n",
         "            is_written = True\n",
         "every prefix",
@@ -255,7 +255,7 @@ MUTATIONS = (
     Mutation(
         "stale-receipt-counts",
         "Whoever held a message before its lease ran out can acknowledge the delivery of somebody else.",
-        "queue/leases.py",
+        "queue/consumer/leases.py",
         "            if find(delivery.offset) is not delivery:\n",
         "            if find(delivery.offset) is None:\n",
         "against the model",
@@ -264,7 +264,7 @@ MUTATIONS = (
     Mutation(
         "prepared-file-gone-early",
         "The file of a prepared batch is removed before the batch is in the log.",
-        "queue/waiting_batches.py",
+        "queue/producer/waiting_batches.py",
         "        try:\n            offsets = self._write_side.decide(",
         "        try:\n            self._storage.remove(summary.path)\n            offsets = self._write_side.decide(",
         "transactions",
@@ -272,7 +272,7 @@ MUTATIONS = (
     Mutation(
         "decision-not-looked-up",
         "Recovery does not look for decisions, so what was acknowledged by one comes again.",
-        "persistence/decision_scan.py",
+        "persistence/recovery/commit_record_scan.py",
         "            found.add(placed, frame.position, is_durable=True)\n",
         "            placed.count  # noqa: B018\n",
         "transactions",
@@ -280,7 +280,7 @@ MUTATIONS = (
     Mutation(
         "decision-not-carried",
         "Decisions whose consequences are not on the disk are not carried into the next data file.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "        frames, positions, at = [], {}, FRAMES_START\n        for decision in self.open_decisions:\n",
         "        frames, positions, at = [], {}, FRAMES_START\n"
         "        for decision in list(self.open_decisions)[:0]:\n",
@@ -289,7 +289,7 @@ MUTATIONS = (
     Mutation(
         "other-batch-removed",
         "Recovery removes whatever waits under the id of a decision, though its id was used again since.",
-        "persistence/redo.py",
+        "persistence/outcomes/redo.py",
         "        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:\n"
         "            storage.remove(path)\n",
         "        storage.remove(path)\n",
@@ -298,7 +298,7 @@ MUTATIONS = (
     Mutation(
         "vote-not-synced",
         "A transaction is called prepared, and what it will acknowledge is not held on the disk.",
-        "queue/settling.py",
+        "queue/consumer/settling.py",
         "        self._require_books().sync(ticket)\n\n    def resolve",
         "\n    def resolve",
         "in doubt",
@@ -308,7 +308,7 @@ MUTATIONS = (
     Mutation(
         "ids-not-kept-at-adoption",
         "A batch is adopted as a data file, and the ids of the file before it are not kept: nobody looks there again.",
-        "persistence/data_file_writer.py",
+        "persistence/log/log_writer.py",
         "        self.open_decisions.end()\n        self.before_leaving()\n        seal, carried",
         "        self.open_decisions.end()\n        seal, carried",
         "families",
@@ -316,7 +316,7 @@ MUTATIONS = (
     Mutation(
         "other-groups-not-asked",
         "A data file is retired once the group that takes has finished it, whatever other groups have not.",
-        "persistence/reclaim.py",
+        "persistence/groups/reclaim.py",
         "                finished = _finished_by(reader.refresh(), finished)\n",
         "                reader.refresh()\n",
         "families",
@@ -324,7 +324,7 @@ MUTATIONS = (
     Mutation(
         "group-made-while-files-go",
         "A group is made without the lock under which files are retired, and starts at a file that goes.",
-        "queue/groups.py",
+        "queue/inspect/groups.py",
         "            with groups_locked(self._storage, self._directory, self._clock):\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",
@@ -336,7 +336,7 @@ MUTATIONS = (
     Mutation(
         "deletion-not-synced",
         "A group is called deleted, and its removal is not on the disk.",
-        "persistence/group_files.py",
+        "persistence/groups/group_files.py",
         '    storage.remove(path / "group.json")\n    try:\n        storage.sync_directory(path)\n',
         '    storage.remove(path / "group.json")\n    try:\n        storage.list(path)\n',
         "families",
@@ -344,7 +344,7 @@ MUTATIONS = (
     Mutation(
         "joint-commit-of-one-part",
         "A joint commit puts the first of its parts into the log, and calls all of them done.",
-        "queue/joint_decisions.py",
+        "queue/prepared/joint_decisions.py",
         "        for transaction_id, nonce in commit.parts:\n            if transaction_id in waiting:",
         "        for transaction_id, nonce in commit.parts[:1]:\n            if transaction_id in waiting:",
         "families",
@@ -352,7 +352,7 @@ MUTATIONS = (
     Mutation(
         "delay-forgotten-by-opening",
         "A message that waits after a failure comes at once after a restart.",
-        "persistence/progress.py",
+        "persistence/groups/progress.py",
         "                self.returned[offset] = (until_ns, first_failure_s)",
         "                self.returned[offset] = (0, first_failure_s)",
         "families",
@@ -360,7 +360,7 @@ MUTATIONS = (
     Mutation(
         "cut-off-deletion-comes-back",
         "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
-        "queue/sides.py",
+        "queue/engine/queue_handle.py",
         "        sync_deletions(self._storage, self.directory, groups)  # what opening shows stays so\n",
         "",
         "families",
@@ -368,7 +368,7 @@ MUTATIONS = (
     Mutation(
         "joint-commit-before-puts",
         "A joint commit is decided while what was put before it is not on the disk.",
-        "queue/joint_decisions.py",
+        "queue/prepared/joint_decisions.py",
         "                self._sides.require_write_side().flush()  # else",
         "                # else",
         "families",
@@ -376,7 +376,7 @@ MUTATIONS = (
     Mutation(
         "vote-before-puts",
         "A queue votes for a transaction that another log decides while what was put before it is not on the disk.",
-        "queue/waiting_batches.py",
+        "queue/producer/waiting_batches.py",
         "            self._write_side.flush()\n        path",
         "            pass\n        path",
         "families",
@@ -384,7 +384,7 @@ MUTATIONS = (
     Mutation(
         "turn-given-to-who-waits-for-time",
         "A message that is delayed does not hold its order key: the one behind it comes first.",
-        "queue/aside.py",
+        "queue/dispatch/deferred_messages.py",
         "        if options.order_key and not self._keys.enter(",
         "        is_late = progress.due_ns(offset, options.not_before_ns) > self._time_ns()\n"
         "        if options.order_key and not is_late and not self._keys.enter(",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from proof.real_processes.in_flight import CutOff, InHand
 from proof.real_processes.steps import (
     BACK,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from holdfast import Full
-from holdfast.queue.bounds import Bounds
+from holdfast.queue.producer.capacity import Capacity
 from proof.second_model.facts import DisagreementError
 from proof.second_model.histories import Player
 from proof.second_model.witness import watching
@@ -28,7 +28,7 @@ class Run:
 
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed."""
-    with watching() as watch, patch.object(Bounds, "wait", side_effect=Full):  # nobody else could make room meanwhile
+    with watching() as watch, patch.object(Capacity, "wait", side_effect=Full):  # nobody else could make room meanwhile
         player = Player(seed)
         try:
             player.play(step_count)

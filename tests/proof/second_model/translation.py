@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast import Backoff, DeadLetter, Put
-from holdfast.queue.stats import QueueStats
+from holdfast.queue.inspect.stats import QueueStats
 from proof.second_model.facts import SECOND_NS, Options
 from proof.second_model.history import Seen
 

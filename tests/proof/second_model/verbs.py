@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
-from holdfast.queue.groups import Groups
+from holdfast.queue.inspect.groups import Groups
 from proof.second_model import translation
 from proof.second_model.history import Seen
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
-from holdfast.queue.transaction_base import TransactionBase
+from holdfast.queue.transactions.transaction_base import TransactionBase
 from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call
 from proof.second_model.judge import Judge
@@ -24,7 +24,7 @@ from support.simulated_storage import SimulatedStorage
 
 
 @dataclass
-class Witness:
+class DurabilityCheck:
     """What is known of one disk: its judge, and who has which number."""
 
     clock: FakeClock
@@ -53,22 +53,22 @@ class Watch:
     """All witnesses, by the objects that they stand beside."""
 
     def __init__(self) -> None:
-        self.by_storage: dict[int, tuple[SimulatedStorage, Witness]] = {}
-        self.by_object: dict[int, tuple[Any, Witness]] = {}
+        self.by_storage: dict[int, tuple[SimulatedStorage, DurabilityCheck]] = {}
+        self.by_object: dict[int, tuple[Any, DurabilityCheck]] = {}
         self.disagreements: list[str] = []
         self.call_count = 0
         self.lost_count = 0
-        self.under_way: list[tuple[Witness, str]] = []
+        self.under_way: list[tuple[DurabilityCheck, str]] = []
         self.depth = threading.local()
         self.calls_under_way = 0
         self.lock = threading.RLock()  # a crash may come from a thread of the queue's own, in the middle of a call
 
-    def of(self, thing: Any) -> Witness | None:
+    def of(self, thing: Any) -> DurabilityCheck | None:
         """Return who stands beside an object."""
         known = self.by_object.get(id(thing))
         return None if known is None else known[1]
 
-    def remember(self, thing: Any, witness: Witness) -> None:
+    def remember(self, thing: Any, witness: DurabilityCheck) -> None:
         """Have a witness stand beside an object, for as long as this watch goes on."""
         self.by_object[id(thing)] = (thing, witness)
 
@@ -81,7 +81,7 @@ class Watch:
         is_followed = given.get("mode", "both") == "both" and "also_read" not in given
         group = given.get("group", "default")
         if known is None:
-            witness = Witness(clock, Judge(options(given), group) if is_followed and is_new(storage) else None)
+            witness = DurabilityCheck(clock, Judge(options(given), group) if is_followed and is_new(storage) else None)
             self.by_storage[id(storage)] = (storage, witness)
         else:
             witness = known[1]
@@ -97,7 +97,7 @@ class Watch:
             known = self.by_storage.get(id(old))
             if known is None:
                 return
-            witness = Witness(known[1].clock, None)
+            witness = DurabilityCheck(known[1].clock, None)
             judge = known[1].judge
             if judge is not None:
                 witness.judge = judge.copy()
@@ -136,7 +136,7 @@ class Watch:
         finally:
             self.depth.inside = False
 
-    def tell(self, witness: Witness, verb: str | None, arguments: dict[str, Any], answer: Answer) -> None:
+    def tell(self, witness: DurabilityCheck, verb: str | None, arguments: dict[str, Any], answer: Answer) -> None:
         """Tell one call; one that the model has no rule for ends what it can follow."""
         self.call_count += 1
         if verb is None:

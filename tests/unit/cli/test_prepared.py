@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.queue import group_desk
+from holdfast.queue.server import group_desk
 from support.cli import done, run
 from support.half_commits import voted
 from support.threads import wait_until

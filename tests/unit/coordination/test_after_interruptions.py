@@ -11,9 +11,9 @@ from typing import TypeVar
 import pytest
 
 from holdfast import CommitUnknownError, Delivery, DeliveryBatch, Empty, PersistentQueue, PoisonedError, Transaction
-from holdfast.queue.doorbell import Doorbell, Flag
-from holdfast.queue.task_count import TaskCount
-from holdfast.queue.turns import Turns
+from holdfast.queue.threads.keyed_lock import KeyedLock
+from holdfast.queue.threads.notifier import Flag, Notifier
+from holdfast.queue.threads.task_count import TaskCount
 from proof.interruptions.locks import locked
 from proof.interruptions.sweep import promised
 from support.interruptions import Kind, guarded, interrupted, points_of
@@ -185,7 +185,7 @@ class Waiting:
     """A bell, and a flag that a thread waits for."""
 
     def __init__(self) -> None:
-        self.bell = Doorbell()
+        self.bell = Notifier()
         self.flag = Flag()
         self.thread = threading.Thread(target=self.flag.wait, daemon=True)
         self.thread.start()
@@ -203,14 +203,14 @@ def test_a_flag_whose_setting_was_interrupted_can_be_set_again() -> None:
 
 def test_a_wait_that_was_interrupted_waits_no_more() -> None:
     """Whoever rings next forgets it, if it has not itself."""
-    for bell in left_by(Doorbell, lambda bell: bell.wait(lambda: False, 0.0)):
+    for bell in left_by(Notifier, lambda bell: bell.wait(lambda: False, 0.0)):
         bell.ring()
         assert not bell.waiting
 
 
 def test_a_bell_wakes_all_who_wait() -> None:
     """Each of them once, and it keeps none of them."""
-    bell, threads = Doorbell(), Threads()
+    bell, threads = Notifier(), Threads()
     for _ in range(3):
         threads.start(lambda: bell.wait(lambda: False, None))
     wait_until(lambda: len(bell.waiting) == 3)
@@ -241,10 +241,10 @@ def test_a_task_done_that_was_interrupted_leaves_no_lock() -> None:
 def test_a_turn_that_was_interrupted_is_over() -> None:
     """The next one has it, though the exception is handled still."""
 
-    def take(turns: Turns) -> None:
+    def take(turns: KeyedLock) -> None:
         with turns.alone("t"):
             len("what is decided")
 
-    for turns in left_by(Turns, take):
+    for turns in left_by(KeyedLock, take):
         assert not locked(turns)
         take(turns)

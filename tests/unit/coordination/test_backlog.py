@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, StorageError
-from holdfast.persistence.data_file_reader import CHUNK_BYTES
-from holdfast.persistence.format import FRAMES_START
-from holdfast.queue.backlog import TAKE_BYTES
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.log.log_reader import CHUNK_BYTES
+from holdfast.queue.dispatch.dispatcher import TAKE_BYTES
 from support.jobs import ROOT, Jobs, drained
 from support.refusals import refusing
 from support.small_queues import SmallQueue

@@ -19,7 +19,7 @@ from holdfast import (
     RecordTooLargeError,
     UsageError,
 )
-from holdfast.persistence.message_headers import encode_headers
+from holdfast.persistence.format.message_headers import encode_headers
 from support.clocks import START_NS, FakeClock
 from support.real_trees import tree
 

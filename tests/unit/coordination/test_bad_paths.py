@@ -21,9 +21,9 @@ from holdfast import (
     StorageError,
     UnsupportedVersionError,
 )
-from holdfast.persistence.document import write_document
-from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.document import write_document
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import FORMAT_VERSION
 from support.place import Place
 from support.processes import child
 from support.real_trees import tree

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, Put, UsageError
-from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.groups.progress import GroupProgress
 from support.clocks import START_NS, FakeClock
 from support.jobs import ROOT, Jobs
 from support.processes import Signal, child

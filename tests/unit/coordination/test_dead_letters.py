@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
-from holdfast.queue.dead_letters import Which
+from holdfast.queue.inspect.dead_letters import Which
 from support.jobs import Jobs, bury_some, drained, fail, ready
 from support.threads import Threads
 

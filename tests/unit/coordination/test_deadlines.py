@@ -2,8 +2,8 @@
 
 import threading
 
-from holdfast.queue.deadlines import Deadlines
-from holdfast.queue.transaction_state import State
+from holdfast.queue.threads.deadlines import Deadlines
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.jobs import Jobs, ready
 

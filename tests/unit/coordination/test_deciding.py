@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, TransactionStateError
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.live_queues import Verdict
-from holdfast.queue.own_votes import OwnVotes
+from holdfast.queue.engine.coordinators import Outcome
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.clocks import FakeClock
 from support.half_commits import ASIDE, NEITHER, voted
 from support.refusals import refusing
@@ -53,10 +53,10 @@ def test_a_log_that_has_decided_says_so_to_whoever_holds_the_votes(storage: Simu
     with open_queue(storage, clock=FakeClock()) as queue:
         queue.put(b"one")
         tx = prepare(queue, "both", "t")
-        assert queue._in_doubt.verdict("t", tx._nonce) is Verdict.IN_DOUBT
+        assert queue._in_doubt.verdict("t", tx._nonce) is Outcome.IN_DOUBT
         queue.commit_prepared("t")
-        assert queue._in_doubt.verdict("t", tx._nonce) is Verdict.COMMITTED
-        assert queue._in_doubt.verdict("other", bytes(16)) is Verdict.ABORTED
+        assert queue._in_doubt.verdict("t", tx._nonce) is Outcome.COMMITTED
+        assert queue._in_doubt.verdict("other", bytes(16)) is Outcome.ABORTED
 
 
 def test_a_commit_whose_memory_cannot_be_written_stands_and_the_next_opening_does_the_rest(
@@ -84,7 +84,7 @@ def test_what_cannot_be_let_go_of_stays_in_doubt_until_it_can(
     """The queue that should decide never did; the disk of this one refuses just then."""
     storage = voted()
     with monkeypatch.context() as patched:
-        patched.setattr(InDoubt, "resolve", lambda _: True)
+        patched.setattr(PreparedResolver, "resolve", lambda _: True)
         aside = open_queue(storage, ASIDE)
     with aside:
         with refusing(storage, "remove", ".batch"):

@@ -23,8 +23,8 @@ from holdfast import (
     StorageError,
     UsageError,
 )
-from holdfast.persistence.format import DEDUP_SLOT
-from holdfast.queue.deduplication import WARNING_SECONDS
+from holdfast.persistence.format.constants import DEDUP_SLOT
+from holdfast.queue.producer.deduplication import WARNING_SECONDS
 from support.clocks import FakeClock
 from support.faults import FaultPlan
 from support.interruptions import interrupt

@@ -11,8 +11,8 @@ from holdfast import (
     ShutDown,
     TransactionNotFoundError,
 )
-from holdfast.persistence.mailbox import TEXT_BYTES_MAX
-from holdfast.queue.error_text import as_text, from_text
+from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX
+from holdfast.queue.remote.error_text import as_text, from_text
 
 
 @pytest.mark.parametrize(

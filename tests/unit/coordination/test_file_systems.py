@@ -79,7 +79,7 @@ def test_who_submits_has_a_visitor_that_may_too() -> None:
 
 def test_an_operator_may_say_it_for_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ``holdfast.toml``."""
-    monkeypatch.setattr("holdfast.persistence.storage.OsStorage.file_system", lambda self, path: "nfs")
+    monkeypatch.setattr("holdfast.persistence.filesystem.storage.OsStorage.file_system", lambda self, path: "nfs")
     with QueueService(tmp_path) as service, pytest.raises(ConfigError, match="of the kind nfs"):
         service.queue("orders")
     (tmp_path / "holdfast.toml").write_text("[queues.orders]\nany_file_system = true\n")

@@ -8,8 +8,9 @@ import pytest
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import SystemClock
 from holdfast.errors import PoisonedError
-from holdfast.queue import flusher, write_side
-from holdfast.queue.flusher import Flusher
+from holdfast.queue.producer import write_side
+from holdfast.queue.threads import flusher
+from holdfast.queue.threads.flusher import Flusher
 from support.threads import wait_until
 
 

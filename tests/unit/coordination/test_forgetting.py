@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import ForkedError, PersistentQueue, Transaction
-from holdfast.queue import fork, watcher
+from holdfast.queue.threads import fork
+from holdfast.queue.threads import poller as watcher
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.transactions import open_queue, prepare

@@ -13,7 +13,7 @@ OPENING = """
 import os, signal, sys, threading, time, warnings
 from pathlib import Path
 from holdfast import *
-from holdfast.queue import write_side
+from holdfast.queue.producer import write_side
 
 write_side._IDLE_SECONDS = 0.05  # settled() waits for that
 signal.alarm(40)
@@ -248,8 +248,8 @@ os.write(writer, b"x")
 def test_a_child_keeps_no_lock_that_another_thread_was_just_taking(tmp_path: Path) -> None:
     """Retiring files takes the groups lock for a moment; a fork at that moment must not keep it for ever."""
     script = """
-from holdfast.persistence.locks import try_acquire
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.locks import try_acquire
+from holdfast.persistence.filesystem.storage import OsStorage
 
 path.mkdir()
 stop = threading.Event()

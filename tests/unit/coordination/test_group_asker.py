@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import ClosedError
-from holdfast.queue.group_asker import GroupAsker
+from holdfast.queue.server.group_asker import GroupAsker
 from support.simulated_storage import SimulatedStorage
 from support.transactions import ORDERS, open_queue
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.queue import group_commit
-from holdfast.queue.group_commit import GroupCommit
+from holdfast.queue.threads import group_commit
+from holdfast.queue.threads.group_commit import GroupCommit
 from support.threads import Threads
 
 

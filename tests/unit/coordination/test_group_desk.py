@@ -11,19 +11,19 @@ import pytest
 
 from holdfast import FlushPolicy, ForkedError, StorageError
 from holdfast.errors import HoldfastError
-from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR
-from holdfast.persistence.locks import SideLock, try_acquire
-from holdfast.persistence.mailbox import TEXT_BYTES_MAX, Answer, Mailbox
-from holdfast.persistence.requests import ASK, RequestName, list_requests, write_verb
-from holdfast.queue import group_verbs
-from holdfast.queue.decided_memory import DecidedMemory
-from holdfast.queue.group_desk import GroupDesk
-from holdfast.queue.group_verbs import VERBS
-from holdfast.queue.group_visitor import GroupVisitor
-from holdfast.queue.options import Options
-from holdfast.queue.own_votes import OwnVotes
-from holdfast.queue.sides import Sides
-from holdfast.queue.turns import Turns
+from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX, Answer, Mailbox
+from holdfast.persistence.exchange.requests import ASK, RequestName, list_requests, write_verb
+from holdfast.persistence.filesystem.locks import SideLock, try_acquire
+from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.remote import group_verbs
+from holdfast.queue.remote.group_verbs import VERBS
+from holdfast.queue.server.group_desk import GroupDesk
+from holdfast.queue.server.group_visitor import GroupVisitor
+from holdfast.queue.threads.keyed_lock import KeyedLock
 from support.clocks import FakeClock
 from support.refusals import refusing
 from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
@@ -35,7 +35,7 @@ POLICY = FlushPolicy.every_commit()
 class Bench:
     """An owner of the default group that serves when it is told to, and a handle that asks."""
 
-    def __init__(self, storage: SimulatedStorage, sides: Sides, desk: GroupDesk) -> None:
+    def __init__(self, storage: SimulatedStorage, sides: QueueHandle, desk: GroupDesk) -> None:
         self.storage, self.sides, self.desk = storage, sides, desk
         storage.make_directory(DIRECTORY.requests)
         self.mailbox = Mailbox(storage, DIRECTORY.requests)
@@ -61,9 +61,9 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the group."""
-    sides = Sides(storage, FakeClock(), ROOT, Options("consume", "default", POLICY, DATA_FILE_BYTES, 0))
-    memory = DecidedMemory(sides)
-    desk = GroupDesk(sides, OwnVotes(sides, memory, Turns()))
+    sides = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", POLICY, DATA_FILE_BYTES, 0))
+    memory = OutcomeMemory(sides)
+    desk = GroupDesk(sides, OwnVotes(sides, memory, KeyedLock()))
     try:
         yield Bench(storage, sides, desk)
     finally:
@@ -170,11 +170,11 @@ def test_whoever_asks_is_told_of_a_fault_of_ours(
 
 
 @contextmanager
-def visiting(storage: SimulatedStorage) -> Iterator[tuple[GroupVisitor, Sides]]:
+def visiting(storage: SimulatedStorage) -> Iterator[tuple[GroupVisitor, QueueHandle]]:
     """Have a producer's handle, and a visitor for the group that nobody owns."""
     with queue_in(storage, POLICY) as queue:
         queue.put(b"a")
-    sides = Sides(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    sides = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
     try:
         yield GroupVisitor(sides, "default"), sides
     finally:
@@ -220,15 +220,15 @@ def test_a_visitor_that_cannot_leave_in_order_says_so(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it has done is done."""
-    really = Sides.close
+    really = QueueHandle.close
 
-    def fail(self: Sides) -> None:
+    def fail(self: QueueHandle) -> None:
         really(self)
         if self.options.is_visitor:
             raise StorageError("the disk refuses", path="/q")
 
     with visiting(storage) as (visitor, _):
-        monkeypatch.setattr(Sides, "close", fail)
+        monkeypatch.setattr(QueueHandle, "close", fail)
         visitor.call()
         monkeypatch.undo()
         assert "could not leave" in caplog.text
@@ -239,7 +239,7 @@ def test_in_a_forked_child_a_visit_is_the_parents(storage: SimulatedStorage) -> 
     """Copies of its handles are closed, and nothing is written."""
     with visiting(storage) as (visitor, asking):
         options = Options("consume", "default", POLICY, DATA_FILE_BYTES, 0)
-        under_way = Sides(storage, FakeClock(), asking.path, options)
+        under_way = QueueHandle(storage, FakeClock(), asking.path, options)
         lock = under_way.require_read_side()._lock
         visitor._sides = under_way
         count = storage.mutation_count

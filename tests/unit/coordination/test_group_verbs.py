@@ -24,19 +24,19 @@ from holdfast import (
     StaleReceiptError,
     UsageError,
 )
-from holdfast.persistence.format import ANSWER_DONE
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.mailbox import Answer, Answers, Mailbox
-from holdfast.persistence.requests import ASK, TAKEN, RequestName, write_verb
-from holdfast.persistence.storage import OsStorage
-from holdfast.queue import requester
-from holdfast.queue.decided_memory import DecidedMemory
-from holdfast.queue.group_desk import GroupDesk
-from holdfast.queue.group_verbs import VERBS, perform
-from holdfast.queue.options import Options
-from holdfast.queue.own_votes import OwnVotes
-from holdfast.queue.sides import Sides
-from holdfast.queue.turns import Turns
+from holdfast.persistence.exchange.mailbox import Answer, Answers, Mailbox
+from holdfast.persistence.exchange.requests import ASK, TAKEN, RequestName, write_verb
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import ANSWER_DONE
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.remote import requester
+from holdfast.queue.remote.group_verbs import VERBS, perform
+from holdfast.queue.server.group_desk import GroupDesk
+from holdfast.queue.threads.keyed_lock import KeyedLock
 from support.clocks import FakeClock
 from support.processes import Child, Signal, child, run_script
 from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, answer_in, queue_in
@@ -335,8 +335,8 @@ def test_an_owner_killed_at_any_call_leaves_each_request_to_the_next_one(done: J
         )
 
     def serve(storage: SimulatedStorage) -> None:
-        sides = Sides(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
-        desk = GroupDesk(sides, OwnVotes(sides, DecidedMemory(sides), Turns()))
+        sides = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
+        desk = GroupDesk(sides, OwnVotes(sides, OutcomeMemory(sides), KeyedLock()))
         while desk.serve():
             pass
         desk.close()
@@ -522,7 +522,7 @@ def test_a_forked_child_leaves_asking_to_its_parent(tmp_path: Path) -> None:
         """
 import os, sys, warnings
 from holdfast import *
-from holdfast.queue.group_verbs import VERBS
+from holdfast.queue.remote.group_verbs import VERBS
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 VERBS["note"] = lambda controls, fields: {"pid": os.getpid()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, StorageError, verify
-from holdfast.persistence.storage import OsFile
+from holdfast.persistence.filesystem.storage import OsFile
 
 SMALL = 16 * 1024
 MODES = ["both", "produce", "consume", "submit"]
@@ -151,7 +151,7 @@ def test_a_file_that_gets_its_second_name_behind_the_look_is_refused_all_the_sam
     queue_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever writes in place looks again when the file is opened."""
-    monkeypatch.setattr("holdfast.queue.sides.admit", lambda *_: None)
+    monkeypatch.setattr("holdfast.queue.engine.queue_handle.admit", lambda *_: None)
     for name, mode in (("write.mark", "produce"), ("groups/default/*.position", "consume")):
         path = max(path for path in queue_path.glob(name) if path.name != "next.position")
         os.link(path, tmp_path / "backup")

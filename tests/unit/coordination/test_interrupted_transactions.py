@@ -6,8 +6,8 @@ import pytest
 
 import holdfast
 from holdfast import CommitUnknownError, StorageError
-from holdfast.queue.branch import Branch
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.transactions.transaction_state import State
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 from support.transactions import INVOICES, kill, open_queue, prepare, prepared_ids, waiting

@@ -19,9 +19,9 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.persistence.decision import PartOf
-from holdfast.persistence.joint_file import JointCommit, JointFile
-from holdfast.queue.transaction_state import State
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.outcomes.joint_file import JointCommit, JointFile
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.joint import APP, JOINT, clear_header, commit, damage, part
 from support.simulated_storage import SimulatedStorage

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError
-from holdfast.queue.joint_commits import JointCommits
-from holdfast.queue.waiting_batches import WaitingBatches
+from holdfast.queue.prepared.joint_commits import JointCommits
+from holdfast.queue.producer.waiting_batches import WaitingBatches
 
 APP = "stream"
 NAMES = ("c", "a", "b")  # not in the order of their names

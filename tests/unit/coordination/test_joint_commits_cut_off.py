@@ -21,8 +21,8 @@ from holdfast import (
     TransactionStateError,
     verify,
 )
-from holdfast.persistence import joint_file
-from holdfast.queue.in_doubt import InDoubt
+from holdfast.persistence.outcomes import joint_file
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.clocks import FakeClock
 from support.faults import FaultPlan
 from support.joint import APP, JOINT, clear_header, commit, damage, part
@@ -57,7 +57,7 @@ def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> P
         def failing(*_: object) -> bool:
             raise StorageError("the disk has gone")
 
-        patch.setattr(InDoubt, "settle", failing)
+        patch.setattr(PreparedResolver, "settle", failing)
         with pytest.raises(StorageError, match="the disk has gone"):
             commit(queue, 1, "second", "first")
     assert queue.joint_commits.latest(APP) == 1, "decided"
@@ -87,14 +87,14 @@ def test_a_process_that_is_killed_behind_the_decision_has_committed(tmp_path: Pa
     path = tmp_path / "orders"
 
     def commit_and_die() -> None:
-        settle = InDoubt.settle
+        settle = PreparedResolver.settle
 
-        def dying(self: InDoubt, transaction_id: str, nonce: bytes) -> bool:
+        def dying(self: PreparedResolver, transaction_id: str, nonce: bytes) -> bool:
             if transaction_id == "second":
                 os.kill(os.getpid(), signal.SIGKILL)
             return settle(self, transaction_id, nonce)
 
-        InDoubt.settle = dying  # type: ignore[method-assign]
+        PreparedResolver.settle = dying  # type: ignore[method-assign]
         with PersistentQueue(path) as queue:
             for name in ("first", "second", "third", "loser"):
                 part(queue, name)

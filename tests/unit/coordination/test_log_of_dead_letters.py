@@ -15,8 +15,8 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue
 from holdfast.log import OneLine, indented, printable, text_of
-from holdfast.queue.failure import SEEN_CHARACTERS_MAX, TRACEBACK_CHARACTERS_MAX, Failure, failure_of, shortened
-from holdfast.queue.redaction import WITHHELD, HandlerError, exception_info, redacted
+from holdfast.queue.options.failure import SEEN_CHARACTERS_MAX, TRACEBACK_CHARACTERS_MAX, Failure, failure_of, shortened
+from holdfast.queue.options.redaction import WITHHELD, HandlerError, exception_info, redacted
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 

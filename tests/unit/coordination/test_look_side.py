@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, Put
-from holdfast.persistence.report import UNSYNCED_OR_DAMAGED
+from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.small_queues import SmallQueue
@@ -141,7 +141,7 @@ def test_who_looks_reads_on_a_part_of_the_log_each_time(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And remembers no more messages that ask for something than that; what it has not read counts as ready."""
-    monkeypatch.setattr("holdfast.queue.options_seen.MESSAGES_MAX", 100)
+    monkeypatch.setattr("holdfast.queue.consumer.options_seen.MESSAGES_MAX", 100)
     with open_queue(storage) as queue, open_queue(storage, mode="look") as look:
         queue.put_many([b"plain"] * 150 + [Put(b"later", delay=3600)] * 250)
         delayed = [look.stats().delayed for _ in range(8)]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, QueueNotFoundError, UsageError
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.layout import queue_directory
-from holdfast.persistence.mailbox import Answer, Answers, Mailbox
-from holdfast.persistence.requests import ASK, BATCH, PREPARE, VERB, RequestName, check_asker, write_verb
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.exchange.mailbox import Answer, Answers, Mailbox
+from holdfast.persistence.exchange.requests import ASK, BATCH, PREPARE, VERB, RequestName, check_asker, write_verb
+from holdfast.persistence.filesystem.layout import queue_directory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.segment.batch_file import BatchFileWriter
 from support.place import Place
 from support.processes import child
 from support.refusals import refusing
@@ -67,7 +67,7 @@ def ask_everything(root: Path, queue_id: bytes) -> None:
         writer.add(b"forged", b"", 1)
         name = RequestName(mailbox.name, number, BATCH)
         waiting = name.waiting_file if kind == BATCH else "prepared/forged.batch"
-        writer.finish(Decision("forged", bytes([number]) * 16, 1, 1, waiting_file=waiting))
+        writer.finish(CommitRecord("forged", bytes([number]) * 16, 1, 1, waiting_file=waiting))
         writer.close()
         made.chmod(0o666)
         made.rename(target)

@@ -11,7 +11,7 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.transactions import KINDS, after, cut_power, failing, kill, open_queue, prepare, prepared_ids, waiting

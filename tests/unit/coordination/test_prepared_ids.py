@@ -9,8 +9,8 @@ from holdfast import (
     TransactionNotFoundError,
     TransactionStateError,
 )
-from holdfast.persistence.format import DECIDED_MAX
-from holdfast.queue.transaction_state import State
+from holdfast.persistence.format.constants import DECIDED_MAX
+from holdfast.queue.transactions.transaction_state import State
 from support.simulated_storage import SimulatedStorage
 from support.transactions import KINDS, open_queue, prepare, prepared_ids
 

@@ -15,8 +15,8 @@ from holdfast import (
     UsageError,
     verify,
 )
-from holdfast.queue import group_desk
-from holdfast.queue.transaction_state import State
+from holdfast.queue.server import group_desk
+from holdfast.queue.transactions.transaction_state import State
 from support.simulated_storage import SimulatedStorage
 from support.transactions import KINDS, after, cut_power, open_queue, prepare, prepared_ids, waiting
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, StorageError
-from holdfast.persistence.storage import OsStorage
-from holdfast.persistence.write_mark import read_write_mark
-from holdfast.queue.put_options import Put
-from holdfast.queue.sources import Source
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.log.watermark import read_write_mark
+from holdfast.queue.dispatch.sources import Source
+from holdfast.queue.options.put_options import Put
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue

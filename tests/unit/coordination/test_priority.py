@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, Put
-from holdfast.queue.backlog import PREFETCH_COUNT
+from holdfast.queue.dispatch.dispatcher import PREFETCH_COUNT
 from support.clocks import FakeClock
 from support.processes import Child, Signal, child
 from support.simulated_storage import SimulatedStorage

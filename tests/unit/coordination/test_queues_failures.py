@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Full, HoldfastError, PersistentQueue, QueuesTransaction, ShutDown
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads

@@ -17,7 +17,7 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.transactions import INVOICES, cut_power, kill, open_queue, waiting

@@ -9,15 +9,25 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import FlushPolicy
-from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
-from holdfast.persistence.mailbox import Answer, Answers
-from holdfast.persistence.message_options import MessageOptions, with_options
-from holdfast.persistence.requests import BATCH, CLAIMED, PREPARE, VERB, RequestName, list_requests, write_verb
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.live_queues import Verdict
-from holdfast.queue.options import Options
-from holdfast.queue.request_desk import ABORT_PREPARED, COMMIT_PREPARED, RequestDesk
-from holdfast.queue.sides import Sides
+from holdfast.persistence.exchange.mailbox import Answer, Answers
+from holdfast.persistence.exchange.requests import (
+    ABORT_PREPARED,
+    BATCH,
+    CLAIMED,
+    COMMIT_PREPARED,
+    PREPARE,
+    VERB,
+    RequestName,
+    list_requests,
+    write_verb,
+)
+from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
+from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.queue.engine.coordinators import Outcome
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.server.request_desk import RequestDesk
 from support.clocks import FakeClock
 from support.refusals import refusing
 from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, Asker, payloads_in, queue_in
@@ -29,7 +39,9 @@ POLICY = FlushPolicy.every_commit()
 class Bench:
     """An owner that serves one round when it is told to, and a handle that asks."""
 
-    def __init__(self, storage: SimulatedStorage, sides: Sides, desk: RequestDesk, in_doubt: InDoubt) -> None:
+    def __init__(
+        self, storage: SimulatedStorage, sides: QueueHandle, desk: RequestDesk, in_doubt: PreparedResolver
+    ) -> None:
         self.storage, self.sides, self.desk, self.in_doubt = storage, sides, desk, in_doubt
         self.asker = Asker(storage, sides.queue_id)
 
@@ -54,8 +66,8 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the write side."""
-    sides = Sides(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
-    in_doubt = InDoubt(sides, lambda _, __: Verdict.IN_DOUBT, pytest.fail)
+    sides = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    in_doubt = PreparedResolver(sides, lambda _, __: Outcome.IN_DOUBT, pytest.fail)
     desk = RequestDesk(sides, in_doubt)
     try:
         yield Bench(storage, sides, desk, in_doubt)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.persistence.storage import OsStorage
-from holdfast.queue import request_server
-from holdfast.queue.request_server import RequestServer
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.server import request_server
+from holdfast.queue.server.request_server import RequestServer
 from support.threads import Threads, wait_until
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast import ClosedError, CommitUnknownError, DiskFullError, ForkedError, Full, RetryableError, StorageError
 from holdfast.errors import HoldfastError
-from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
-from holdfast.persistence.layout import QueueDirectory, open_directory
-from holdfast.persistence.mailbox import Answer, Answers
-from holdfast.persistence.requests import BATCH, CLAIMED, STAGING, VERB, RequestName
-from holdfast.queue import requester as module
-from holdfast.queue.requester import NoAnswerError, Requester
+from holdfast.persistence.exchange.mailbox import Answer, Answers
+from holdfast.persistence.exchange.requests import BATCH, CLAIMED, STAGING, VERB, RequestName
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
+from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
+from holdfast.queue.remote import requester as module
+from holdfast.queue.remote.requester import NoAnswerError, Requester
 from support.clocks import FakeClock
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

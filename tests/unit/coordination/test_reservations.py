@@ -15,9 +15,9 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.persistence.format import FRAMES_START
-from holdfast.queue.reservations import Reservation
-from holdfast.queue.taken_runs import RUNS_MAX
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.queue.dispatch.taken_runs import RUNS_MAX
+from holdfast.queue.prepared.reservations import Reservation
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, StorageError
-from holdfast.persistence.storage import OsFile, OsStorage
-from holdfast.queue import resting
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.queue.engine import idle_handles as resting
 from support.clocks import FakeClock
 from support.threads import Threads, wait_until
 

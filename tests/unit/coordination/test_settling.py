@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import ClosedError, Delivery, Empty, PersistentQueue, transaction
-from holdfast.queue.delivery import DeliveryBatch
-from holdfast.queue.read_side import ReadSide
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.delivery import DeliveryBatch
 from support.clocks import FakeClock
 from support.jobs import Jobs, drained
 from support.refusals import refusing

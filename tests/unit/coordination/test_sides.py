@@ -9,8 +9,9 @@ from unittest import mock
 import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
-from holdfast.persistence.storage import File
-from holdfast.queue import transactional, watcher
+from holdfast.persistence.filesystem.storage import File
+from holdfast.queue import transactional
+from holdfast.queue.threads import poller as watcher
 from support.jobs import ROOT, Jobs
 from support.refusals import refusing
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, StorageError
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.priorities import Priorities
-from holdfast.persistence.storage import OsStorage
-from holdfast.queue.sources import RemoteSource
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.index.priorities import Priorities
+from holdfast.queue.dispatch.sources import RemoteSource
 from support.threads import Threads, wait_until
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, QueueStats
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.constants import FRAMES_START
 from support.clocks import FakeClock
 from support.processes import Child
 

@@ -30,8 +30,8 @@ from holdfast import (
     UsageError,
     transaction,
 )
-from holdfast.persistence.storage import OsFile, OsStorage
-from holdfast.queue import requester
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.queue.remote import requester
 from support.processes import Child, Signal, run_script
 from support.threads import Threads
 
@@ -499,8 +499,8 @@ def test_a_forked_child_leaves_the_handle_to_its_parent(tmp_path: Path) -> None:
         """
 import os, sys, time, warnings
 from holdfast import *
-from holdfast.persistence import locks
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.storage import OsStorage
 from pathlib import Path
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)

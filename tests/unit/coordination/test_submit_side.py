@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue
-from holdfast.queue.requester import NoAnswerError, Requester
+from holdfast.queue.remote.requester import NoAnswerError, Requester
 from support.simulated_storage import SimulatedStorage
 from support.transactions import open_queue, prepare, prepared_ids
 

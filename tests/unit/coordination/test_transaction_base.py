@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads

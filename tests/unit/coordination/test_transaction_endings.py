@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import ClosedError, HoldfastError, PersistentQueue, TransactionStateError
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from support.processes import Signal, child, run_script
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads, caught_in

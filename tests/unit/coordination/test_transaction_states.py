@@ -17,7 +17,7 @@ from holdfast import (
     Transaction,
     TransactionStateError,
 )
-from holdfast.queue.transaction_state import TRANSITIONS, State, next_state
+from holdfast.queue.transactions.transaction_state import TRANSITIONS, State, next_state
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedStorage
 from support.transactions import INVOICES, ORDERS, cut_power, open_queue, waiting

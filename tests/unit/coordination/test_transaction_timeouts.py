@@ -7,8 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import Delivery, LeaseExpiredError, PersistentQueue, TransactionStateError
-from holdfast.queue.transaction_base import TIMEOUT_SECONDS
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS
+from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads, wait_until

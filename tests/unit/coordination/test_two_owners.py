@@ -19,7 +19,7 @@ from holdfast import (
     PoisonedError,
     StorageError,
 )
-from holdfast.persistence.format import FENCE_POSITION
+from holdfast.persistence.format.constants import FENCE_POSITION
 from support.clocks import FakeClock
 from support.faults import FaultPlan
 from support.no_locks import UnlockedOsStorage, UnlockedStorage

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import FlushPolicy, StorageError
-from holdfast.persistence.locks import try_acquire
-from holdfast.queue import visitor as module
-from holdfast.queue.options import Options
-from holdfast.queue.sides import Sides
-from holdfast.queue.visitor import Visitor
+from holdfast.persistence.filesystem.locks import try_acquire
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.server import visitor as module
+from holdfast.queue.server.visitor import Visitor
 from support.clocks import FakeClock
 from support.refusals import refusing
 from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
@@ -41,7 +41,7 @@ def visitor(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Visitor]:
     """One of a handle that submits to a queue which nobody owns; it visits when it is told to, in the test's thread."""
     queue_in(storage, POLICY).close()
     storage.make_directory(DIRECTORY.requests)
-    sides = Sides(storage, clock, ROOT, Options("submit", "default", POLICY, DATA_FILE_BYTES, 0))
+    sides = QueueHandle(storage, clock, ROOT, Options("submit", "default", POLICY, DATA_FILE_BYTES, 0))
     made = Visitor(sides)
     yield made
     made.stop()
@@ -96,14 +96,14 @@ def test_a_visitor_that_cannot_leave_in_order_says_so(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it has done is done."""
-    really = Sides.close
+    really = QueueHandle.close
 
-    def fail(self: Sides) -> None:
+    def fail(self: QueueHandle) -> None:
         really(self)
         raise StorageError("the disk refuses", path="/q")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sides, "close", fail)
+        patched.setattr(QueueHandle, "close", fail)
         visitor._run()
     assert "could not leave" in caplog.text
     assert visitor.failure is None

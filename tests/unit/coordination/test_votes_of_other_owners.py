@@ -22,12 +22,15 @@ from holdfast import (
     UsageError,
     verify,
 )
-from holdfast.persistence.open_decisions import OpenDecisions
-from holdfast.queue import consumer_verdicts, group_desk, requester, verdicts, vote_settling
-from holdfast.queue.in_doubt import InDoubt
-from holdfast.queue.live_queues import Coordinator
-from holdfast.queue.own_votes import OwnVotes
-from holdfast.queue.vote_verbs import perform_on_votes
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.queue.engine.coordinators import Coordinator
+from holdfast.queue.prepared import consumer_verdicts, vote_settling
+from holdfast.queue.prepared import other_queues as verdicts
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.remote import requester
+from holdfast.queue.remote.vote_verbs import perform_on_votes
+from holdfast.queue.server import group_desk
 from support.processes import Child, Signal, child
 from support.simulated_storage import SimulatedStorage
 from support.threads import Threads, wait_until
@@ -475,7 +478,7 @@ def test_while_the_log_has_yet_to_say_nobody_settles_the_vote(monkeypatch: pytes
     storage = between_vote_and_puts()
     coordinator_of = Coordinator.__init__
 
-    def begin(self: Coordinator, queue_id: bytes, decisions: OpenDecisions) -> None:
+    def begin(self: Coordinator, queue_id: bytes, decisions: PendingCommitRecords) -> None:
         coordinator_of(self, queue_id, decisions)
         monkeypatch.setattr(self, "_deciding", Everything())
 
@@ -510,7 +513,7 @@ def test_a_vote_whose_puts_were_never_prepared_is_let_go(
     """Its process died in ``prepare``: nobody was told of it, and committing half of it would lose a message."""
     crashed = between_vote_and_puts()
     if not is_seen:  # the other side could not be asked just then
-        monkeypatch.setattr(InDoubt, "resolve", lambda _: True)
+        monkeypatch.setattr(PreparedResolver, "resolve", lambda _: True)
     with open_queue(crashed, mode="produce") as producer, open_queue(crashed, mode="consume") as consumer:
         handle = {"produce": producer, "consume": consumer}[mode]
         assert prepared_ids(handle) == ([] if is_seen else ["t"])

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import CorruptionError, PersistentQueue, StorageError, TransactionStateError
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.batch_file_reader import BatchSummary
-from holdfast.persistence.decision import Acknowledged, Decision
-from holdfast.queue import prepared_transactions
-from holdfast.queue.waiting_batches import WaitingBatches
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+from holdfast.queue.prepared import prepared_transactions
+from holdfast.queue.producer.waiting_batches import WaitingBatches
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 from support.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
@@ -74,14 +74,14 @@ def test_damage_of_a_batch_that_is_decided_meanwhile_is_none(storage: SimulatedS
 @pytest.mark.parametrize(
     "decision",
     [
-        Decision("t", b"n" * 16, 1, 0),
-        Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/other.batch"),
-        Decision("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file="prepared/t.batch"),
+        CommitRecord("t", b"n" * 16, 1, 0),
+        CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/other.batch"),
+        CommitRecord("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file="prepared/t.batch"),
     ],
     ids=["for nowhere", "for another id", "acknowledges"],
 )
 def test_what_is_handed_in_and_holds_no_puts_to_prepare_is_refused(
-    storage: SimulatedStorage, decision: Decision
+    storage: SimulatedStorage, decision: CommitRecord
 ) -> None:
     """Another process has written it; it stays where it is."""
     with open_queue(storage) as queue:
@@ -103,7 +103,7 @@ def test_an_id_that_is_prepared_is_not_taken_over_a_second_time(storage: Simulat
         source = ORDERS / "handed-in"
         writer = BatchFileWriter(storage, source, queue.sides.queue_id)
         writer.add(b"second", b"", 1)
-        writer.finish(Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
+        writer.finish(CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
         writer.close()
         with pytest.raises(TransactionStateError, match="decide it before its id is used again"):
             queue.sides.require_batches().take_over(source)

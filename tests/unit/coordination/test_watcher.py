@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.queue import watcher
+from holdfast.queue.threads import poller as watcher
 from support.processes import run_script
 from support.threads import Threads, wait_until
 

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, StorageError
 from holdfast.clock import SystemClock
-from holdfast.queue import flusher, watcher
-from holdfast.queue.flusher import Flusher
+from holdfast.queue.threads import flusher
+from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads.flusher import Flusher
 from support.jobs import Jobs
 from support.refusals import refusing
 from support.thread_starts import StartFaults, no_threads, starting
@@ -109,7 +110,7 @@ def test_messages_larger_than_the_bound_of_unsynced_bytes_are_synced_without_a_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A policy that never syncs still starts writing early."""
-    monkeypatch.setattr("holdfast.queue.write_side.EARLY_SYNC_BYTES", 1000)
+    monkeypatch.setattr("holdfast.queue.producer.write_side.EARLY_SYNC_BYTES", 1000)
     jobs = Jobs()
     queue = jobs.open(flush=POLICIES["never"])
     queue.put(bytes(2000))
@@ -168,7 +169,7 @@ def test_a_visitor_in_the_thread_of_whoever_asked_leaves_though_others_go_on_ask
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its own answer, and waits for nobody else's."""
-    monkeypatch.setattr("holdfast.queue.visitor.LINGER_SECONDS", 60)
+    monkeypatch.setattr("holdfast.queue.server.visitor.LINGER_SECONDS", 60)
     with PersistentQueue(tmp_path / "orders", mode="submit") as submitter, no_threads("holdfast-visitor"):
         assert submitter.put(b"asked", timeout=20) == 0
         assert submitter.put(b"asked", timeout=20) == 1

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import ClosedError, FlushPolicy, ShutDown
-from holdfast.persistence.decision import Decision
-from holdfast.queue.write_side import WriteSide
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.queue.producer.write_side import WriteSide
 from support.jobs import Jobs, ready
 from support.simulated_storage import SimulatedStorage
 from support.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
@@ -17,7 +17,7 @@ def test_a_decision_that_was_cut_short_before_its_sync_is_synced_when_somebody_a
     queue = open_queue(storage)
     side = queue.sides.require_write_side()
     assert not side.has_decided(NONCE)
-    side._writer.append_batch([b"x"], decision=Decision("t", NONCE, 1, 0))
+    side._writer.append_batch([b"x"], decision=CommitRecord("t", NONCE, 1, 0))
     assert side.has_decided(NONCE)
     count = storage.mutation_count
     assert side.has_decided(NONCE)

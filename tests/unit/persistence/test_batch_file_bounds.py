@@ -12,13 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.persistence import batch_file, batch_file_buffer, batch_file_reader, frame_scanner
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.batch_file_buffer import CHUNK_BYTES
-from holdfast.persistence.batch_file_reader import messages, read_summary, verify_batch
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import (
     FLAG_FIRST,
     FLAG_HEADERS,
     FLAG_LAST,
@@ -33,10 +30,13 @@ from holdfast.persistence.format import (
     RECORD_SIZE_MIN,
     STX,
 )
-from holdfast.persistence.frame_scanner import FrameScanner
-from holdfast.persistence.framing import encode_frame
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.segment import batch_file, batch_file_buffer, batch_file_reader, frame_scanner
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES
+from holdfast.persistence.segment.batch_file_reader import messages, read_summary, verify_batch
+from holdfast.persistence.segment.frame_scanner import FrameScanner
 from support.simulated_storage import SimulatedStorage
 from support.storage_runs import durable_file
 
@@ -49,9 +49,9 @@ headers = st.sampled_from([b"", b"", b"\x01\x00\x03\x00\x01kv", b"\x01\x00\x2a\x
 contents = st.lists(st.tuples(payloads, headers), max_size=12)
 
 
-def decision(count: int) -> Decision:
+def decision(count: int) -> CommitRecord:
     """Return a decision about so many messages."""
-    return Decision("t", b"n" * 16, count, AT)
+    return CommitRecord("t", b"n" * 16, count, AT)
 
 
 @contextmanager

@@ -14,20 +14,9 @@ from types import FrameType
 import pytest
 
 from holdfast import CorruptionError, DiskFullError, RecordTooLargeError, StorageError, UnsupportedVersionError
-from holdfast.persistence import batch_file, batch_file_buffer
-from holdfast.persistence.batch_file import BatchFileWriter, adopt_header, append_carried
-from holdfast.persistence.batch_file_buffer import CHUNK_BYTES
-from holdfast.persistence.batch_file_reader import (
-    BatchSummary,
-    decisions_from_behind,
-    messages,
-    read_summary,
-    verify_batch,
-)
-from holdfast.persistence.decision import Acknowledged, Decision
-from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.file_walk import FileWalk
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
+from holdfast.persistence.format.constants import (
     COMPATIBLE_BORN_SEALED,
     FRAME_HEADER_BYTES,
     FRAMES_START,
@@ -36,9 +25,20 @@ from holdfast.persistence.format import (
     KIND_DECISION,
     KIND_SEAL,
 )
-from holdfast.persistence.report import DAMAGED
-from holdfast.persistence.sealed_file import read_seal
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.report import DAMAGED
+from holdfast.persistence.log.sealed_file import read_seal
+from holdfast.persistence.segment import batch_file, batch_file_buffer
+from holdfast.persistence.segment.batch_file import BatchFileWriter, adopt_header, append_carried
+from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES
+from holdfast.persistence.segment.batch_file_reader import (
+    BatchSummary,
+    decisions_from_behind,
+    messages,
+    read_summary,
+    verify_batch,
+)
+from holdfast.persistence.segment.file_walk import FileWalk
 from support.faults import FaultPlan
 from support.log_parts import frame
 from support.simulated_storage import SimulatedStorage
@@ -53,11 +53,11 @@ Messages = list[tuple[bytes, bytes]]
 SMALL: Messages = [(b"first", b""), (b"", b"\x01\x00\x03\x00\x01kv"), (b"third" * 3, b"")]
 
 
-def decision(count: int, first_offset: int | None = None, nonce: bytes = NONCE, padding: int = 0) -> Decision:
+def decision(count: int, first_offset: int | None = None, nonce: bytes = NONCE, padding: int = 0) -> CommitRecord:
     """Return a decision about so many messages."""
     runs = tuple((number, 1, 1, 5000) for number in range(padding))
     acknowledged = (Acknowledged("default", b"g" * 16, runs),) if runs else ()
-    return Decision("t", nonce, count, AT, first_offset, acknowledged)
+    return CommitRecord("t", nonce, count, AT, first_offset, acknowledged)
 
 
 CARRIED = [decision(2, first_offset=40, nonce=b"a" * 16), decision(0, first_offset=42, nonce=b"b" * 16, padding=30)]
@@ -543,7 +543,7 @@ def placed_header(header: DataFileHeader) -> DataFileHeader:
 
 @pytest.mark.parametrize("carried", [[], CARRIED])
 @pytest.mark.parametrize("contents", [[], SMALL], ids=len)
-def test_an_adopted_batch_is_a_sealed_data_file(contents: Messages, carried: list[Decision]) -> None:
+def test_an_adopted_batch_is_a_sealed_data_file(contents: Messages, carried: list[CommitRecord]) -> None:
     """Its header says where it stands, its frames are what they were, and its decisions are found from behind."""
     storage = SimulatedStorage()
     writer = write(storage, contents)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.persistence.checksum import Crc32c, compiled_crc32c, crc32c, portable_crc32c, reseed
+from holdfast.persistence.format.checksum import Crc32c, compiled_crc32c, crc32c, portable_crc32c, reseed
 
 FORMS = {"portable": portable_crc32c(), "chosen": crc32c, "compiled": compiled_crc32c() or crc32c}
 

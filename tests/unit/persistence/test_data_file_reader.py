@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.data_file_reader import QueueFileReader
-from holdfast.persistence.file_header import DataFileHeader, block_buffers
-from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS
-from holdfast.persistence.log_tail import LogEnd
-from holdfast.persistence.report import Damage
+from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.log.log_reader import LogReader
+from holdfast.persistence.log.log_tail import LogEnd
 from support.log_parts import LogParts, frame
 from support.refusals import refusing
 
@@ -21,7 +21,7 @@ class Reading:
 
     def __init__(self, parts: LogParts, *, recheck: bool = False, chunk_bytes: int = 2**16) -> None:
         self.lost: list[Damage] = []
-        self.reader = QueueFileReader(
+        self.reader = LogReader(
             parts.storage,
             parts.files(),
             parts.queue_id,

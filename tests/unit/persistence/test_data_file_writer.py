@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, PoisonedError, RecordTooLargeError, StorageError
-from holdfast.persistence import data_file_writer
-from holdfast.persistence.data_file_writer import QueueFileWriter
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.format import FRAMES_START
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.log import log_writer as data_file_writer
+from holdfast.persistence.log.log_writer import LogWriter
 from support.log_parts import LogParts
 from support.refusals import refusing
 
-DECISION = Decision("t", b"n" * 16, 1, 0)
+DECISION = CommitRecord("t", b"n" * 16, 1, 0)
 
 
 def count_after_restart(parts: LogParts) -> int:
@@ -23,7 +23,7 @@ def count_after_restart(parts: LogParts) -> int:
     return LogParts(parts.storage.crash_keeping_all()).recover().tail.next_offset
 
 
-def is_refused(writer: QueueFileWriter) -> bool:
+def is_refused(writer: LogWriter) -> bool:
     """Whether nothing can be appended any more, and nothing synced."""
     for call in (lambda: writer.append(b"x"), lambda: writer.append_batch([b"x"]), writer.sync):
         with pytest.raises(PoisonedError):
@@ -57,7 +57,7 @@ def test_behind_a_sealed_file_no_mark_is_needed(parts: LogParts) -> None:
 
 
 @pytest.mark.parametrize("decision", [None, DECISION], ids=["batch", "decision"])
-def test_what_cannot_be_taken_back_poisons(parts: LogParts, decision: Decision | None) -> None:
+def test_what_cannot_be_taken_back_poisons(parts: LogParts, decision: CommitRecord | None) -> None:
     """Whether it counts, the next opening finds out; until then its decision stays open."""
     writer = parts.writer()
     writer.append(b"a")
@@ -74,7 +74,7 @@ def test_what_cannot_be_taken_back_poisons(parts: LogParts, decision: Decision |
 
 @pytest.mark.parametrize("decision", [None, DECISION], ids=["batch", "decision"])
 def test_an_interrupted_write_is_taken_back_and_the_interruption_goes_on(
-    parts: LogParts, decision: Decision | None
+    parts: LogParts, decision: CommitRecord | None
 ) -> None:
     """Its offset is given to the next message, and nothing was decided."""
     writer = parts.writer()
@@ -135,7 +135,7 @@ def test_a_batch_that_no_data_file_holds_is_refused(parts: LogParts, monkeypatch
     assert writer.append(b"b") == 1
 
 
-def roll(writer: QueueFileWriter) -> None:
+def roll(writer: LogWriter) -> None:
     """Append messages until the next data file begins."""
     while writer.end[0] == 1:
         writer.append(bytes(500))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from support.faults import FaultPlan
 from support.jobs import ROOT, Jobs, fail
 from support.refusals import refusing

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, PoisonedError, StorageError
-from holdfast.persistence.decided import ABORTED, COMMITTED, Decided, DecidedFile
-from holdfast.persistence.format import DECIDED_MAX, DECIDED_SLOT
+from holdfast.persistence.format.constants import DECIDED_MAX, DECIDED_SLOT
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided, OutcomeLog
 from support.faults import FaultPlan
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
@@ -32,7 +32,7 @@ def nonce(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def note(decided: DecidedFile, number: int, verdict: int = COMMITTED, name: str = "") -> None:
+def note(decided: OutcomeLog, number: int, verdict: int = COMMITTED, name: str = "") -> None:
     """Note a transaction whose id, unless given, nonce and offsets follow from its number."""
     decided.note(name or f"t{number}", nonce(number), verdict, range(number, 2 * number), AT + number)
 
@@ -46,12 +46,12 @@ def expected(number: int, verdict: int = COMMITTED, name: str = "", at: int | No
 def test_what_was_noted_is_found_by_id_and_by_nonce() -> None:
     """In the object that noted it, and in one that reads it later."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     note(decided, 1, ABORTED)
     note(decided, 2, name="x" * 100)
     decided.close()
-    for each in (decided, DecidedFile(storage, PATH)):
+    for each in (decided, OutcomeLog(storage, PATH)):
         assert each.find("t0") == each.find_nonce(nonce(0)) == expected(0)
         assert each.find("t1") == expected(1, ABORTED)
         assert each.find("x" * 100) == expected(2, name="x" * 100)
@@ -65,7 +65,7 @@ def test_looking_makes_nothing() -> None:
     """Not even the directory: most queues never prepare a transaction."""
     storage = storage_with_queue()
     before = storage.mutation_count
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     assert decided.find("t") is None
     decided.sync()
     decided.close()
@@ -75,7 +75,7 @@ def test_looking_makes_nothing() -> None:
 def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
     """Noting the last of many needs no room on a full disk."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     for number in range(DECIDED_MAX + 5):
         note(decided, number)
         content = storage.tree()[PATH]
@@ -87,14 +87,14 @@ def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
 def test_the_oldest_is_forgotten_first() -> None:
     """In memory as on the disk, through several rounds and openings."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     total = 2 * DECIDED_MAX + 10
     for number in range(total):
         if number % 700 == 0:
             decided.close()
-            decided = DecidedFile(storage, PATH)
+            decided = OutcomeLog(storage, PATH)
         note(decided, number)
-    for each in (decided, DecidedFile(storage, PATH)):
+    for each in (decided, OutcomeLog(storage, PATH)):
         assert len(each) == DECIDED_MAX
         assert each.find(f"t{total - DECIDED_MAX - 1}") is None
         assert each.find(f"t{total - DECIDED_MAX}") == expected(total - DECIDED_MAX)
@@ -104,10 +104,10 @@ def test_the_oldest_is_forgotten_first() -> None:
 def test_an_id_that_was_used_again_answers_with_the_latest() -> None:
     """The nonce tells the two apart."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 5, name="same")
     note(decided, 6, ABORTED, name="same")
-    for each in (decided, DecidedFile(storage, PATH)):
+    for each in (decided, OutcomeLog(storage, PATH)):
         assert each.find("same") == expected(6, ABORTED, "same", at=1)
         assert each.find_nonce(nonce(5)) == expected(5, name="same", at=0)
 
@@ -115,66 +115,66 @@ def test_an_id_that_was_used_again_answers_with_the_latest() -> None:
 def test_the_same_is_not_noted_twice() -> None:
     """Recovery does it again; the ring does not turn for that, and yet it is synced: the first sync may be missing."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     note(decided, 0)
     decided.abandon()
-    again = DecidedFile(storage.crash_keeping_all(), PATH)
+    again = OutcomeLog(storage.crash_keeping_all(), PATH)
     assert len(again) == 1
     killed = storage.crash_keeping_all()
-    again = DecidedFile(killed, PATH)
+    again = OutcomeLog(killed, PATH)
     note(again, 0)
     again.sync()
     assert len(again) == 1
-    assert DecidedFile(killed.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
+    assert OutcomeLog(killed.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
 
 
 @pytest.mark.parametrize("at", range(0, DECIDED_SLOT.size))
 def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
     """The others are not, and noting goes on."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     for number in range(3):
         note(decided, number)
     decided.close()
     file = storage.open(PATH)
     position = DECIDED_SLOT.size + at
     file.write_at((bytes((file.read_at(1, position)[0] ^ 0x20,)),), position)
-    damaged = DecidedFile(storage, PATH)
+    damaged = OutcomeLog(storage, PATH)
     assert damaged.find("t1") is None
     assert (damaged.find("t0"), damaged.find("t2")) == (expected(0), expected(2))
     note(damaged, 3)
-    assert DecidedFile(storage, PATH).find("t3") == expected(3)
+    assert OutcomeLog(storage, PATH).find("t3") == expected(3)
 
 
 def test_a_slot_in_the_wrong_place_is_forgotten() -> None:
     """Its number says where it belongs."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     decided.close()
     file = storage.open(PATH)
     file.write_at((file.read_at(DECIDED_SLOT.size, 0),), 5 * DECIDED_SLOT.size)
     file.write_at((bytes(DECIDED_SLOT.size),), 0)
-    assert len(DecidedFile(storage, PATH)) == 0
+    assert len(OutcomeLog(storage, PATH)) == 0
 
 
 def test_a_file_that_was_cut_says_what_is_left() -> None:
     """In the middle of a slot too."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     for number in range(3):
         note(decided, number)
     decided.close()
     storage.open(PATH).truncate(2 * DECIDED_SLOT.size + 7)
-    assert len(DecidedFile(storage, PATH)) == 2
+    assert len(OutcomeLog(storage, PATH)) == 2
 
 
 @pytest.mark.parametrize("fail_at", range(1, 9))
 def test_a_note_that_fails_is_not_remembered_and_can_be_tried_again(fail_at: int) -> None:
     """Whichever step of making the file fails, on a full disk."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     storage.faults = FaultPlan(fail_at, error=28)
     with pytest.raises(DiskFullError):
         note(decided, 0)
@@ -183,13 +183,13 @@ def test_a_note_that_fails_is_not_remembered_and_can_be_tried_again(fail_at: int
     storage.faults = None
     note(decided, 0)
     decided.close()
-    assert DecidedFile(storage.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
+    assert OutcomeLog(storage.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
 
 
 def test_after_a_failed_sync_nothing_is_noted_any_more() -> None:
     """A second sync could succeed over lost data."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     storage.faults = FaultPlan(1, verbs=frozenset({"sync"}))
     with pytest.raises(StorageError, match="syncing decided transactions"):
@@ -204,7 +204,7 @@ def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
     """Through the making of the file, and while the oldest is written over."""
     rng = random.Random(4)
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     moments = [(len(storage.log), 0)]
     for number in range(DECIDED_MAX + 6):
         note(decided, number)
@@ -219,12 +219,12 @@ def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
             continue
         states = [moment.crash_keeping_all(), moment.crash_dropping_unsynced()]
         for crashed in states + [moment.random_crash(rng) for _ in range(5)]:
-            found = DecidedFile(crashed, PATH)
+            found = OutcomeLog(crashed, PATH)
             for number in range(max(0, synced - 5), synced):
                 assert found.find(f"t{number}") == expected(number)
             note(found, synced)
             found.close()
-            again = DecidedFile(crashed.crash_dropping_unsynced(), PATH).find(f"t{synced}")
+            again = OutcomeLog(crashed.crash_dropping_unsynced(), PATH).find(f"t{synced}")
             assert again is not None
             assert again == expected(synced, at=again.number)
 
@@ -242,12 +242,12 @@ def test_a_slot_of_another_size_or_verdict_says_nothing() -> None:
 def test_an_id_used_again_outlives_its_first_use() -> None:
     """Once the ring has gone round, the first one is forgotten and the latest still answers."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0, name="same")
     for number in range(1, DECIDED_MAX):
         note(decided, number)
     note(decided, DECIDED_MAX, ABORTED, name="same")
-    for each in (decided, DecidedFile(storage, PATH)):
+    for each in (decided, OutcomeLog(storage, PATH)):
         assert each.find_nonce(nonce(0)) is None
         assert each.find("same") == expected(DECIDED_MAX, ABORTED, "same")
 
@@ -255,15 +255,15 @@ def test_an_id_used_again_outlives_its_first_use() -> None:
 def test_a_disk_that_refuses_is_not_taken_for_an_empty_memory() -> None:
     """Else a decision could be taken a second time."""
     storage = storage_with_queue()
-    note(DecidedFile(storage, PATH), 0)
+    note(OutcomeLog(storage, PATH), 0)
     with refusing(storage, "open", PATH.name), pytest.raises(StorageError, match="reading decided transactions"):
-        DecidedFile(storage, PATH)
+        OutcomeLog(storage, PATH)
 
 
 def test_a_note_that_is_interrupted_leaves_nothing_behind() -> None:
     """It may stand in the file, and nobody remembers it: so it is taken out."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     with refusing(storage, "open", "", KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
         note(decided, 0)
     note(decided, 1)
@@ -271,14 +271,14 @@ def test_a_note_that_is_interrupted_leaves_nothing_behind() -> None:
         note(decided, 2)
     note(decided, 3)
     decided.close()
-    for each in (decided, DecidedFile(storage, PATH)):
+    for each in (decided, OutcomeLog(storage, PATH)):
         assert [each.find(f"t{number}") is not None for number in range(4)] == [False, True, False, True]
 
 
 def test_an_interrupted_note_that_cannot_be_taken_out_is_the_last_one() -> None:
     """The next reader may find what this one does not know."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     with refusing(storage, "write_at", "", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         note(decided, 1)
@@ -289,7 +289,7 @@ def test_an_interrupted_note_that_cannot_be_taken_out_is_the_last_one() -> None:
 def test_nothing_is_noted_behind_a_sync_that_was_interrupted() -> None:
     """Nobody knows what it has put on the disk."""
     storage = storage_with_queue()
-    decided = DecidedFile(storage, PATH)
+    decided = OutcomeLog(storage, PATH)
     note(decided, 0)
     with refusing(storage, "sync", "", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         decided.sync()

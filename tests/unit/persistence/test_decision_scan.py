@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.decision_scan import find_decisions
-from holdfast.persistence.format import FRAMES_START, KIND_DECISION
-from holdfast.persistence.open_decisions import OpenDecisions
-from holdfast.persistence.tail_scan import TailScan
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import FRAMES_START, KIND_DECISION
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.recovery.commit_record_scan import find_decisions
+from holdfast.persistence.recovery.tail_scan import TailScan
 from support.log_parts import LogParts, frame
 
-DECISION = Decision("t", b"n" * 16, 1, 0)
+DECISION = CommitRecord("t", b"n" * 16, 1, 0)
 
 
-def found_in(parts: LogParts, *frames: bytes) -> OpenDecisions:
+def found_in(parts: LogParts, *frames: bytes) -> PendingCommitRecords:
     """Return the decisions of a file that recovery keeps whole."""
     path, header = parts.data_file(frames)
     end = FRAMES_START + sum(map(len, frames))

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.persistence.decision import Acknowledged, Decision, Participant
-from holdfast.persistence.format import DECISION_TRAILER, KIND_DECISION
-from holdfast.persistence.framing import encode_frame
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
+from holdfast.persistence.format.constants import DECISION_TRAILER, KIND_DECISION
+from holdfast.persistence.format.framing import encode_frame
 
-SMALLEST = Decision("t", b"n" * 16, 0, 0)
-FULL = Decision(
+SMALLEST = CommitRecord("t", b"n" * 16, 0, 0)
+FULL = CommitRecord(
     id="orders-2026.07_5",
     nonce=bytes(range(16)),
     count=3,
@@ -32,9 +32,9 @@ FULL = Decision(
     "decision",
     [SMALLEST, FULL, replace(FULL, first_offset=None), replace(FULL, coordinator=None), replace(FULL, acknowledged=())],
 )
-def test_a_decision_comes_back(decision: Decision) -> None:
+def test_a_decision_comes_back(decision: CommitRecord) -> None:
     """Every field survives encoding, and so does every one that is missing."""
-    assert Decision.decode(decision.encode()) == decision
+    assert CommitRecord.decode(decision.encode()) == decision
 
 
 def test_a_decision_is_found_from_behind() -> None:
@@ -55,7 +55,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
     """What has to be understood comes with a new format version."""
     fields = json.loads(SMALLEST.encode()[: -DECISION_TRAILER.size])
     text = json.dumps({**fields, "colour": "red"}).encode()
-    assert Decision.decode(text + bytes(DECISION_TRAILER.size)) == SMALLEST
+    assert CommitRecord.decode(text + bytes(DECISION_TRAILER.size)) == SMALLEST
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 def test_anything_else_is_no_decision(text: bytes) -> None:
     """One kind of error, whatever is wrong."""
     with pytest.raises(ValueError, match="not a decision"):
-        Decision.decode(text + bytes(DECISION_TRAILER.size))
+        CommitRecord.decode(text + bytes(DECISION_TRAILER.size))
 
 
 def test_offsets_follow_once_the_batch_has_its_place() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, StorageError
-from holdfast.persistence.dedup_ring import DedupRing, Remembered, digest_of
-from holdfast.persistence.format import DEDUP_SLOT
+from holdfast.persistence.format.constants import DEDUP_SLOT
+from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
 from support.faults import FaultPlan
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

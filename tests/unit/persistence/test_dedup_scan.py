@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.persistence.dedup_ring import DedupRing, Remembered, digest_of
-from holdfast.persistence.dedup_scan import recall
-from holdfast.persistence.format import FLAG_HEADERS, FLAGS_SINGLE, FRAMES_START, HEADER_COPY_POSITIONS
-from holdfast.persistence.framing import encode_frame
-from holdfast.persistence.log_tail import LogTail
-from holdfast.persistence.message_options import MessageOptions, with_options
+from holdfast.persistence.format.constants import FLAG_HEADERS, FLAGS_SINGLE, FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
+from holdfast.persistence.log.log_tail import LogTail
+from holdfast.persistence.recovery.dedup_scan import recall
 from support.clocks import START_NS
 from support.log_parts import LogParts
 

@@ -7,17 +7,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast import CorruptionError, UnsupportedVersionError
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.file_header import (
-    DataFileHeader,
-    PositionFileHeader,
-    block_buffers,
-    block_copies,
-    damaged_copies,
-    random_id,
-    random_salt,
-)
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
     COMPATIBLE_BORN_SEALED,
     DATA_MAGIC,
     FORMAT_VERSION,
@@ -25,6 +16,15 @@ from holdfast.persistence.format import (
     HEADER_BLOCK_BYTES,
     HEADER_COPY_POSITIONS,
     HEADER_CRC,
+)
+from holdfast.persistence.format.file_header import (
+    DataFileHeader,
+    PositionFileHeader,
+    block_buffers,
+    block_copies,
+    damaged_copies,
+    random_id,
+    random_salt,
 )
 
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16

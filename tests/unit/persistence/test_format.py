@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from holdfast.persistence import format as layout
+from holdfast.persistence.format import constants as layout
 
 
 @pytest.mark.parametrize(

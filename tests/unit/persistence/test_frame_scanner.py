@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.frame_scanner import WINDOW_BYTES, FrameScanner
-from holdfast.persistence.framing import FrameError
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.framing import FrameError
+from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
 from support.log_parts import LogParts, frame
 from support.simulated_storage import SimulatedFile
 

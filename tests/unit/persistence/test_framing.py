@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
     FLAG_FIRST,
     FLAG_LAST,
     FLAGS_SINGLE,
@@ -21,7 +21,7 @@ from holdfast.persistence.format import (
     KIND_SEAL,
     STX,
 )
-from holdfast.persistence.framing import (
+from holdfast.persistence.format.framing import (
     FrameError,
     decode_frame,
     encode_batch,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.group_files import find_group, remove_group, write_group
-from holdfast.persistence.group_visit import visit_group
-from holdfast.persistence.layout import position_file
+from holdfast.persistence.filesystem.layout import position_file
+from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
+from holdfast.persistence.groups.group_files import find_group, remove_group, write_group
+from holdfast.persistence.groups.group_visit import visit_group
 from support.log_parts import LogParts, put
 from support.refusals import refusing
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.vote import Vote
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import Vote
 
 COUNT = 300
 

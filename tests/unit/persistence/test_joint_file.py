@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import CommitUnknownError, CorruptionError, PoisonedError, StorageError, UnsupportedVersionError
-from holdfast.persistence import joint_file
-from holdfast.persistence.decision import PartOf
-from holdfast.persistence.document import write_document
-from holdfast.persistence.format import FORMAT_VERSION
-from holdfast.persistence.joint_file import JointCommit, JointFile
+from holdfast.persistence.filesystem.document import write_document
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.constants import FORMAT_VERSION
+from holdfast.persistence.outcomes import joint_file
+from holdfast.persistence.outcomes.joint_file import JointCommit, JointFile
 from support.faults import FaultPlan
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
-from holdfast.persistence.document import read_document, write_document
-from holdfast.persistence.file_header import block_buffers
-from holdfast.persistence.format import FORMAT_VERSION, HEADER_COPY_POSITIONS
-from holdfast.persistence.layout import (
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
@@ -21,6 +19,8 @@ from holdfast.persistence.layout import (
     open_directory,
     position_file,
 )
+from holdfast.persistence.format.constants import FORMAT_VERSION, HEADER_COPY_POSITIONS
+from holdfast.persistence.format.file_header import block_buffers
 from support.faults import FaultPlan
 from support.log_parts import LogParts, put
 from support.refusals import refusing

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import LockTimeoutError, QueueLockedError
 from holdfast.clock import SystemClock
-from holdfast.persistence import locks
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.storage import OsStorage
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from holdfast import PersistentQueue
 from holdfast.clock import SystemClock
-from holdfast.persistence import locks
-from holdfast.persistence.group_files import groups_locked
-from holdfast.persistence.layout import QueueDirectory, queue_directory
-from holdfast.persistence.locks import Guard, SideLock
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import QueueDirectory, queue_directory
+from holdfast.persistence.filesystem.locks import Guard, SideLock
+from holdfast.persistence.groups.group_files import groups_locked
 from support.interruptions import Kind, guarded, interrupt, interrupted, points_of
 from support.simulated_storage import SimulatedStorage
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.persistence.layout import DataFileName, open_directory
-from holdfast.persistence.log_files import SPARES_MAX, LogFiles
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.layout import DataFileName, open_directory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.log.log_files import SPARES_MAX, LogFiles
 from support.log_parts import LogParts
 from support.refusals import refusing
 

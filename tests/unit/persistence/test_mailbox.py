@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import DiskFullError, StorageError
-from holdfast.persistence import mailbox
-from holdfast.persistence.format import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOT, ANSWER_SLOTS
-from holdfast.persistence.locks import is_free, try_acquire
-from holdfast.persistence.mailbox import ANSWERS, MAKING, TEXT_BYTES_MAX, Answer, Answers, Mailbox, remove_quietly
+from holdfast.persistence.exchange import mailbox
+from holdfast.persistence.exchange.mailbox import (
+    ANSWERS,
+    MAKING,
+    TEXT_BYTES_MAX,
+    Answer,
+    Answers,
+    Mailbox,
+    remove_quietly,
+)
+from holdfast.persistence.filesystem.locks import is_free, try_acquire
+from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOT, ANSWER_SLOTS
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from holdfast import RecordTooLargeError
 from holdfast.messages import CommonHeaders
-from holdfast.persistence.format import TLV, TLV_MUST_UNDERSTAND
-from holdfast.persistence.message_headers import decode_headers, encode_headers
+from holdfast.persistence.format.constants import TLV, TLV_MUST_UNDERSTAND
+from holdfast.persistence.format.message_headers import decode_headers, encode_headers
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RecordTooLargeError
-from holdfast.persistence.format import (
+from holdfast.persistence.format.constants import (
     HEADERS_BYTES_MAX,
     TLV,
     TLV_DEDUP_ID,
@@ -14,8 +14,8 @@ from holdfast.persistence.format import (
     TLV_ORDER_KEY,
     TLV_PRIORITY,
 )
-from holdfast.persistence.message_headers import decode_headers, encode_headers
-from holdfast.persistence.message_options import (
+from holdfast.persistence.format.message_headers import decode_headers, encode_headers
+from holdfast.persistence.format.message_options import (
     NO_OPTIONS,
     MessageOptions,
     decode_options,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from holdfast import StorageError
-from holdfast.persistence.decision import Decision
-from holdfast.persistence.open_decisions import OpenDecisions
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 
 NONCE, OTHER = b"n" * 16, b"o" * 16
 
 
-def opened() -> OpenDecisions:
+def opened() -> PendingCommitRecords:
     """Return some with one in it."""
-    decisions = OpenDecisions()
-    decisions.add(Decision("t", NONCE, 1, 0), 5000)
+    decisions = PendingCommitRecords()
+    decisions.add(CommitRecord("t", NONCE, 1, 0), 5000)
     return decisions
 
 

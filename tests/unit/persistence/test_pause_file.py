@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.pause_file import Pause, read_pause, remove_pause, write_pause
+from holdfast.persistence.groups.pause_file import Pause, read_pause, remove_pause, write_pause
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PoisonedError
-from holdfast.persistence.poison import Poison
+from holdfast.persistence.filesystem.poison import Poison
 
 
 def test_the_first_failure_is_the_one_that_is_told(caplog: pytest.LogCaptureFixture) -> None:

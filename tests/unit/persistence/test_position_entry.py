@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.format import (
+from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_DELIVERED,
     ENTRY_DONE,
@@ -18,7 +18,7 @@ from holdfast.persistence.format import (
     ENTRY_VOTE,
     NUMBER_MAX,
 )
-from holdfast.persistence.position_entry import Change, decode_entry, encode_entry, run_flags
+from holdfast.persistence.groups.position_entry import Change, decode_entry, encode_entry, run_flags
 
 SALT = 99
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import UnsupportedVersionError
-from holdfast.persistence import position_file_reader
-from holdfast.persistence.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.layout import position_file, queue_directory
+from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_DONE,
     ENTRY_FLAG_FIRST,
@@ -20,11 +19,12 @@ from holdfast.persistence.format import (
     FRAMES_START,
     HEADER_COPY_POSITIONS,
 )
-from holdfast.persistence.layout import position_file, queue_directory
-from holdfast.persistence.position_entry import Change, encode_entry
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.reach import Reach
+from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
+from holdfast.persistence.groups import position_file_reader
+from holdfast.persistence.groups.position_entry import Change, encode_entry
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import Reach
 from support.log_parts import put
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

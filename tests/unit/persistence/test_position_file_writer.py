@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, PoisonedError, StorageError
-from holdfast.persistence import position_file_writer
-from holdfast.persistence.format import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
-from holdfast.persistence.layout import list_generations, position_file, queue_directory
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.position_file_writer import PositionFileWriter
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.reach import Reach
+from holdfast.persistence.filesystem.layout import list_generations, position_file, queue_directory
+from holdfast.persistence.format.constants import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
+from holdfast.persistence.groups import position_file_writer
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import Reach
 from support.clocks import FakeClock
 from support.disk_operations import Allocate, Create
 from support.faults import FaultPlan

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.format import ENTRY_DONE
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.position_run import UNREADABLE, apply_run, checkpoint
-from holdfast.persistence.progress import GroupProgress
+from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_run import UNREADABLE, apply_run, checkpoint
+from holdfast.persistence.groups.progress import GroupProgress
 
 
 @given(

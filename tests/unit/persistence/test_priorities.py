@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import DiskFullError, StorageError
-from holdfast.persistence.format import PRIORITY_MAX
-from holdfast.persistence.message_headers import encode_headers
-from holdfast.persistence.message_options import MessageOptions, has_priority, with_options
-from holdfast.persistence.priorities import Priorities
-from holdfast.persistence.storage import OsStorage, Storage
+from holdfast.persistence.filesystem.storage import OsStorage, Storage
+from holdfast.persistence.format.constants import PRIORITY_MAX
+from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.persistence.format.message_options import MessageOptions, has_priority, with_options
+from holdfast.persistence.index.priorities import Priorities
 from support.faults import FaultPlan
 from support.log_parts import LogParts
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.persistence.groups.position_entry import NO_HINT
+from holdfast.persistence.groups.progress import GroupProgress
 
 END = 40
 RUNS = st.lists(st.tuples(st.integers(0, END), st.integers(0, 8)), max_size=30)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.persistence.format import ENTRY_DONE
-from holdfast.persistence.group_files import GroupInfo, progress_reader, write_group
-from holdfast.persistence.layout import DataFileName
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.position_file_writer import PositionFileWriter
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.reclaim import retire_finished_files
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.groups.group_files import GroupInfo, progress_reader, write_group
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reclaim import retire_finished_files
 from support.log_parts import LogParts
 
 FIRST, SECOND, LAST = DataFileName(1, 0), DataFileName(2, 10), DataFileName(3, 20)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import CorruptionError
-from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS
+from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS
 from support.log_parts import LogParts, frame, put
 from support.refusals import refusing
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import QueueLockedError
-from holdfast.persistence import locks
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.decision import Acknowledged, Decision, Participant
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.group_files import find_group, progress_reader, write_group
-from holdfast.persistence.layout import open_directory
-from holdfast.persistence.open_decisions import OpenDecisions
-from holdfast.persistence.redo import has_settled, redo_decisions
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.groups.group_files import find_group, progress_reader, write_group
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.outcomes.redo import has_settled, redo_decisions
+from holdfast.persistence.segment.batch_file import BatchFileWriter
 from support.log_parts import LogParts, put
 from support.refusals import refusing
 
@@ -22,14 +22,14 @@ NONCE = b"n" * 16
 RUNS = ((0, 2, 1, 5000),)
 
 
-def decision(acknowledged: tuple[Acknowledged, ...] = (), waiting_file: str = "") -> Decision:
+def decision(acknowledged: tuple[Acknowledged, ...] = (), waiting_file: str = "") -> CommitRecord:
     """Return one that stands in the log, over one message."""
-    return Decision("t", NONCE, 1, 0, 7, acknowledged, waiting_file=waiting_file)
+    return CommitRecord("t", NONCE, 1, 0, 7, acknowledged, waiting_file=waiting_file)
 
 
-def redo(parts: LogParts, *decisions: Decision) -> OpenDecisions:
+def redo(parts: LogParts, *decisions: CommitRecord) -> PendingCommitRecords:
     """Do again what these say; return those that stay open."""
-    found = OpenDecisions()
+    found = PendingCommitRecords()
     for each in decisions:
         found.add(each, FRAMES_START, is_durable=True)
     assert redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found) == []
@@ -49,7 +49,7 @@ def batch_file(parts: LogParts, nonce: bytes = NONCE) -> Path:
     path = parts.directory.batch_file("t")
     writer = BatchFileWriter(parts.storage, path, parts.queue_id)
     writer.add(b"payload", b"", 1)
-    writer.finish(Decision("t", nonce, 1, 0, waiting_file="prepared/t.batch"))
+    writer.finish(CommitRecord("t", nonce, 1, 0, waiting_file="prepared/t.batch"))
     writer.sync()
     writer.close()
     return path
@@ -74,7 +74,7 @@ def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(par
     put(parts.storage, parts.directory.write_mark, b"")
     group = write_group(parts.storage, parts.directory, "g", parts.files(), 0)
     acknowledged = decision((Acknowledged("g", group.group_id, (*RUNS, (2, count, 1, 5000))),))
-    found = OpenDecisions()
+    found = PendingCommitRecords()
     found.add(acknowledged, FRAMES_START, is_durable=True)
     (damage,) = redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
     assert "decision t finishes messages of group 'g' where no log comes" in str(damage)
@@ -98,7 +98,7 @@ def test_a_group_that_is_owned_by_its_old_owner_is_not_gone_past(parts: LogParts
 def test_a_vote_whose_group_is_owned_keeps_its_decision_open(parts: LogParts) -> None:
     """The owner may have settled it and not synced that: it is asked again once nobody owns the group."""
     write_group(parts.storage, parts.directory, "g", parts.files(), 0)
-    voted = Decision("t", NONCE, 1, 0, 7, participants=(Participant(".", parts.queue_id, "g"),))
+    voted = CommitRecord("t", NONCE, 1, 0, 7, participants=(Participant(".", parts.queue_id, "g"),))
     owner = locks.try_acquire(parts.storage, parts.directory.group("g") / "read.lock")
     assert owner is not None
     decisions = redo(parts, voted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.persistence.report import DAMAGED, Damage, RecoveryReport
+from holdfast.persistence.format.report import DAMAGED, Damage, RecoveryReport
 
 DATA, OTHER = Path("/queue/data/1.data"), Path("/queue/data/2.data")
 

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.batch_file import BatchFileWriter
-from holdfast.persistence.decision import Acknowledged, Decision
-from holdfast.persistence.layout import QueueDirectory
-from holdfast.persistence.mailbox import Mailbox
-from holdfast.persistence.requests import (
+from holdfast.persistence.exchange.mailbox import Mailbox
+from holdfast.persistence.exchange.requests import (
     ASK,
     BATCH,
     CLAIMED,
@@ -25,6 +22,9 @@ from holdfast.persistence.requests import (
     sync_requests,
     write_verb,
 )
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
+from holdfast.persistence.segment.batch_file import BatchFileWriter
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage
 
@@ -126,13 +126,13 @@ def test_a_disk_that_refuses_is_not_taken_for_being_too_late(storage: SimulatedS
 @pytest.mark.parametrize(
     "decision",
     [
-        Decision("t", b"n" * 16, 1, 0, waiting_file=NAME.as_kind(CLAIMED).waiting_file.replace("64", "65")),
-        Decision("t", b"n" * 16, 1, 0),
-        Decision("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file=NAME.waiting_file),
+        CommitRecord("t", b"n" * 16, 1, 0, waiting_file=NAME.as_kind(CLAIMED).waiting_file.replace("64", "65")),
+        CommitRecord("t", b"n" * 16, 1, 0),
+        CommitRecord("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file=NAME.waiting_file),
     ],
     ids=["another one", "none", "acknowledges"],
 )
-def test_a_request_that_is_not_what_its_name_says_is_damage(storage: SimulatedStorage, decision: Decision) -> None:
+def test_a_request_that_is_not_what_its_name_says_is_damage(storage: SimulatedStorage, decision: CommitRecord) -> None:
     """Another one, none, or one that acknowledges: a process that may write here asks only for what it may ask."""
     storage.make_directory(DIRECTORY.requests)
     path = NAME.path(DIRECTORY)
@@ -149,10 +149,10 @@ def test_a_request_that_the_log_has_is_not_forgotten_while_it_cannot_be_removed(
     storage.make_directory(DIRECTORY.requests)
     claimed = NAME.as_kind(CLAIMED).path(DIRECTORY)
     storage.open(claimed, create=True).close()
-    decision = Decision("t", b"n" * 16, 1, 0, waiting_file=NAME.waiting_file).placed(7)
+    decision = CommitRecord("t", b"n" * 16, 1, 0, waiting_file=NAME.waiting_file).placed(7)
     with refusing(storage, "remove"), pytest.raises(OSError, match="Input/output error"):
         finish_committed(storage, DIRECTORY, decision)
     assert storage.list(DIRECTORY.requests) == [claimed.name]
     assert finish_committed(storage, DIRECTORY, decision)
     assert storage.crash_dropping_unsynced().tree().get(claimed) is None
-    assert not finish_committed(storage, DIRECTORY, Decision("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
+    assert not finish_committed(storage, DIRECTORY, CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))

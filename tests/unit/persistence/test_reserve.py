@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from holdfast.persistence.reserve import RESERVE_BYTES, keep_reserve, spend_reserve
+from holdfast.persistence.filesystem.reserve import RESERVE_BYTES, keep_reserve, spend_reserve
 from support.log_parts import LogParts
 from support.refusals import refusing
 

@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.dead_letter import DeadMark, reason_of
-from holdfast.persistence.format import DEAD_REASONS, ENTRY_DELIVERED, ENTRY_DONE
-from holdfast.persistence.position_entry import Change, dead_change, decode_entry, encode_entry, returned_change
-from holdfast.persistence.position_run import apply_run, checkpoint
-from holdfast.persistence.progress import NO_HINT, GroupProgress
+from holdfast.persistence.format.constants import DEAD_REASONS, ENTRY_DELIVERED, ENTRY_DONE
+from holdfast.persistence.format.dead_letter import DeadMark, reason_of
+from holdfast.persistence.groups.position_entry import (
+    NO_HINT,
+    Change,
+    dead_change,
+    decode_entry,
+    encode_entry,
+    returned_change,
+)
+from holdfast.persistence.groups.position_run import apply_run, checkpoint
+from holdfast.persistence.groups.progress import GroupProgress
 
 NS_MAX = 2**63 - 1
 OFFSETS = st.integers(0, 12)

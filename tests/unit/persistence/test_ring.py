@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.persistence.ring import used_bytes
+from holdfast.persistence.filesystem.ring import used_bytes
 
 BLOCK_BYTES = 4096
 

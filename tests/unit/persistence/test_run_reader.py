@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, Put
-from holdfast.persistence import run_reader
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.run_reader import PlainRun, RunReader
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.log import run_reader
+from holdfast.persistence.log.run_reader import PlainRun, RunReader
 from support.log_parts import LogParts, frame
 from support.simulated_storage import SimulatedStorage
 

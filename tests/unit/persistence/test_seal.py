@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.persistence.format import FRAME_HEADER_BYTES, FRAMES_START, INDEX_STRIDE_BYTES, SEAL_TRAILER
-from holdfast.persistence.framing import encode_frame
-from holdfast.persistence.seal import Seal, seal_room
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START, INDEX_STRIDE_BYTES, SEAL_TRAILER
+from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.format.seal import Seal, seal_room
 
 SEAL = Seal(30, 5, 9, ((0, FRAMES_START), (12, 70_000), (25, 140_000)))
 

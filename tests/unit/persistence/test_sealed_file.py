@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, verify
-from holdfast.persistence.format import FRAMES_START, HEADER_COPY_POSITIONS, KIND_SEAL
-from holdfast.persistence.layout import DataFileName
-from holdfast.persistence.sealed_file import end_offset, sealed_places
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS, KIND_SEAL
+from holdfast.persistence.log.sealed_file import end_offset, sealed_places
 from support.log_parts import LogParts, frame
 from support.refusals import refusing
 

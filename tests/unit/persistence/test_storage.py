@@ -12,7 +12,7 @@ import portalocker
 import pytest
 
 from holdfast import DiskFullError, StorageError
-from holdfast.persistence.storage import OsFile, OsStorage, is_disk_full, write_whole
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage, is_disk_full, write_whole
 
 
 @pytest.fixture

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.persistence.format import FLAG_CLEAN_CLOSE, FLAG_FIRST, FLAG_LAST, FLAGS_SINGLE, FRAMES_START, KIND_MARK
-from holdfast.persistence.tail_scan import TailScan, scan_tail
-from holdfast.persistence.write_mark import WriteMark
+from holdfast.persistence.format.constants import (
+    FLAG_CLEAN_CLOSE,
+    FLAG_FIRST,
+    FLAG_LAST,
+    FLAGS_SINGLE,
+    FRAMES_START,
+    KIND_MARK,
+)
+from holdfast.persistence.log.watermark import Watermark
+from holdfast.persistence.recovery.tail_scan import TailScan, scan_tail
 from support.clocks import START_NS
 from support.log_parts import LogParts, frame
 
 
-def scan(parts: LogParts, frames: list[bytes], mark: WriteMark | None = None, behind: bytes = bytes(500)) -> TailScan:
+def scan(parts: LogParts, frames: list[bytes], mark: Watermark | None = None, behind: bytes = bytes(500)) -> TailScan:
     """Scan a last file of these frames, with reserved space behind them."""
     path, header = parts.data_file(frames, behind=behind)
     return scan_tail(parts.storage.open(path), header, path, mark)
@@ -20,9 +27,9 @@ def single(parts: LogParts, index: int, durable_mark: int = FRAMES_START) -> byt
     return frame(parts.header(), b"message %d" % index, index, durable_mark=durable_mark)
 
 
-def synced(parts: LogParts, end: int, count: int) -> WriteMark:
+def synced(parts: LogParts, end: int, count: int) -> Watermark:
     """Return a mark that says so."""
-    return WriteMark(parts.queue_id, b"f" * 16, 1, 0, end, count, end, count, end, 0, synced_only=True)
+    return Watermark(parts.queue_id, b"f" * 16, 1, 0, end, count, end, count, end, 0, synced_only=True)
 
 
 def bad(raw: bytes) -> bytes:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Empty, FlushPolicy, PersistentQueue, QueueNotFoundError, StorageError, verify
-from holdfast.persistence.file_header import block_buffers
-from holdfast.persistence.format import FRAMES_START, KIND_SEAL
-from holdfast.persistence.report import Damage, VerifyReport, merged
-from holdfast.persistence.seal import Seal
+from holdfast.persistence.format.constants import FRAMES_START, KIND_SEAL
+from holdfast.persistence.format.file_header import block_buffers
+from holdfast.persistence.format.report import Damage, VerifyReport, merged
+from holdfast.persistence.format.seal import Seal
 from support.log_parts import LogParts, frame
 from support.refusals import refusing
 from support.simulated_storage import SimulatedStorage

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.dead_letter import DeadMark
-from holdfast.persistence.decision import Participant, Run
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.layout import list_generations, position_file, queue_directory
+from holdfast.persistence.format.commit_record import Participant, Run
+from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_DELIVERED,
     ENTRY_DONE,
@@ -22,14 +22,14 @@ from holdfast.persistence.format import (
     FRAMES_START,
     NUMBER_MAX,
 )
-from holdfast.persistence.layout import list_generations, position_file, queue_directory
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.position_file_reader import PositionFileReader
-from holdfast.persistence.position_file_writer import PositionFileWriter
-from holdfast.persistence.position_run import apply_run, checkpoint
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.reach import Reach
-from holdfast.persistence.vote import Vote, outcome_changes, read_vote, vote_changes, vote_entry_count
+from holdfast.persistence.format.dead_letter import DeadMark
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.position_run import apply_run, checkpoint
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import Reach
+from holdfast.persistence.groups.vote import Vote, outcome_changes, read_vote, vote_changes, vote_entry_count
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage
 

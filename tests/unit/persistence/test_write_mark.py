@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from holdfast import UnsupportedVersionError
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.fence import Fence
-from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.format import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES
-from holdfast.persistence.locks import LockOwner
-from holdfast.persistence.write_mark import WriteMark, WriteMarkFile, read_write_mark
+from holdfast.persistence.filesystem.fence import Fence
+from holdfast.persistence.filesystem.locks import LockOwner
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.log.watermark import Watermark, WatermarkFile, read_write_mark
 from support.faults import FaultPlan
 from support.simulated_storage import SimulatedFile, SimulatedStorage
 from support.storage_runs import durable_file
 
 QUEUE_ID = b"q" * 16
 FENCE = Fence(LockOwner)
-MARK = WriteMark(QUEUE_ID, b"f" * 16, 3, 500, 9000, 40, 8000, 30, 7000, 10**18, synced_only=True)
+MARK = Watermark(QUEUE_ID, b"f" * 16, 3, 500, 9000, 40, 8000, 30, 7000, 10**18, synced_only=True)
 
 
 def holding(content: bytes) -> SimulatedFile:
@@ -63,7 +63,7 @@ def test_a_short_mark_says_nothing(size: int) -> None:
         replace(MARK, timestamp_ns=2**63),
     ],
 )
-def test_a_mark_of_numbers_that_no_queue_comes_to_says_nothing(mark: WriteMark) -> None:
+def test_a_mark_of_numbers_that_no_queue_comes_to_says_nothing(mark: Watermark) -> None:
     """Its checksum is right; recovery would count with them."""
     assert read_write_mark(holding(mark.encode()), QUEUE_ID) is None
     assert read_write_mark(holding(replace(MARK, first_offset=2**63 - 41).encode()), QUEUE_ID) is not None
@@ -94,7 +94,7 @@ def test_a_mark_is_published_only_where_it_has_changed() -> None:
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     marks.publish(header, (3, 9000, 140), (3, 8000, 130), 7000, 10)
     count = storage.mutation_count
     marks.publish(header, (3, 9000, 140), (3, 8000, 130), 7000, 10)
@@ -110,7 +110,7 @@ def test_a_mark_is_published_where_only_the_first_open_decision_has_changed() ->
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     marks.publish(header, (3, 9000, 140), (3, 9000, 140), 7000, 10)
     marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
     found = read_write_mark(file, QUEUE_ID)
@@ -123,7 +123,7 @@ def test_a_mark_is_published_where_only_the_first_priority_is_new() -> None:
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
     marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10, has_priorities=True)
     found = read_write_mark(file, QUEUE_ID)
@@ -136,7 +136,7 @@ def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 1, 0, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
     with pytest.raises(OSError, match=r"write\.mark"):
         marks.publish(header, (1, 5000, 1), (1, 5000, 1), 5000, 1)
@@ -150,7 +150,7 @@ def test_a_mark_that_rests_is_opened_again_by_the_next_one_that_is_published() -
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     for end in range(9000, 9005):
         marks.publish(header, (3, end, 140), (3, end, 140), end, 10)
         marks.rest()
@@ -167,7 +167,7 @@ def test_a_mark_that_is_closed_publishes_no_more() -> None:
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WriteMarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
+    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
     marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
     marks.close()
     count = storage.mutation_count

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import ClosedError, ConfigError, PersistentQueue, QueueLockedError
-from holdfast.queue.dead_letters import DeadLetters
-from holdfast.queue.delivery import Delivery, DeliveryBatch
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
 from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue

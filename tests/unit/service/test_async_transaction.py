@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, Put, TransactionStateError
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from support.loops import in_a_loop, turns, until

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import ClosedError, ConfigError, LeaseExpiredError, UsageError
 from holdfast.errors import StorageError
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.aio import async_engine, async_workers
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_service import AsyncQueueService

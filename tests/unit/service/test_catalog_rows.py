@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, FlushPolicy, verify
-from holdfast.persistence.format import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
-from holdfast.persistence.layout import DataFileName, QueueDirectory, list_data_files
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.service.catalog import data_files as catalog_data_files
 from holdfast.service.catalog.facts import QueueFacts, settings_text
 from support.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import Backoff
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.handler_errors import Reject, Retry

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.workers.settler import UNSETTLED_MAX, Settler

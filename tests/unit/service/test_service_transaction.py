@@ -5,7 +5,7 @@ import pytest
 
 from holdfast import Empty, StaleReceiptError, TransactionStateError, UsageError
 from holdfast.errors import EncodeError
-from holdfast.queue.transaction_state import State
+from holdfast.queue.transactions.transaction_state import State
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.persistence.storage import DISK_FULL_ERRNOS, write_whole
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, write_whole
 from support.faults import FAILING_VERBS, FaultPlan
 from support.simulated_storage import SimulatedFile, SimulatedStorage
 from support.storage_runs import FILE, OTHER, ROOT, durable_file

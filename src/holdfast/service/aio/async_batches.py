@@ -10,8 +10,8 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from holdfast.errors import Empty, HoldfastError, LeaseError, ShutDown
-from holdfast.queue.delivery import Delivery, DeliveryBatch, by_queue
-from holdfast.queue.draining import log_left
+from holdfast.queue.consumer.draining import log_left
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.service.aio.async_delivery import AsyncBatch
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.batches import may_join

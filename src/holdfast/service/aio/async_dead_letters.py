@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.queue.dead_letters import DeadLetters, Letters, Which
+from holdfast.queue.inspect.dead_letters import DeadLetters, Letters, Which
 from holdfast.service.aio.async_threads import Threads
 
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, overload
 
 from holdfast.errors import LeaseError
-from holdfast.queue.delivery import Delivery, DeliveryBatch
-from holdfast.queue.put_options import Seconds
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.options.put_options import Seconds
 from holdfast.service.aio.async_threads import Threads
 
 Body = TypeVar("Body")

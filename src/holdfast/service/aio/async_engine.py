@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import ClosedError, HoldfastError, ShutDown
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.draining import log_left
+from holdfast.queue.consumer.draining import log_left
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
@@ -19,7 +19,7 @@ from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.settle_failed import settle_failed
 from holdfast.service.workers.settler import Settler
-from holdfast.service.workers.verdict import RELEASE, Verdict, verdict_on
+from holdfast.service.workers.verdict import RELEASE, Outcome, verdict_on
 
 logger = logging.getLogger("holdfast")
 
@@ -138,7 +138,7 @@ class AsyncEngine:
             await asyncio.sleep(_ROOM_SECONDS)
         self._settler.add(delivery)
 
-    async def _call(self, delivery: Delivery[Any]) -> Verdict | None:
+    async def _call(self, delivery: Delivery[Any]) -> Outcome | None:
         """Call the handler; None where it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
@@ -146,7 +146,7 @@ class AsyncEngine:
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                return Verdict(RELEASE)  # its grace is over: it has not failed
+                return Outcome(RELEASE)  # its grace is over: it has not failed
             return verdict_on(error, delivery.delivery_count, self._consumer.retry)
         return None
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
 
 from holdfast.messages import Message
-from holdfast.queue.arguments import check_count, wait_for
-from holdfast.queue.browse import BrowsedMessage
-from holdfast.queue.dead_letters import DeadLetter
-from holdfast.queue.delivery import Delivery, DeliveryBatch
-from holdfast.queue.put_options import Put, PutOptions, Seconds
-from holdfast.queue.stats import QueueStats
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.inspect.browse import BrowsedMessage
+from holdfast.queue.inspect.dead_letters import DeadLetter
+from holdfast.queue.inspect.stats import QueueStats
+from holdfast.queue.options.arguments import check_count, wait_for
+from holdfast.queue.options.put_options import Put, PutOptions, Seconds
 from holdfast.service.aio.async_batches import AsyncBatches
 from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
 from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery

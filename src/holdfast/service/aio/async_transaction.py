@@ -9,9 +9,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from holdfast.queue.arguments import wait_for
-from holdfast.queue.put_options import Put, Seconds
-from holdfast.queue.transaction_state import State
+from holdfast.queue.options.arguments import wait_for
+from holdfast.queue.options.put_options import Put, Seconds
+from holdfast.queue.transactions.transaction_state import State
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads

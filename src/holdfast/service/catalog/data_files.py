@@ -13,8 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, StorageError
-from holdfast.persistence.file_header import DataFileHeader, block_copies, damaged_copies
-from holdfast.persistence.format import (
+from holdfast.persistence.filesystem.layout import (
+    DataFileName,
+    QueueDirectory,
+    check_header,
+    is_missing,
+    list_data_files,
+    read_data_file_header,
+)
+from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.format.constants import (
     DATA_MAGIC,
     FLAG_HEADERS,
     FRAME_HEADER_BYTES,
@@ -25,23 +33,15 @@ from holdfast.persistence.format import (
     SEAL_TRAILER,
     STX,
 )
-from holdfast.persistence.frame_scanner import FrameScanner
-from holdfast.persistence.framing import Frame, FrameError
-from holdfast.persistence.layout import (
-    DataFileName,
-    QueueDirectory,
-    check_header,
-    is_missing,
-    list_data_files,
-    read_data_file_header,
-)
-from holdfast.persistence.message_headers import decode_headers
-from holdfast.persistence.recovery import count_unreadable, missing_last_file
-from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.sealed_file import read_seal
-from holdfast.persistence.storage import File, Storage
-from holdfast.persistence.tail_scan import scan_tail
-from holdfast.persistence.write_mark import WriteMark, read_write_mark
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies, damaged_copies
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.log.sealed_file import read_seal
+from holdfast.persistence.log.watermark import Watermark, read_write_mark
+from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
+from holdfast.persistence.recovery.tail_scan import scan_tail
+from holdfast.persistence.segment.frame_scanner import FrameScanner
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it says nothing: its owner overwrites it in place."""
@@ -122,7 +122,7 @@ class DataFiles:
         self.damage: tuple[Damage, ...] = ()
         self.end_offset = 0
         self._known: dict[tuple[object, ...], DataFileFacts] = {}
-        self._mark: WriteMark | None = None
+        self._mark: Watermark | None = None
 
     def read(self) -> None:
         """Look at the files as they are now.
@@ -159,7 +159,7 @@ class DataFiles:
         if gone is not None:
             self.end_offset = max(self.end_offset, gone.offsets.stop)
 
-    def _read_mark(self) -> WriteMark | None:
+    def _read_mark(self) -> Watermark | None:
         try:
             file = self._storage.open(self._directory.write_mark, writable=False)
         except OSError as error:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.storage import Storage
 from holdfast.service.catalog.facts import Row, Rows
 from holdfast.service.catalog.schema import (
     APPLICATION_ID,

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.persistence.report import Damage
-from holdfast.queue.retry_policy import Backoff
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options.retry_policy import Backoff
 
 Row = dict[str, Any]
 """One row of a table, by column."""

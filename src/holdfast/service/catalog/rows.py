@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, HoldfastError, QueueNotFoundError
-from holdfast.persistence.batch_file_reader import BatchSummary, check_batch_name, read_summary
-from holdfast.persistence.dead_letter_notes import DeadLetterNotes
-from holdfast.persistence.decision import Participant
-from holdfast.persistence.document import read_document
-from holdfast.persistence.group_files import GroupInfo, list_groups, progress_reader
-from holdfast.persistence.layout import QueueDirectory, is_missing, list_batch_files, open_directory
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.redo import OWN
-from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.storage import Storage, storage_error
-from holdfast.persistence.vote import Vote
+from holdfast.persistence.filesystem.document import read_document
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files, open_directory
+from holdfast.persistence.filesystem.storage import Storage, storage_error
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.groups.group_files import GroupInfo, list_groups, progress_reader
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, check_batch_name, read_summary
 from holdfast.service.catalog.data_files import DataFileFacts, DataFiles
 from holdfast.service.catalog.facts import QueueFacts, Row, Rows, settings_text, storable_text, time_text
 

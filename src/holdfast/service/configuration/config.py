@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError, CorruptionError
-from holdfast.persistence.storage import OsStorage, read_whole
-from holdfast.queue.arguments import check_sizes
+from holdfast.persistence.filesystem.storage import OsStorage, read_whole
+from holdfast.queue.options.arguments import check_sizes
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
 from holdfast.service.configuration.options import (

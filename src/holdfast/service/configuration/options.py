@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
-from holdfast.persistence.flush_policy import FlushPolicy
-from holdfast.queue import arguments
-from holdfast.queue.options import Options, check_options
-from holdfast.queue.put_options import as_seconds
-from holdfast.queue.retry_policy import Backoff, retry_policy
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options import arguments
+from holdfast.queue.options.put_options import as_seconds
+from holdfast.queue.options.queue_options import Options, check_options
+from holdfast.queue.options.retry_policy import Backoff, retry_policy
 
 PROGRAM_OPTIONS = frozenset({"mode", "group", "type", "serializer", "version", "allow_pickle"})
 """What only the program can know: which side it owns, and what its messages are."""

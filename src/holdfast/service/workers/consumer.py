@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import ConfigError
-from holdfast.queue.retry_policy import Backoff, RetryPolicy, retry_policy
+from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
 
 Handler = Callable[..., Any]
 

@@ -10,17 +10,17 @@ from time import perf_counter
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.intake import Intake, Source
 from holdfast.service.workers.settle_failed import settle_failed
 from holdfast.service.workers.settler import Settler
-from holdfast.service.workers.verdict import Verdict
+from holdfast.service.workers.verdict import Outcome
 from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
 
-Handle = Callable[[Delivery[Any]], Verdict | None]
+Handle = Callable[[Delivery[Any]], Outcome | None]
 """Works on one message; None: it is done."""
 
 

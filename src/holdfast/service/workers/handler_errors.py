@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.queue.put_options import Seconds, as_seconds
+from holdfast.queue.options.put_options import Seconds, as_seconds
 
 
 class Reject(Exception):  # noqa: N818  # a verdict, not an error

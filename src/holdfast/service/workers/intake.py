@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
-from holdfast.queue.delivery import Delivery, by_queue
-from holdfast.queue.draining import log_left
+from holdfast.queue.consumer.draining import log_left
+from holdfast.queue.dispatch.delivery import Delivery, by_queue
 from holdfast.service.workers.settler import Settler
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.retry_policy import RetryPolicy
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.serializers.codec import Codec
-from holdfast.service.workers.verdict import Verdict, verdict_on
+from holdfast.service.workers.verdict import Outcome, verdict_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Job:
     retry: RetryPolicy | None
     codec: Codec[Any]
 
-    def handle(self, delivery: Delivery[Any]) -> Verdict | None:
+    def handle(self, delivery: Delivery[Any]) -> Outcome | None:
         """Call the handler; None where it has returned, and the message is done."""
         try:
             if self.takes_delivery:

@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
-from holdfast.queue.delivery import Delivery
-from holdfast.service.workers.verdict import NACK, Verdict, carry_out
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.service.workers.verdict import NACK, Outcome, carry_out
 
 logger = logging.getLogger("holdfast")
 
 
-def settle_failed(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) -> None:
+def settle_failed(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
     """Do as the verdict says, unless the handler has settled its message itself, or a transaction will."""
     _report(queue_name, verdict, delivery)
     if delivery.is_settled or delivery.holder is not None:
@@ -23,7 +23,7 @@ def settle_failed(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) ->
         logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
 
 
-def _report(queue_name: str, verdict: Verdict, delivery: Delivery[Any]) -> None:
+def _report(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
     """Say that a message failed and comes again; of one that becomes a dead letter its queue says more."""
     if verdict.verb != NACK or delivery.is_last:
         return

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.errors import ClosedError, LeaseError
-from holdfast.queue.delivery import Delivery, by_queue
+from holdfast.queue.dispatch.delivery import Delivery, by_queue
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")

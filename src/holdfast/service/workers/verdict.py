@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import GIVEN_BACK, SEEN_CHARACTERS_MAX, Failure, failure_of
-from holdfast.queue.retry_policy import RetryPolicy
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.failure import GIVEN_BACK, SEEN_CHARACTERS_MAX, Failure, failure_of
+from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.service.workers.handler_errors import Reject, Retry
 
 NACK = "nack"
@@ -16,7 +16,7 @@ RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Outcome:
     """Anything but an acknowledgement; for that there is None. Can be pickled: worker processes send it.
 
     Attributes
@@ -34,7 +34,7 @@ class Verdict:
     failure: Failure = GIVEN_BACK
 
 
-def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Verdict:
+def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Outcome:
     """Return what becomes of a message whose handler has raised.
 
     Parameters
@@ -47,18 +47,18 @@ def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | N
         The consumer's own back-off.
     """
     if isinstance(error, Reject):
-        return Verdict(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
+        return Outcome(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
     if isinstance(error, Retry):
         reason = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         failure = GIVEN_BACK if reason is None else failure_of(reason)
         if error.delay is not None:
-            return Verdict(NACK, error.delay, failure)
+            return Outcome(NACK, error.delay, failure)
     else:
         failure = failure_of(error)
-    return Verdict(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
+    return Outcome(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
 
 
-def carry_out(verdict: Verdict, delivery: Delivery) -> None:
+def carry_out(verdict: Outcome, delivery: Delivery) -> None:
     """Settle a delivery as the verdict says; raises as :meth:`Delivery.nack`."""
     if verdict.verb == NACK:
         delivery.nack(verdict.delay, error=verdict.failure)

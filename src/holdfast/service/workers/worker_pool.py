@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 
 from holdfast.errors import ConfigError, WorkerDiedError
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import failure_of
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.failure import failure_of
 from holdfast.service.workers.consumer import name_of
 from holdfast.service.workers.job import Job
-from holdfast.service.workers.verdict import NACK, RELEASE, Verdict
+from holdfast.service.workers.verdict import NACK, RELEASE, Outcome
 from holdfast.service.workers.worker_process import LAST_SECONDS, WorkerProcess
 from holdfast.service.workers.worker_role import NAME_PREFIX
 
@@ -32,7 +32,7 @@ START_FAILURES_MAX = 5
 _START_PAUSE_SECONDS = 0.2
 """Behind the first of them; twice as long behind each."""
 
-_RELEASED = Verdict(RELEASE)
+_RELEASED = Outcome(RELEASE)
 
 
 class WorkerPool:
@@ -73,7 +73,7 @@ class WorkerPool:
 
     # -- Working -----------------------------------------------------------------------------------------------------
 
-    def handle(self, job_number: int, delivery: Delivery) -> Verdict | None:
+    def handle(self, job_number: int, delivery: Delivery) -> Outcome | None:
         """Have the next idle process work on a message.
 
         Raises
@@ -95,12 +95,12 @@ class WorkerPool:
         finally:
             self._idle.put(place)
 
-    def _verdict_on(self, error: WorkerDiedError, job_number: int, delivery: Delivery) -> Verdict:
+    def _verdict_on(self, error: WorkerDiedError, job_number: int, delivery: Delivery) -> Outcome:
         if self._is_stopped.is_set():
             return _RELEASED  # it was we who killed it
         logger.error("%s; it is replaced", error)
         retry = self._retry_of[job_number]
-        return Verdict(NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error))
+        return Outcome(NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error))
 
     def _ready(self, place: int) -> WorkerProcess | None:
         """Return the process of a place, a new one where it has died; None where the pool is stopped."""

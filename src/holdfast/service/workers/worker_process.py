@@ -11,9 +11,9 @@ from multiprocessing import connection, get_context, resource_tracker
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, WorkerDiedError
-from holdfast.queue.delivery import Delivery
-from holdfast.queue.failure import Failure, shortened
-from holdfast.service.workers.verdict import Verdict
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.failure import Failure, shortened
+from holdfast.service.workers.verdict import Outcome
 from holdfast.service.workers.worker_ends import how_it_ended
 from holdfast.service.workers.worker_main import READY, SIGNALS, Answer, Task, main
 
@@ -88,13 +88,13 @@ class WorkerProcess:
         assert answer == READY, "that is what it says first"
         self._is_ready = True
 
-    def handle(self, job_number: int, delivery: Delivery) -> Verdict | None:
+    def handle(self, job_number: int, delivery: Delivery) -> Outcome | None:
         """Have a message worked on; raises WorkerDiedError where the process did not survive that."""
         task: Task = (job_number, delivery.record, delivery.delivery_count)
         with suppress(BrokenPipeError, ConnectionResetError):  # then there will be no answer either
             self._pipe.send(task)
         answer = self._answer(f"while it handled offset {delivery.offset}")
-        assert answer is None or isinstance(answer, Verdict), "a task is answered by a verdict"
+        assert answer is None or isinstance(answer, Outcome), "a task is answered by a verdict"
         return answer
 
     def _answer(self, when: str) -> Answer:

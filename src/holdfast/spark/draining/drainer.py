@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, ShutDown
-from holdfast.persistence.layout import open_directory
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage
-from holdfast.queue.draining import log_left
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
+from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.reservations import Reservation
+from holdfast.queue.prepared.reservations import Reservation
 from holdfast.spark.draining.driver_lock import DriverLock
 from holdfast.spark.draining.loss_notes import LossNotes
 from holdfast.spark.draining.plan import missing_files, plan_drain, task_count_for

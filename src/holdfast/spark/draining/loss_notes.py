@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.json_object import parse_object
-from holdfast.persistence.layout import is_missing
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import Storage, storage_errors, write_whole
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.storage import Storage, storage_errors, write_whole
+from holdfast.persistence.format.json_object import parse_object
+from holdfast.persistence.format.report import Damage
 
 logger = logging.getLogger("holdfast")
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.persistence.layout import DataFileName, is_missing
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.layout import DataFileName, is_missing
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.reservations import Reservation
+from holdfast.queue.prepared.reservations import Reservation
 from holdfast.spark.reading.file_range import FileRange, clipped
 
 TASK_BYTES_MAX = 128 * 2**20

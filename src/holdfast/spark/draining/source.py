@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
 from holdfast.spark.draining.loss_notes import LossNotes
 from holdfast.spark.draining.plan import DrainPlan
 from holdfast.spark.reading.columns import SCHEMA, chosen_fields, record_batch

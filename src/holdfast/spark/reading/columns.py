@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from holdfast.errors import ConfigError, StorageError
-from holdfast.persistence.format import FRAME_HEADER_BYTES
-from holdfast.persistence.message_headers import decode_headers
-from holdfast.persistence.message_options import decode_options
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
+from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.persistence.format.message_options import decode_options
 from holdfast.spark.reading.frame_walk import Walked
 
 SCHEMA = StructType(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.persistence.layout import DataFileName
+from holdfast.persistence.filesystem.layout import DataFileName
 
 Runs = tuple[tuple[int, int], ...]
 """Ascending ranges of offsets: the first of each, and the one behind its last."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import RetryableError, StorageError
-from holdfast.persistence.file_header import DataFileHeader, block_copies
-from holdfast.persistence.format import FRAME_SIZE_END, FRAMES_START
-from holdfast.persistence.frame_scanner import FrameScanner
-from holdfast.persistence.framing import FrameError
-from holdfast.persistence.layout import check_header, is_missing
-from holdfast.persistence.report import DAMAGED, Damage
-from holdfast.persistence.sealed_file import read_seal
-from holdfast.persistence.storage import File, Storage
+from holdfast.persistence.filesystem.layout import check_header, is_missing
+from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.format.constants import FRAME_SIZE_END, FRAMES_START
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.framing import FrameError
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.log.sealed_file import read_seal
+from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.spark.reading.file_range import FileRange, clipped
 from holdfast.spark.reading.frame_walk import Walked, walk
 

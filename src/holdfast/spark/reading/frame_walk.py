@@ -1,6 +1,6 @@
 """Finds the messages in a run of bytes of a data file and verifies each: where they start and end, and no copies. Pure.
 
-The reader of the core (``persistence/data_file_reader.py``) makes one object of each message. Spark wants columns: from
+The reader of the core (``persistence/log/log_reader.py``) makes one object of each message. Spark wants columns: from
 the bounds found here Arrow takes the payloads out of the same bytes, many thousands at a time.
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.persistence.checksum import crc32c
-from holdfast.persistence.file_header import DataFileHeader
-from holdfast.persistence.format import (
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
     FRAME_BODY,
     FRAME_BODY_START,
     FRAME_HEADER_BYTES,
@@ -19,6 +18,7 @@ from holdfast.persistence.format import (
     KIND_MESSAGE,
     STX,
 )
+from holdfast.persistence.format.file_header import DataFileHeader
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.persistence.layout import is_missing, queue_directory
-from holdfast.persistence.sealed_file import sealed_places
-from holdfast.persistence.storage import Storage
+from holdfast.persistence.filesystem.layout import is_missing, queue_directory
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.spark.reading.file_range import FileRange, clipped
 
 _LARGE = 1.5

@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
+from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.columns import record_batch
 from holdfast.spark.reading.file_range import FileRange
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError

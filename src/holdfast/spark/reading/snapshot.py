@@ -13,15 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import StorageError
-from holdfast.persistence.group_files import (
-    DEFAULT_GROUP,
-    GroupInfo,
-    find_group,
-    list_groups,
-    progress_reader,
-    require_group,
-)
-from holdfast.persistence.layout import (
+from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     is_missing,
@@ -29,11 +21,19 @@ from holdfast.persistence.layout import (
     open_directory,
     read_data_file_header,
 )
-from holdfast.persistence.progress import GroupProgress
-from holdfast.persistence.report import DAMAGED, Damage, merged
-from holdfast.persistence.sealed_file import end_offset
-from holdfast.persistence.storage import Storage, storage_errors
-from holdfast.persistence.write_mark import WriteMark, read_write_mark
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.report import DAMAGED, Damage, merged
+from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    list_groups,
+    progress_reader,
+    require_group,
+)
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.sealed_file import end_offset
+from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.spark.reading.file_range import FileRange, Runs, clipped, without
 from holdfast.spark.reading.options import NO_END, ReadOptions
 
@@ -91,7 +91,7 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
         return Snapshot(directory.root, queue_id, plan.parts(options, wanted), deliveries, plan.missing(options, begun))
 
 
-def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> WriteMark | None:
+def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> Watermark | None:
     """Return ``write.mark``; None where nothing was ever written."""
     for _ in range(_MARK_TRIES):
         try:
@@ -115,13 +115,13 @@ def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> W
     )
 
 
-def visible_end(mark: WriteMark) -> int:
+def visible_end(mark: Watermark) -> int:
     """Return the offset behind the last message that may be read."""
     return mark.first_offset + mark.visible[1]
 
 
 def visible_files(
-    storage: Storage, directory: QueueDirectory, mark: WriteMark, names: Sequence[DataFileName]
+    storage: Storage, directory: QueueDirectory, mark: Watermark, names: Sequence[DataFileName]
 ) -> Iterator[tuple[DataFileName, int]]:
     """Yield the files that may be read, each with the offset behind its last message; the names are in log order.
 
@@ -140,7 +140,7 @@ def visible_files(
             yield name, min(last, end_offset(storage, directory.data_file(name), name))
 
 
-def pinned(mark: WriteMark, name: DataFileName, runs: Runs, position: int = 0) -> FileRange:
+def pinned(mark: Watermark, name: DataFileName, runs: Runs, position: int = 0) -> FileRange:
     """Return messages of a file as a task reads them: of the file that is being written, up to where it may be."""
     is_last = name.sequence == mark.sequence
     return FileRange(name, runs, *((mark.visible[0], mark.file_id) if is_last else (0, b"")), position)
@@ -165,7 +165,7 @@ def _progress(
 class _Plan:
     """The files below the end that the mark names, what is in them, and what is between them."""
 
-    def __init__(self, storage: Storage, directory: QueueDirectory, mark: WriteMark, names: list[DataFileName]) -> None:
+    def __init__(self, storage: Storage, directory: QueueDirectory, mark: Watermark, names: list[DataFileName]) -> None:
         self._storage = storage
         self._directory = directory
         self._mark = mark

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import ConfigError, QueueNotFoundError
-from holdfast.persistence.layout import QueueDirectory, open_directory
-from holdfast.persistence.report import Damage
-from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.file_range import FileRange
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.spark.reading.frame_walk import Walked

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.group_files import require_group
-from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.groups.group_files import require_group
 from holdfast.spark.checkpoint import sync_files, sync_plan
 from holdfast.spark.reading.options import local_path
 from holdfast.spark.streaming.group import finish_below

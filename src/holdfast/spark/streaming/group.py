@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError
-from holdfast.persistence.format import ENTRY_FLOOR
-from holdfast.persistence.group_files import GroupInfo, find_group, groups_locked, progress_reader, require_group
-from holdfast.persistence.group_visit import visit_group
-from holdfast.persistence.locks import read_owner
-from holdfast.persistence.log_files import LogFiles
-from holdfast.persistence.position_entry import Change
-from holdfast.persistence.progress import NO_HINT, GroupProgress
-from holdfast.persistence.reclaim import retire_finished_files
-from holdfast.persistence.storage import storage_errors
+from holdfast.persistence.filesystem.locks import read_owner
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.constants import ENTRY_FLOOR
+from holdfast.persistence.groups.group_files import GroupInfo, find_group, groups_locked, progress_reader, require_group
+from holdfast.persistence.groups.group_visit import visit_group
+from holdfast.persistence.groups.position_entry import NO_HINT, Change
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reclaim import retire_finished_files
+from holdfast.persistence.log.log_files import LogFiles
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.spark.reading.file_range import Runs
 from holdfast.spark.streaming.log import StreamLog

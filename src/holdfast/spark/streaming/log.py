@@ -13,15 +13,15 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.errors import StorageError
-from holdfast.persistence.layout import (
+from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     list_data_files,
     open_directory,
     read_data_file_header,
 )
-from holdfast.persistence.storage import Storage
-from holdfast.persistence.write_mark import WriteMark
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.log.watermark import Watermark
 from holdfast.spark.reading.file_range import FileRange, Runs
 from holdfast.spark.reading.file_range_reader import FileRangeReader
 from holdfast.spark.reading.snapshot import pinned, read_mark, visible_end, visible_files
@@ -35,14 +35,14 @@ class StreamLog:
     ----------
     storage, directory, queue_id
         The queue.
-    mark : WriteMark or None
+    mark : Watermark or None
         Where the log ends; None where nothing was ever put.
     """
 
     storage: Storage
     directory: QueueDirectory
     queue_id: bytes
-    mark: WriteMark | None
+    mark: Watermark | None
 
     @classmethod
     def look(cls, storage: Storage, path: Path) -> StreamLog:

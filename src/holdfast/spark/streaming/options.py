@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.group_files import DEFAULT_GROUP
-from holdfast.persistence.layout import check_name
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.spark.reading.options import (
     PARTITION_BYTES,
     number_option,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from holdfast.persistence.format import FRAMES_START
-from holdfast.persistence.layout import DataFileName, is_missing
-from holdfast.persistence.report import Damage
-from holdfast.persistence.sealed_file import sealed_places
+from holdfast.persistence.filesystem.layout import DataFileName, is_missing
+from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.spark.streaming.log import StreamLog
 

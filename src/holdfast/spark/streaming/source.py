@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageError
-from holdfast.persistence.storage import OsStorage, storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.spark.reading.file_range import Runs, clipped
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.partitions import pack

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.errors import HoldfastError, ShutDown
+from holdfast.queue.options.put_options import Put
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.put_options import Put
-from holdfast.queue.transaction import Transaction
+from holdfast.queue.transactions.transaction import Transaction
 
 logger = logging.getLogger("holdfast")
 

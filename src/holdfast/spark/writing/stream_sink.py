@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.spark.checkpoint import is_noted, note_plan, sync_plan
 from holdfast.spark.writing.sink import QueueSink, StagedParts
 

@@ -1,0 +1,276 @@
+"""The files in ``requests/``: what other processes ask of the owner of a side. docs/format.md, "Requests".
+
+::
+
+    requests/
+      <mailbox>.answers                 made and locked by who asks; the owner answers there
+      <mailbox>-<number>.staging        a request while it is written
+      <mailbox>-<number>.batch          messages to commit: a batch file
+      <mailbox>-<number>.claimed        the same, once the owner has taken it: nobody else may take it away any more
+      <mailbox>-<number>.prepare        a batch file, synced, to be moved into prepared/
+      <mailbox>-<number>.verb           a verb on a prepared transaction
+      <mailbox>-<number>.ask.<group>    a verb on a consumer group, for the owner of its read side
+      <mailbox>-<number>.taken.<group>  the same, once that owner is at it
+
+A name is given up by a rename or a removal, and one of two that try is told that it was too late. That is all that
+asking, withdrawing and taking a request need to agree.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptionError, UsageError
+from holdfast.persistence.exchange.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
+from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import ANSWER_DONE, NUMBER_MAX, VERB_BYTES_MAX
+from holdfast.persistence.format.json_object import parse_object
+from holdfast.persistence.format.message_options import dedup_id_of
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary
+
+logger = logging.getLogger("holdfast")
+
+DIRECTORY = "requests"
+
+STAGING = "staging"
+BATCH = "batch"
+CLAIMED = "claimed"
+PREPARE = "prepare"
+VERB = "verb"
+ASK = "ask"
+TAKEN = "taken"
+
+COMMIT_PREPARED = "commit_prepared"
+ABORT_PREPARED = "abort_prepared"
+VERDICT = "verdict"
+"""What the log says of a transaction; the answer counts one message where it was committed, and none where aborted."""
+
+_OF_A_GROUP = (ASK, TAKEN)
+"""Kinds whose name says which group is meant: every other owner passes them by without opening them."""
+
+_CHECKSUM_LINE_BYTES = 64
+_KINDS = rf"({STAGING}|{BATCH}|{CLAIMED}|{PREPARE}|{VERB})"
+_GROUP_KINDS = rf"({ASK}|{TAKEN})\.([A-Za-z0-9_-][A-Za-z0-9._-]{{0,99}})"
+_NAME = re.compile(rf"([0-9a-f]{{16}})-([0-9]{{10,}})\.(?:{_KINDS}|{_GROUP_KINDS})")
+_MAILBOX = re.compile(rf"([0-9a-f]{{16}})(?:{re.escape(ANSWERS)}|{re.escape(MAKING)}|-.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestName:
+    """What the name of a request says: whose it is, which one, how far it has come, and which group it is about."""
+
+    mailbox: str
+    number: int
+    kind: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.mailbox}-{self.number:010d}.{self.kind}"
+        return f"{name}.{self.group}" if self.kind in _OF_A_GROUP else name
+
+    @classmethod
+    def parse(cls, name: str) -> RequestName | None:
+        """Return what a name says; None where it is not that of a request."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        found = cls(match[1], int(match[2]), match[3] or match[4], match[5] or "")
+        return found if found.number <= NUMBER_MAX and str(found) == name else None
+
+    def as_kind(self, kind: str) -> RequestName:
+        """Return the name of the same request as another kind of file."""
+        return replace(self, kind=kind)
+
+    def path(self, directory: QueueDirectory) -> Path:
+        """Return where it stands."""
+        return directory.requests / str(self)
+
+    @property
+    def waiting_file(self) -> str:
+        """What the decision of its batch says of where the batch waits: the name under which an owner commits it."""
+        return f"{DIRECTORY}/{self.as_kind(CLAIMED)}"
+
+
+def list_requests(storage: Storage, requests: Path) -> list[str]:
+    """Return the names in ``requests/``, sorted: so those of one mailbox by number. None where it was never made."""
+    try:
+        return storage.list(requests)
+    except OSError as error:
+        if is_missing(error):
+            return []
+        raise
+
+
+def move(storage: Storage, source: Path, target: Path) -> bool:
+    """Give a request another name; False where it is not there any more."""
+    try:
+        storage.rename(source, target)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
+
+
+def check_asker(storage: Storage, path: Path) -> None:
+    """Refuse a request that another user has made: an owner does nothing on the word of who may not open its queue.
+
+    Raises
+    ------
+    UsageError
+        It is another user's.
+    OSError
+        It cannot be looked at.
+    """
+    file = storage.open(path, writable=False)
+    try:
+        user = file.owner()
+    finally:
+        file.close()
+    if user != os.geteuid():
+        logger.warning("%s was made by user %d and is refused: this is user %d", path, user, os.geteuid())
+        raise UsageError(f"user {user} may ask nothing of a queue of user {os.geteuid()}; run as that user")
+
+
+# -- Batches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedBatch:
+    """What somebody wants committed; ``payloads`` is None where it is larger than was asked for."""
+
+    summary: BatchSummary
+    payloads: list[bytes] | None
+    headers: dict[int, bytes]
+
+    @property
+    def dedup_id(self) -> str:
+        """What tells a message put twice; empty where there is none, and for several messages."""
+        return dedup_id_of(self.headers.get(0, b"")) if self.summary.message_count == 1 else ""
+
+
+def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName, bytes_max: int) -> RequestedBatch:
+    """Read a request, each message checked; one of more than ``bytes_max`` only where it is a message with an id.
+
+    Raises
+    ------
+    CorruptionError
+        It is not whole, or not what its name says.
+    UsageError
+        Another user has made it.
+    OSError
+        It cannot be read.
+    """
+    check_asker(storage, path)
+    summary = read_summary(storage, path, queue_id)
+    decision = summary.decision
+    if decision.waiting_file != name.waiting_file or decision.acknowledged or decision.participants:
+        raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
+    is_large = summary.frames_bytes > bytes_max
+    if is_large and summary.message_count > 1:
+        return RequestedBatch(summary, None, {})
+    content = list(messages(storage, path, queue_id))
+    batch = RequestedBatch(
+        summary,
+        [payload for payload, _ in content],
+        {number: stored for number, (_, stored) in enumerate(content) if stored},
+    )
+    return replace(batch, payloads=None) if is_large and not batch.dedup_id else batch
+
+
+# -- Verbs -----------------------------------------------------------------------------------------------------------
+
+
+def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
+    """Write what is asked as JSON with a checksum; nothing is synced. Raises ``OSError``, or UsageError: too much."""
+    text = json.dumps(fields, sort_keys=True)
+    if len(text) > VERB_BYTES_MAX - _CHECKSUM_LINE_BYTES:
+        raise UsageError(f"a request of {len(text)} bytes is more than an owner reads; ask for less at a time")
+    file = storage.open(path, create=True)
+    try:
+        write_whole(file, (f"{crc32c(0, text.encode()):08x}\n{text}\n".encode(),), 0)
+    finally:
+        file.close()
+
+
+def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
+    """Return what :func:`write_verb` wrote; raises CorruptionError, ``OSError``, or UsageError: another user has."""
+    check_asker(storage, path)
+    checksum, _, text = read_whole(storage, path, VERB_BYTES_MAX).partition(b"\n")
+    try:
+        fields = parse_object(text)
+        if int(checksum, 16) == crc32c(0, text.rstrip(b"\n")):
+            return fields
+    except ValueError:
+        pass
+    raise CorruptionError(f"{path} is damaged", path=str(path))
+
+
+# -- After a crash ---------------------------------------------------------------------------------------------------
+
+
+def finish_committed(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> bool:
+    """Answer a request that the log has, and remove its file; False where ``decision`` is not that of a request.
+
+    The file is removed under both of its names: after a loss of power the older one may be back.
+    """
+    path, _, file_name = decision.waiting_file.rpartition("/")
+    name = RequestName.parse(file_name) if path == DIRECTORY else None
+    if name is None:
+        return False
+    answers = Answers(storage, directory.requests)
+    try:
+        answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, decision.offsets))
+    finally:
+        answers.close()
+    for kind in (CLAIMED, BATCH):
+        try:
+            storage.remove(name.as_kind(kind).path(directory))
+        except OSError as error:
+            if not is_missing(error):
+                raise
+    sync_requests(storage, directory)
+    return True
+
+
+def sync_requests(storage: Storage, directory: QueueDirectory) -> None:
+    """Make durable which requests are there, if there ever were any. Raises ``OSError``."""
+    if DIRECTORY in storage.list(directory.root):
+        storage.sync_directory(directory.requests)
+
+
+def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
+    """Remove what processes that have died asked or left half done; return the mailboxes that are alive.
+
+    The caller has the write side, and has done again what its log decides: what is left here of a dead process was
+    not committed, and nobody was told that it was. Names that are not ours are left alone. Raises ``OSError``.
+    """
+    by_mailbox: dict[str, list[str]] = {}
+    for file_name in list_requests(storage, directory.requests):
+        match = _MAILBOX.fullmatch(file_name)
+        if match is not None:
+            by_mailbox.setdefault(match[1], []).append(file_name)
+    alive = set()
+    for mailbox, names in by_mailbox.items():
+        if is_alive(storage, directory.requests, mailbox):
+            alive.add(mailbox)
+            continue
+        for file_name in sorted(names, key=lambda each: each.endswith(ANSWERS)):  # it goes last: it says whose it was
+            remove_quietly(storage, directory.requests / file_name)
+    return alive
+
+
+def is_alive(storage: Storage, requests: Path, mailbox: str) -> bool:
+    """Whether somebody holds the lock of a mailbox, under either of its names."""
+    endings = (MAKING, ANSWERS)  # in the order in which it has them
+    return any(not locks.is_free(storage, requests / (mailbox + ending)) for ending in endings)

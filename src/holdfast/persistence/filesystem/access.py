@@ -1,0 +1,106 @@
+"""Whose a queue's directories are, and who may write into them. Looked at before anything is read or changed.
+
+Whoever may write into a directory may replace what stands in it: forge messages, take progress away, or ask something
+of the owner. So a queue is opened for writing where nobody else may. Looking changes nothing, and follows no link
+either: it would show another queue's messages.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+from holdfast.persistence.filesystem.storage import DirectoryStatus, Storage
+
+_WRITABLE_BY_OTHERS = 0o022
+_PARTS = ("data", "groups", "spare", "prepared", "requests")
+_GROUPS = "groups"
+
+
+def check_root(storage: Storage, root: Path, *, writable: bool) -> None:
+    """Refuse a path that cannot be our directory.
+
+    Raises
+    ------
+    ConfigError
+        It is a file or a link; or, where we are to write, another user owns it or may write into it.
+    FileNotFoundError
+        There is nothing.
+    OSError
+        The disk refuses.
+    """
+    status = _status(storage, root, "a queue is a directory", "open the directory it points to")
+    if writable:
+        _check_ours(root, status)
+
+
+def check_parts(storage: Storage, root: Path, names: Collection[str], *, writable: bool) -> None:
+    """Refuse a queue whose parts are no directories of ours; ``names`` are those in ``root``. Raises as above."""
+    for path in _parts(storage, root, names):
+        try:
+            status = _status(storage, path, "here belongs a directory", "move the directory it points to here")
+        except FileNotFoundError:  # a group that has been deleted meanwhile
+            continue
+        if writable:
+            _check_ours(path, status)
+
+
+def writable_by_others(storage: Storage, root: Path) -> bool:
+    """Whether other users may write into a queue's directory. Raises as :func:`check_root`."""
+    return bool(storage.directory_status(root).mode & _WRITABLE_BY_OTHERS)
+
+
+def _parts(storage: Storage, root: Path, names: Collection[str]) -> Iterator[Path]:
+    """Yield the directories of a queue, those of its groups last: they are listed once ``groups`` is one."""
+    for name in _PARTS:
+        if name in names:
+            yield root / name
+    if _GROUPS in names:
+        for name in storage.list(root / _GROUPS):
+            if not name.startswith("."):
+                yield root / _GROUPS / name
+
+
+def _status(storage: Storage, path: Path, no_file: str, no_link: str) -> DirectoryStatus:
+    try:
+        return storage.directory_status(path)
+    except NotADirectoryError:
+        raise ConfigError(f"{_file_in(storage, path)} is a file; {no_file}") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ConfigError(f"{path} is a symbolic link; {no_link}") from None
+
+
+def _file_in(storage: Storage, path: Path) -> Path:
+    """Return what stands where a directory should: the last part of a path, or one above it."""
+    while _is_file(storage, path.parent):
+        path = path.parent
+    return path
+
+
+def _is_file(storage: Storage, path: Path) -> bool:
+    try:
+        storage.directory_status(path)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _check_ours(path: Path, status: DirectoryStatus) -> None:
+    user = os.geteuid()
+    if status.owner != user:
+        raise ConfigError(
+            f"{path} belongs to user {status.owner}, this is user {user}; run as that user, "
+            f"or give it to this one with everything in it (chown -R {user})"
+        )
+    if status.mode & _WRITABLE_BY_OTHERS:
+        raise ConfigError(
+            f"{path} can be written by other users (mode {status.mode:04o}), and who can may forge or remove messages; "
+            f"take that away: chmod go-w {path}"
+        )

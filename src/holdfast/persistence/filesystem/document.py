@@ -1,0 +1,103 @@
+"""Small documents: JSON for people and tools, with a checksum, the old or the new one there after any crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptionError, StorageError
+from holdfast.persistence.filesystem.poison import Poison, undoing
+from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import FORMAT_VERSION, SMALL_DOCUMENT_BYTES_MAX
+from holdfast.persistence.format.json_object import as_number, parse_object
+from holdfast.persistence.format.version import other_version
+
+_in_order = json.JSONEncoder(sort_keys=True).encode
+
+
+def write_document(
+    storage: Storage, path: Path, fields: dict[str, Any], bytes_max: int = SMALL_DOCUMENT_BYTES_MAX
+) -> None:
+    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable.
+
+    Raises
+    ------
+    StorageError
+        It would be larger than ``bytes_max``, and so never be read again; nothing was written.
+    OSError
+        The disk refuses.
+    """
+    text = json.dumps({**fields, "crc32c": _document_checksum(fields)}, indent=2) + "\n"
+    if len(text) > bytes_max:
+        raise StorageError(
+            f"{path} would take {len(text)} bytes and may have {bytes_max}; nothing was written", path=str(path)
+        )
+    new = path.with_name(path.name + ".new")
+    file = storage.open(new, create=True)
+    try:
+        file.truncate(0)
+        write_whole(file, (text.encode(),), 0)
+        file.sync()
+    finally:
+        file.close()
+    storage.rename(new, path)
+    storage.sync_directory(path.parent)
+
+
+def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> dict[str, Any]:
+    """Return what :func:`write_document` wrote.
+
+    Raises
+    ------
+    CorruptionError
+        It is damaged, or larger than ``bytes_max``.
+    UnsupportedVersionError
+        A Holdfast of another format version wrote it.
+    """
+    text = read_whole(storage, path, bytes_max)
+    try:
+        fields, is_whole = (_known if len(text) <= SMALL_DOCUMENT_BYTES_MAX else _parsed)(text)
+        version = as_number(fields["format"])
+    except (ValueError, KeyError):
+        raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
+    if not is_whole:
+        raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
+    if version != FORMAT_VERSION:
+        raise other_version(str(path), version)
+    return fields.copy()
+
+
+@lru_cache(maxsize=64)
+def _known(text: bytes) -> tuple[dict[str, Any], bool]:
+    """As :func:`_parsed`: the same few documents are read again and again. The fields are shared: nobody changes them.
+
+    Not for large ones, which would be kept.
+    """
+    return _parsed(text)
+
+
+def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
+    """Return fields, and whether they match their checksum."""
+    fields = parse_object(text)
+    checksum = fields.pop("crc32c")
+    return fields, checksum == _document_checksum(fields)
+
+
+def _document_checksum(fields: dict[str, Any]) -> str:
+    return f"{crc32c(0, _in_order(fields).encode()):08x}"
+
+
+@contextmanager
+def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterator[None]:
+    """Remove a new document whose making fails: a second sync could succeed over a lost name."""
+    try:
+        yield
+    except BaseException:
+        with undoing(poison), suppress(FileNotFoundError):
+            storage.remove(path)
+        raise

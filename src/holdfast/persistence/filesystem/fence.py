@@ -1,0 +1,75 @@
+"""The fencing token of one opening: how an owner finds out that another one has opened the same files.
+
+Locks keep a second owner out. Where they do not hold (a network file system, a lock file that was removed), the second
+owner overwrites the token in the file that both would write to, before it reads anything. So an owner that finds its
+own token behind a sync knows that the next owner, if there is one, reads what the sync covered. docs/format.md,
+"Fencing".
+
+It detects, and only on one kernel; it prevents nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.errors import FencedError
+from holdfast.persistence.filesystem.locks import LockOwner
+from holdfast.persistence.filesystem.storage import File, write_whole
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import FENCE, FENCE_POSITION, FENCE_TOKEN_BYTES
+
+WINDOW_NS = 100_000_000
+"""How old the last comparison may be before something is appended, in nanoseconds: a tenth of a second."""
+
+
+class Fence:
+    """The token of one opening, and the comparison with what stands in a file.
+
+    Parameters
+    ----------
+    owner : callable
+        Returns what the lock file says of its owner, for people.
+
+    Attributes
+    ----------
+    slot : bytes
+        What stands at ``FENCE_POSITION`` in each file of this opening.
+    """
+
+    def __init__(self, owner: Callable[[], LockOwner]) -> None:
+        token = secrets.token_bytes(FENCE_TOKEN_BYTES)
+        self.slot = FENCE.pack(token, crc32c(0, token))
+        self._owner = owner
+
+    def put(self, file: File) -> None:
+        """Write the token into a file, over that of the owner before. Raises ``OSError``."""
+        write_whole(file, (self.slot,), FENCE_POSITION)
+
+    def error(self, found: bytes, path: Path) -> FencedError:
+        """Return why what was found in a file is not the token of this opening."""
+        if len(found) == FENCE.size and FENCE.unpack(found)[1] == crc32c(0, found[:FENCE_TOKEN_BYTES]):
+            owner = self._owner()
+            who = "another owner" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+            return FencedError(
+                f"{path}: {who} has opened this queue too, so locks do not work here. Close it here, and see to it "
+                "that only one of the two opens it again",
+                path=str(path),
+                pid=owner.pid,
+                host=owner.host,
+            )
+        return FencedError(
+            f"{path} has lost the token of its owner: something else has changed the file. Close the queue here, find "
+            "out what writes to it, and only then open it again",
+            path=str(path),
+        )
+
+
+def unnamed(path: Path) -> FencedError:
+    """Return the error for a file that was written under a name which it has lost: it was removed, or replaced."""
+    return FencedError(
+        f"{path} was replaced or removed while this queue was open, so nothing that is written to it counts. Close the "
+        "queue here, find out what has changed its files, and only then open it again",
+        path=str(path),
+    )

@@ -1,0 +1,393 @@
+"""Where the files of one queue are, what they are called, and how a queue directory comes into being.
+
+::
+
+    orders/
+      queue.json    write.lock    write.mark
+      priorities                                      empty; there from the first message with a priority on
+      dedup.ids                                       there from the first message with a deduplication id on
+      data/0000000001-00000000000000000000.data       sequence - first offset
+      groups/.lock                                    creating a group and retiring a file exclude each other
+      groups/default/group.json  read.lock  0000000007.position
+      spare/                                          emptied data files, and the next one while it is being made
+      prepared/<transaction id>.batch                 puts of transactions that are not decided
+      prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
+      prepared/decided, groups/<name>/decided         the latest transactions that were decided
+      prepared/joint.json                             the latest joint commits
+      requests/                                       what other processes ask of the owner
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.access import check_parts, check_root
+from holdfast.persistence.filesystem.document import read_document, undone, write_document
+from holdfast.persistence.filesystem.storage import Storage, storage_error
+from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies, random_id
+from holdfast.persistence.format.json_object import read_id
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
+_POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
+_CREATE_SECONDS = 60.0
+_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: naming.py
+_TOP_LEVEL = frozenset(
+    {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
+    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests"}
+)
+
+
+class DataFileName(NamedTuple):  # one is made for each file at each look at the directory
+    """What the name of a data file says: its sequence and the offset of its first message."""
+
+    sequence: int
+    first_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.sequence:010d}-{self.first_offset:020d}.data"
+
+
+@dataclass(frozen=True)
+class QueueDirectory:
+    """The paths of one queue."""
+
+    root: Path
+
+    @cached_property
+    def identity(self) -> Path:
+        """``queue.json``."""
+        return self.root / "queue.json"
+
+    @cached_property
+    def write_lock(self) -> Path:
+        """Held by the process that writes."""
+        return self.root / "write.lock"
+
+    @cached_property
+    def write_mark(self) -> Path:
+        """Where the log ends now."""
+        return self.root / "write.mark"
+
+    @cached_property
+    def priorities(self) -> Path:
+        """There once a message may have a priority; empty."""
+        return self.root / "priorities"
+
+    @cached_property
+    def dedup_ids(self) -> Path:
+        """Deduplication ids of the latest messages that have one."""
+        return self.root / "dedup.ids"
+
+    @cached_property
+    def data(self) -> Path:
+        """The data files."""
+        return self.root / "data"
+
+    @cached_property
+    def spare(self) -> Path:
+        """Data files in waiting; whatever stands here at opening is deleted."""
+        return self.root / "spare"
+
+    @cached_property
+    def groups(self) -> Path:
+        """One directory for each consumer group."""
+        return self.root / "groups"
+
+    @cached_property
+    def groups_lock(self) -> Path:
+        """Held while a group is made or deleted and while a data file is retired."""
+        return self.groups / ".lock"
+
+    @cached_property
+    def reserve(self) -> Path:
+        """Room for a group that begins on a full disk."""
+        return self.groups / ".reserve"
+
+    def more_reserves(self, count: int) -> list[Path]:
+        """Return the paths of empty files, of which a file system may have no more to give either."""
+        return [self.groups / f".reserve.{number}" for number in range(1, count + 1)]
+
+    @cached_property
+    def prepared(self) -> Path:
+        """Transactions that are not decided, and the memory of those that were; missing where there never was one."""
+        return self.root / "prepared"
+
+    @cached_property
+    def decided(self) -> Path:
+        """The memory of decided transactions."""
+        return self.prepared / "decided"
+
+    @cached_property
+    def joint(self) -> Path:
+        """The memory of joint commits; missing where there never was one."""
+        return self.prepared / "joint.json"
+
+    @cached_property
+    def requests(self) -> Path:
+        """What other processes ask of the owner; missing where none ever did."""
+        return self.root / "requests"
+
+    def batch_file(self, transaction_id: str) -> Path:
+        """Return the path of the file that holds the puts of an undecided transaction."""
+        return self.prepared / f"{transaction_id}.batch"
+
+    def data_file(self, name: DataFileName) -> Path:
+        """Return the path of a data file."""
+        return within(self.data, str(name))
+
+    def group(self, name: str) -> Path:
+        """Return the directory of a group."""
+        return within(self.groups, name)
+
+    def group_lock(self, name: str) -> Path:
+        """Return the path of the lock that the owner of a group holds."""
+        return within(self.group(name), "read.lock")
+
+    def group_document(self, name: str) -> Path:
+        """Return the path of a group's ``group.json``."""
+        return within(self.group(name), "group.json")
+
+
+@lru_cache(maxsize=64)
+def queue_directory(root: Path) -> QueueDirectory:
+    """Return the paths of the queue at ``root``."""
+    return QueueDirectory(root)
+
+
+@lru_cache(maxsize=1024)
+def within(directory: Path, name: str) -> Path:
+    """Return the path of a name in a directory; made once, for making one takes as long as opening a file."""
+    return directory / name
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it may name a queue or a group; raises ConfigError otherwise."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot name a {what}: use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
+        )
+    return name
+
+
+def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    """Return the data files in log order; names that are not ours are left alone."""
+    matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
+    found = [(DataFileName(int(match[1]), int(match[2])), match[0]) for match in matches if match]
+    return sorted(name for name, text in found if max(name) <= NUMBER_MAX and str(name) == text)
+
+
+def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
+    """Return the ids of the transactions whose puts stand in ``prepared/``, sorted; other names are left alone."""
+    try:
+        names = storage.list(directory.prepared)
+    except FileNotFoundError:
+        return []
+    return sorted(match[1] for match in map(_BATCH_FILE.fullmatch, names) if match)
+
+
+def list_generations(storage: Storage, group_directory: Path) -> list[int]:
+    """Return the generations of a group's position files, oldest first; none where the group has not begun."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        names = storage.list(group_directory)
+    matches = map(_POSITION_FILE.fullmatch, names)
+    found = [(int(match[1]), match[0]) for match in matches if match]
+    return sorted(number for number, text in found if number <= NUMBER_MAX and text == _position_name(number))
+
+
+def position_file(group_directory: Path, generation: int) -> Path:
+    """Return the path of one generation of a group's progress."""
+    return within(group_directory, _position_name(generation))
+
+
+def _position_name(generation: int) -> str:
+    return f"{generation:010d}.position"
+
+
+def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, path: Path) -> None:
+    """Refuse a data file that stands where another one should; raises CorruptionError."""
+    if header.queue_id != queue_id:
+        raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
+    own = DataFileName(header.sequence, header.first_offset)
+    if own != name:
+        raise CorruptionError(f"{path} says of itself that it is {own}; give it that name back", path=str(path))
+
+
+def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
+    """Read the header of a data file; raises CorruptionError, UnsupportedVersionError or OSError."""
+    file = storage.open(path, writable=False)
+    try:
+        return DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+    finally:
+        file.close()
+
+
+# -- queue.json ------------------------------------------------------------------------------------------------------
+
+
+def open_directory(
+    storage: Storage, root: Path, *, create: bool, writable: bool = True
+) -> tuple[QueueDirectory, bytes, bool]:
+    """Return the directory of the queue at ``root``, its queue id, and whether it was made just now.
+
+    Raises
+    ------
+    QueueNotFoundError
+        There is none, and ``create`` is false.
+    ConfigError
+        ``root`` cannot be a queue's name, is a file, a link or somebody else's directory, or other users may write
+        into it or into one of its parts.
+    UnsupportedVersionError, CorruptionError, StorageError
+        ``queue.json`` is of another version, unreadable with nothing to rebuild it from, or the disk refuses.
+    """
+    directory = queue_directory(root)
+    try:
+        names = _look_at_root(storage, root, writable=writable)
+        if names is None or "queue.json" not in names:
+            if not create:
+                raise QueueNotFoundError(f"no queue at {root}; opening it to put or to take makes one", path=str(root))
+            if names is not None:
+                _refuse_foreign_directory(storage, directory, names)
+            return directory, *_create(storage, directory)
+        queue_id = _read_identity(storage, directory, repair=create)
+        if create:
+            storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
+        return directory, queue_id, False
+    except OSError as error:
+        raise storage_error(error, "opening the queue", root) from error
+
+
+def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] | None:
+    """Return the names in ``root``, or None where it does not exist; refuses what cannot be our directory."""
+    if "\0" in str(root):
+        raise ConfigError(f"{str(root)!r} cannot be a path: it holds a NUL")
+    try:
+        check_root(storage, root, writable=writable)
+    except FileNotFoundError:
+        return None
+    names = storage.list(root)
+    check_parts(storage, root, names, writable=writable)
+    return names
+
+
+def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:
+    """Let a directory pass that we began to make and did not finish; refuse anybody else's."""
+    foreign = sorted(set(names) - _TOP_LEVEL)
+    if not foreign and "data" in names and list_data_files(storage, directory):
+        raise CorruptionError(
+            f"{directory.root} holds data files but no queue.json; restore that file", path=str(directory.identity)
+        )
+    if foreign:
+        raise ConfigError(
+            f"{directory.root} is not a queue: it holds {foreign[0]!r} and no queue.json; choose an empty directory"
+        )
+
+
+def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
+    """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there.
+
+    Of several processes that find no queue one makes it; the others find it made.
+    """
+    check_name(directory.root.name, "queue")
+    make_parents(storage, directory.root)
+    for path in (directory.root, directory.data, directory.groups, directory.spare):
+        storage.make_directory(path)
+    try:
+        storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
+        _sync_name(storage, directory.root)
+    except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
+        with suppress(OSError):
+            for path in (directory.spare, directory.groups, directory.data, directory.root):
+                storage.remove_directory(path)
+        raise
+    lock = locks.acquire(
+        storage, directory.groups_lock, SystemClock(), timeout=_CREATE_SECONDS, what="the making of a queue"
+    )
+    try:
+        if "queue.json" in storage.list(directory.root):
+            return _read_identity(storage, directory, repair=False), False
+        queue_id = random_id()
+        with undone(storage, directory.identity):
+            _write_identity(storage, directory, queue_id)
+        return queue_id, True
+    finally:
+        lock.release()
+
+
+def make_parents(storage: Storage, path: Path) -> None:
+    """Make the directories above a path that are missing, durably. Raises ``OSError``; then none of them is left."""
+    missing: list[Path] = []
+    while _found(storage, path.parent) is None:
+        path = path.parent
+        missing.append(path)
+    made: list[Path] = []
+    try:
+        for each in reversed(missing):
+            storage.make_directory(each)
+            made.append(each)
+            _sync_name(storage, each)
+    except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
+        with suppress(OSError):
+            for each in reversed(made):
+                storage.remove_directory(each)
+        raise
+
+
+def _found(storage: Storage, path: Path) -> Path | None:
+    """Return a directory above a queue, or the one behind it where it is a link: an operator's. None: there is none."""
+    try:
+        storage.directory_status(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return Path(os.path.realpath(path))
+    return path
+
+
+def _sync_name(storage: Storage, path: Path) -> None:
+    """Make the name of a directory durable."""
+    storage.sync_directory(_found(storage, path.parent) or path.parent)
+
+
+def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    write_document(
+        storage, directory.identity, {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created}
+    )
+
+
+def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
+    try:
+        return read_id(read_document(storage, directory.identity), "queue_id", directory.identity)
+    except CorruptionError:
+        for name in reversed(list_data_files(storage, directory)):
+            try:
+                queue_id = read_data_file_header(storage, directory.data_file(name)).queue_id
+            except UnsupportedVersionError:
+                raise
+            except (StorageError, OSError):
+                continue
+            if repair:
+                _write_identity(storage, directory, queue_id)
+            return queue_id
+        raise
+
+
+def is_missing(error: OSError) -> bool:
+    """Whether an operating system error says that a name does not exist."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR)

@@ -1,0 +1,263 @@
+"""Who owns a side of a queue: an advisory lock (portalocker) on a file that also names its owner.
+
+The lock goes with the process, however it dies, so a killed owner leaves no stale lock. The note inside the file is for
+people: pids mean nothing across containers and are never trusted. The file is never deleted: removing a locked file
+would let two owners lock two files of one name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import LockTimeoutError, QueueLockedError
+from holdfast.persistence.filesystem.storage import File, Storage
+
+_NOTE_BYTES = 512
+_POLL_SECONDS = 0.01
+_WAITING = struct.Struct("<Q")
+"""When somebody last found a visitor here, in nanoseconds since the epoch; stands behind the note."""
+
+VISIT_SECONDS_MAX = 10.0
+"""How long a visitor is waited for: by far longer than it takes one to see that it should leave."""
+
+_WAITING_NS = 500_000_000
+"""How long visitors keep away once somebody has said that it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """What a lock file says of its owner: process id, host, and whether it is there for a moment only."""
+
+    pid: int | None = None
+    host: str | None = None
+    is_visitor: bool = False
+
+
+class SideLock:
+    """The lock of one side of a queue, held or about to be."""
+
+    def __init__(self, file: File, path: Path) -> None:
+        self._file = file
+        self.path = path
+        _open_locks.add(self)
+
+    def release(self) -> None:
+        """Let the next owner in."""
+        with _gate:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the handle; the caller holds the gate."""
+        _open_locks.discard(self)
+        self._file.close()
+
+
+class Guard:
+    """Holds a lock for a ``with`` block.
+
+    An interruption at the very end of the block may come before :meth:`__exit__` has done anything. Then the lock goes
+    with the traceback; who cannot leave it to that calls :meth:`release` as well.
+
+    Parameters
+    ----------
+    take : callable or None
+        Takes the lock; None: there is none to hold.
+    """
+
+    def __init__(self, take: Callable[[], SideLock] | None = None) -> None:
+        self._held = _hold(take)
+
+    def __enter__(self) -> None:
+        next(self._held)
+
+    def __exit__(self, *_: object) -> None:
+        next(self._held, None)
+
+    def release(self) -> None:
+        """Let go of the lock; once more does nothing."""
+        self._held.close()
+
+
+def _hold(take: Callable[[], SideLock] | None) -> Generator[None, None, None]:
+    """Hold a lock from the first step until this is closed, or nobody has it any more."""
+    lock = take() if take is not None else None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            try:
+                lock.release()
+            except BaseException:  # interrupted: nobody else could let go of it, this process neither
+                lock.release()
+                raise
+
+
+# A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
+# them all: those too that other threads were just taking or letting go of, hence the gate.
+_open_locks: set[SideLock] = set()
+_gate = threading.Lock()
+
+
+def _forget_all() -> None:
+    for lock in list(_open_locks):
+        lock.forget()
+    _gate.release()
+
+
+os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_forget_all)
+
+
+def acquire(
+    storage: Storage,
+    path: Path,
+    clock: Clock,
+    *,
+    timeout: float,
+    what: str,
+    guard: Callable[[], Guard] = Guard,
+    begin: Callable[[SideLock], object] = lambda _: None,
+    is_visitor: bool = False,
+) -> SideLock:
+    """Take the lock at ``path``.
+
+    Parameters
+    ----------
+    storage, path, clock, timeout
+        The lock file, and how long to try.
+    what : str
+        What is owned through it, for people.
+    guard : callable
+        Makes what is held while trying. Where everybody uses the same, a locked file already says who has it.
+    begin : callable
+        Called with the lock inside that context: what the others must find done where they find it locked.
+    is_visitor : bool
+        Whether it is taken for a moment only. Who is none waits for a visitor to leave, whatever ``timeout`` says.
+
+    Raises
+    ------
+    QueueLockedError
+        Another handle owns it and ``timeout`` is 0; names pid and host.
+    LockTimeoutError
+        It still does after ``timeout`` seconds.
+    """
+    started = clock.monotonic()
+    while True:
+        lock, held = None, guard()
+        try:
+            with held:
+                lock = try_acquire(storage, path, is_visitor=is_visitor)
+                if lock is not None:
+                    begin(lock)
+                    return lock
+                owner = read_owner(storage, path)
+        except BaseException:  # nobody else could let go of it
+            if lock is not None:
+                lock.release()
+            held.release()
+            raise
+        patience = timeout
+        if owner.is_visitor and not is_visitor:
+            patience = max(timeout, VISIT_SECONDS_MAX)
+            _say_waiting(storage, path, clock)
+        if clock.monotonic() >= started + patience:
+            break
+        time.sleep(_POLL_SECONDS)
+    who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+    kind = LockTimeoutError if timeout > 0 else QueueLockedError
+    waited = f" after {timeout:g} s" if timeout > 0 else ""
+    raise kind(
+        f"{what} of {path.parent} is owned by {who}{waited}; close it there, or pass a larger lock_timeout",
+        path=str(path),
+        pid=owner.pid,
+        host=owner.host,
+    )
+
+
+def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
+    """Take the lock at ``path`` if it is free, and write who has it."""
+    with _gate:
+        file = storage.open(path, create=True)
+        lock = SideLock(file, path)
+    try:
+        if not file.try_lock():
+            lock.release()
+            return None
+        file.write_at((_note(os.getpid(), socket.gethostname(), is_visitor),), 0)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+@lru_cache(maxsize=4)
+def _note(pid: int, host: str, is_visitor: bool) -> bytes:
+    note: dict[str, object] = {"pid": pid, "host": host}
+    if is_visitor:
+        note["visitor"] = True
+    return json.dumps(note).encode().ljust(_NOTE_BYTES)
+
+
+def read_owner(storage: Storage, path: Path) -> LockOwner:
+    """Return what the lock file says; empty fields where it says nothing readable."""
+    try:
+        file = storage.open(path, writable=False)
+    except OSError:
+        return LockOwner()
+    try:
+        note = json.loads(file.read_at(_NOTE_BYTES, 0))
+        return LockOwner(int(note["pid"]), str(note["host"]), bool(note.get("visitor", False)))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return LockOwner()
+    finally:
+        file.close()
+
+
+# -- Visitors --------------------------------------------------------------------------------------------------------
+
+
+def _say_waiting(storage: Storage, path: Path, clock: Clock) -> None:
+    """Ask a visitor to leave. Where that cannot be written, it leaves when it has no more to do."""
+    with suppress(OSError):
+        file = storage.open(path)
+        try:
+            file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
+        finally:
+            file.close()
+
+
+def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
+    """Whether somebody who comes to stay waits for the lock at ``path``, or has just come."""
+    try:
+        file = storage.open(path, writable=False)
+    except OSError:
+        return False
+    try:
+        data = file.read_at(_WAITING.size, _NOTE_BYTES)
+    finally:
+        file.close()
+    return len(data) == _WAITING.size and abs(clock.time_ns() - _WAITING.unpack(data)[0]) < _WAITING_NS
+
+
+def is_free(storage: Storage, path: Path) -> bool:
+    """Whether nobody holds the lock at ``path``. Look under the guard that everybody uses: it is taken meanwhile."""
+    with _gate:
+        try:
+            file = storage.open(path)
+        except FileNotFoundError:
+            return True
+        lock = SideLock(file, path)
+    try:
+        return file.try_lock()
+    finally:
+        lock.release()

@@ -1,0 +1,57 @@
+"""A little room set aside, ``groups/.reserve*``, so that a group can begin on a full disk and drain it.
+
+A group that has begun has its room: its position files are reserved ahead. One that begins needs a few blocks more, and
+a few files; the disk may have run out of either just because nobody has consumed yet.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
+from holdfast.persistence.filesystem.storage import Storage
+
+logger = logging.getLogger("holdfast")
+
+RESERVE_BYTES = 64 * 2**10
+"""Two of the smallest position files, group.json, a lock file and their directory entries, with half to spare."""
+
+RESERVE_FILES = 5
+"""A group's directory, lock, ``group.json`` and two position files. The first has the room, the others are empty."""
+
+
+def keep_reserve(storage: Storage, directory: QueueDirectory) -> None:
+    """Set the room aside where it is not; on a disk that is full already this has to wait."""
+    try:
+        file = storage.open(directory.reserve, create=True)
+        try:
+            if file.size() < RESERVE_BYTES:
+                file.allocate(RESERVE_BYTES)
+                file.sync()
+        finally:
+            file.close()
+        there = storage.list(directory.groups)
+        for path in directory.more_reserves(RESERVE_FILES - 1):
+            if path.name not in there:
+                storage.open(path, create=True).close()
+    except OSError as error:
+        logger.info("no room to set aside in %s: %s", directory.groups, error)
+
+
+def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
+    """Give the room back to the file system; return whether there was any."""
+    count = 0
+    try:
+        for path in (directory.reserve, *directory.more_reserves(RESERVE_FILES - 1)):
+            try:
+                storage.remove(path)
+                count += 1
+            except OSError as error:
+                if not is_missing(error):
+                    raise
+        if count:
+            storage.sync_directory(directory.groups)
+    except OSError as error:
+        logger.warning("the room set aside in %s cannot be used: %s", directory.groups, error)
+        return False
+    return count > 0

@@ -1,0 +1,179 @@
+"""The decision of a transaction: the frame that ends its batch in the log. docs/format.md, "Decisions". Pure.
+
+A transaction that does more than put has committed once its decision stands in the log, whole and synced. The decision
+says all that follows from it, so that whoever opens the queue after a crash can do it again: which messages are
+acknowledged, who else takes part and waits for the verdict, and which file in waiting has become void. Doing it twice
+changes nothing. It stays **open** until all of that is durable elsewhere, and is carried into each new data file until
+then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.persistence.format.constants import DECISION_TRAILER, FRAME_HEADER_BYTES
+from holdfast.persistence.format.json_object import as_id, as_number, parse_object
+
+Run = tuple[int, int, int, int]
+"""First offset, count, sequence of the data file, position behind the last record: what one position entry says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """One side of a queue that takes part in a transaction.
+
+    Attributes
+    ----------
+    path : str
+        Of the queue's directory, relative to the queue whose file says so; "." is that queue itself.
+    queue_id : bytes, length 16
+        The queue that must be found there.
+    group : str
+        The consumer group whose messages are acknowledged; empty: the write side.
+    """
+
+    path: str
+    queue_id: bytes
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Messages of one group of the same queue that are finished by a transaction."""
+
+    group: str
+    group_id: bytes
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """The joint commit that a prepared transaction waits for: which application's, and which of its commits."""
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What a transaction decides.
+
+    Attributes
+    ----------
+    id : str
+        Name of the transaction: the caller's choice, or the nonce in hexadecimal digits.
+    nonce : bytes, length 16
+        Tells this transaction from all others, those of the same id included.
+    count : int
+        Messages in the batch: those right before the decision.
+    first_offset : int or None
+        Offset of the first of them; None: as many before the frame's own index as there are.
+    timestamp_ns : int
+        When the transaction was prepared, or decided where it was not.
+    acknowledged : tuple of Acknowledged
+        What it finishes in this queue.
+    participants : tuple of Participant
+        Who voted, and waits for the verdict.
+    coordinator : Participant or None
+        In a prepared file: whose log decides; None: whoever says so by id.
+    waiting_file : str
+        Path below the queue's directory of the file that held the batch before; empty: there was none.
+    part_of : PartOf or None
+        In a prepared file: the joint commit that decides; None: there is none.
+    """
+
+    id: str
+    nonce: bytes
+    count: int
+    timestamp_ns: int
+    first_offset: int | None = None
+    acknowledged: tuple[Acknowledged, ...] = ()
+    participants: tuple[Participant, ...] = ()
+    coordinator: Participant | None = None
+    waiting_file: str = ""
+    part_of: PartOf | None = None
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether somebody prepared it under its id and may ask for its verdict again."""
+        is_asked_for = self.coordinator is None and self.part_of is None
+        return self.waiting_file.startswith("prepared/") and is_asked_for
+
+    @property
+    def offsets(self) -> range:
+        """Offsets of the batch; known once it stands in the log."""
+        first = self.first_offset or 0
+        return range(first, first + self.count)
+
+    def placed(self, first_offset: int) -> CommitRecord:
+        """Return the same with the offset of its first message."""
+        return replace(self, first_offset=first_offset)
+
+    def encode(self) -> bytes:
+        """Return the frame's payload: UTF-8 JSON, then the size of the whole frame, so that it is found from behind."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "nonce": self.nonce.hex(),
+            "count": self.count,
+            "at": self.timestamp_ns,
+            "first_offset": self.first_offset,
+            "acknowledged": [[each.group, each.group_id.hex(), each.runs] for each in self.acknowledged],
+            "participants": [_participant_fields(each) for each in self.participants],
+            "coordinator": None if self.coordinator is None else _participant_fields(self.coordinator),
+            "waiting_file": self.waiting_file,
+            "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
+        }
+        text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
+        return text + DECISION_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + DECISION_TRAILER.size)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> CommitRecord:
+        """Return what a decision frame says; raises ValueError where the payload is not one."""
+        try:
+            fields = parse_object(payload[: -DECISION_TRAILER.size])
+            coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
+            first_offset = fields.get("first_offset")
+            return cls(
+                id=_transaction_id(fields["id"]),
+                nonce=as_id(fields["nonce"]),
+                count=as_number(fields["count"]),
+                timestamp_ns=as_number(fields["at"]),
+                first_offset=None if first_offset is None else as_number(first_offset),
+                acknowledged=tuple(
+                    Acknowledged(str(group), as_id(group_id), tuple(_run(run) for run in runs))
+                    for group, group_id, runs in fields.get("acknowledged", ())
+                ),
+                participants=tuple(_participant(each) for each in fields.get("participants", ())),
+                coordinator=None if coordinator is None else _participant(coordinator),
+                waiting_file=str(fields.get("waiting_file", "")),
+                part_of=None if part_of is None else _part_of(part_of),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"not a decision: {error}") from None
+
+
+def _transaction_id(found: object) -> str:
+    if found == "":  # ``encode`` would leave it out
+        raise ValueError("the transaction has no id")
+    return str(found)
+
+
+def _participant_fields(participant: Participant) -> list[str]:
+    return [participant.path, participant.queue_id.hex(), participant.group]
+
+
+def _part_of(fields: list[Any]) -> PartOf:
+    application, version = fields
+    return PartOf(str(application), as_number(version))
+
+
+def _participant(fields: list[str]) -> Participant:
+    path, queue_id, group = fields
+    return Participant(str(path), as_id(queue_id), str(group))
+
+
+def _run(fields: list[Any]) -> Run:
+    first_offset, count, sequence, end_position = map(as_number, fields)
+    return first_offset, count, sequence, end_position

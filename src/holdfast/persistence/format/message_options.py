@@ -1,0 +1,134 @@
+"""How a message wants to be handed out: fields that stand in front of its headers. docs/format.md, "Headers". Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import RecordTooLargeError
+from holdfast.persistence.format.constants import (
+    HEADERS_BYTES_MAX,
+    TLV,
+    TLV_DEDUP_ID,
+    TLV_EXPIRES,
+    TLV_NOT_BEFORE,
+    TLV_ORDER_KEY,
+    TLV_PRIORITY,
+    TLV_TIME,
+    TLV_USER_HEADER,
+)
+
+_FIRST_USER_HEADER = TLV.pack(TLV_USER_HEADER, 0)[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """What a message asks for beyond its turn.
+
+    Attributes
+    ----------
+    not_before_ns : int
+        Not to be handed out before, in nanoseconds since the epoch; 0: at once.
+    priority : int
+        0 to 9, larger first.
+    expires_ns : int
+        Not to be handed out from then on, in nanoseconds since the epoch; 0: never.
+    dedup_id : str
+        What tells a message put twice; empty: none.
+    order_key : str
+        Messages of one key come in order, one at a time; empty: none.
+    """
+
+    not_before_ns: int = 0
+    priority: int = 0
+    expires_ns: int = 0
+    dedup_id: str = ""
+    order_key: str = ""
+
+    def encode(self) -> bytes:
+        """Return the fields that are set, to stand in front of an application's headers."""
+        parts = []
+        if self.not_before_ns:
+            parts.append(TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(self.not_before_ns))
+        if self.priority:
+            parts.append(TLV.pack(TLV_PRIORITY, 1) + bytes((self.priority,)))
+        if self.expires_ns:
+            parts.append(TLV.pack(TLV_EXPIRES, TLV_TIME.size) + TLV_TIME.pack(self.expires_ns))
+        for number, text in ((TLV_DEDUP_ID, self.dedup_id), (TLV_ORDER_KEY, self.order_key)):
+            if text:
+                value = text.encode()
+                parts.append(TLV.pack(number, len(value)) + value)
+        return b"".join(parts)
+
+
+NO_OPTIONS = MessageOptions()
+
+
+def has_options(headers: bytes) -> bool:
+    """Whether a message asks for anything: they stand in front, so its first two bytes say so."""
+    return bool(headers) and not headers.startswith(_FIRST_USER_HEADER)
+
+
+def has_priority(headers: bytes) -> bool:
+    """Whether a message asks for a priority; headers that are not whole may say so too."""
+    if headers.startswith(_FIRST_USER_HEADER):  # most are an application's own, and every put of one comes by here
+        return False
+    at = 0
+    while at + TLV.size <= len(headers):
+        number, size = TLV.unpack_from(headers, at)
+        if number == TLV_PRIORITY:
+            return True
+        if number == TLV_USER_HEADER:
+            break
+        at += TLV.size + size
+    return False
+
+
+def dedup_id_of(headers: bytes) -> str:
+    """Return what tells a message put twice; empty where it has nothing of the kind."""
+    return decode_options(headers).dedup_id
+
+
+def decode_options(headers: bytes) -> MessageOptions:
+    """Return what a message asks for; what cannot be read of that it does not ask for, so that it holds nobody up."""
+    if not has_options(headers):
+        return NO_OPTIONS
+    not_before_ns = priority = expires_ns = at = 0
+    dedup_id = order_key = ""
+    while at + TLV.size <= len(headers):
+        number, size = TLV.unpack_from(headers, at)
+        value = headers[at + TLV.size : at + TLV.size + size]
+        at += TLV.size + size
+        if number == TLV_USER_HEADER:
+            break
+        if len(value) != size:
+            break
+        if number == TLV_NOT_BEFORE and size == TLV_TIME.size:
+            (not_before_ns,) = TLV_TIME.unpack(value)
+        elif number == TLV_PRIORITY and size == 1:
+            priority = value[0]
+        elif number == TLV_EXPIRES and size == TLV_TIME.size:
+            (expires_ns,) = TLV_TIME.unpack(value)
+        elif number == TLV_DEDUP_ID:
+            dedup_id = _text(value)
+        elif number == TLV_ORDER_KEY:
+            order_key = _text(value)
+    return MessageOptions(not_before_ns, priority, expires_ns, dedup_id, order_key)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def with_options(options: MessageOptions, headers: bytes) -> bytes:
+    """Return an application's encoded headers behind what a message asks for; raises RecordTooLargeError."""
+    stored = options.encode() + headers
+    if len(stored) > HEADERS_BYTES_MAX:
+        raise RecordTooLargeError(
+            f"headers take {len(stored)} bytes with what the message asks for; at most {HEADERS_BYTES_MAX}",
+            size_bytes=len(stored),
+            max_bytes=HEADERS_BYTES_MAX,
+        )
+    return stored

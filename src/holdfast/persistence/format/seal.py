@@ -1,0 +1,62 @@
+"""The payload of a seal frame: what a finished data file holds, and a sparse index into it. docs/format.md. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, INDEX_STRIDE_BYTES, SEAL, SEAL_ENTRY, SEAL_TRAILER
+
+
+def seal_room(capacity_bytes: int) -> int:
+    """Return the bytes to keep free at the end of a data file so that its seal fits."""
+    entries = 2 + capacity_bytes // INDEX_STRIDE_BYTES
+    return FRAME_HEADER_BYTES + SEAL.size + SEAL_ENTRY.size * entries + SEAL_TRAILER.size
+
+
+def capacity_for(size_bytes: int) -> int:
+    """Return the size of a data file in which ``size_bytes`` of header and frames leave room for its seal."""
+    capacity = size_bytes + seal_room(size_bytes)
+    return capacity + seal_room(capacity) - seal_room(size_bytes) + SEAL_ENTRY.size
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a seal frame says.
+
+    Attributes
+    ----------
+    message_count : int
+        Messages in the file.
+    timestamp_min_ns, timestamp_max_ns : int
+        Of the file's messages; both 0 where there is none. The smallest is a lower bound where the file was closed and
+        opened again in between.
+    entries : tuple of (int, int)
+        Index of a message and the position of its frame, ascending, about one every 64 KiB since the file was opened.
+    """
+
+    message_count: int
+    timestamp_min_ns: int
+    timestamp_max_ns: int
+    entries: tuple[tuple[int, int], ...]
+
+    def encode(self) -> bytes:
+        """Return the frame's payload; its last four bytes are the size of the whole frame."""
+        parts = [SEAL.pack(self.message_count, self.timestamp_min_ns, self.timestamp_max_ns, len(self.entries))]
+        parts += [SEAL_ENTRY.pack(*entry) for entry in self.entries]
+        size = FRAME_HEADER_BYTES + SEAL.size + SEAL_ENTRY.size * len(self.entries) + SEAL_TRAILER.size
+        return b"".join([*parts, SEAL_TRAILER.pack(size)])
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Seal:
+        """Return what a seal frame's payload says; raises ValueError where it is not one."""
+        if len(payload) < SEAL.size + SEAL_TRAILER.size:
+            raise ValueError("too short for a seal")
+        count, timestamp_min, timestamp_max, entry_count = SEAL.unpack_from(payload)
+        body = payload[SEAL.size : -SEAL_TRAILER.size]
+        if len(body) != entry_count * SEAL_ENTRY.size:
+            raise ValueError(f"a seal of {entry_count} index entries has {len(body)} bytes for them")
+        return cls(count, timestamp_min, timestamp_max, tuple(SEAL_ENTRY.iter_unpack(body)))
+
+    def position_before(self, index: int) -> tuple[int, int] | None:
+        """Return the last entry at or before ``index``, or None."""
+        return max((entry for entry in self.entries if entry[0] <= index), default=None)

@@ -1,0 +1,85 @@
+"""What people want to know of a dead letter: ``groups/<group>/dead-<offset>.json``. docs/format.md, "Dead letters".
+
+That a message is a dead letter, and why, stands in the position file. A note adds what the exception said; it may be
+lost, and nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Container, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.format.constants import NOTE_BYTES_MAX, NOTE_CHARACTERS_MAX
+from holdfast.persistence.format.json_object import parse_object
+
+logger = logging.getLogger("holdfast")
+
+_NAME = re.compile(r"dead-([0-9]{20})\.json")
+
+
+class DeadLetterNotes:
+    """The notes of one group.
+
+    Parameters
+    ----------
+    storage, directory
+        The group's directory.
+    is_synced : bool
+        Whether notes are put on the disk at once.
+    """
+
+    def __init__(self, storage: Storage, directory: Path, *, is_synced: bool = True) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._is_synced = is_synced
+
+    def write(self, offset: int, fields: Mapping[str, str]) -> None:
+        """Note what is known of a dead letter, long texts cut; where that cannot be, say so and go on."""
+        kept = {name: value[:NOTE_CHARACTERS_MAX] for name, value in fields.items()}
+        try:
+            file = self._storage.open(self._path(offset), create=True)
+            try:
+                file.truncate(0)
+                write_whole(file, (json.dumps(kept, indent=1).encode() + b"\n",), 0)
+                if self._is_synced:
+                    file.sync()
+            finally:
+                file.close()
+        except OSError as error:
+            logger.warning("no note of the dead letter %d in %s: %s", offset, self._directory, error)
+
+    def read(self, offset: int) -> dict[str, str]:
+        """Return what was noted; nothing where it cannot be read."""
+        try:
+            fields = parse_object(read_whole(self._storage, self._path(offset), NOTE_BYTES_MAX))
+        except (OSError, ValueError, CorruptionError):
+            return {}
+        return {name: str(value) for name, value in fields.items()}
+
+    def remove(self, offset: int) -> None:
+        """Remove a note, if there is one."""
+        with suppress(OSError):
+            self._storage.remove(self._path(offset))
+
+    def keep(self, offsets: Container[int]) -> None:
+        """Remove what an earlier process has left of messages that are no dead letters any more."""
+        try:
+            names = self._storage.list(self._directory)
+        except OSError as error:
+            if not is_missing(error):
+                logger.warning("notes of dead letters in %s cannot be listed: %s", self._directory, error)
+            return
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match is not None and int(match[1]) not in offsets:
+                self.remove(int(match[1]))
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / f"dead-{offset:020d}.json"

@@ -1,0 +1,198 @@
+"""Consumer groups on the disk: which there are, where each one started, how one is made and deleted.
+
+A group exists once its ``group.json`` does. The default group gets one when it is first used, and pins nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.clock import Clock
+from holdfast.errors import CorruptionError, GroupNotFoundError
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.document import read_document, undone, write_document
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_generations, position_file
+from holdfast.persistence.filesystem.locks import Guard
+from holdfast.persistence.filesystem.poison import Poison, undoing
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
+from holdfast.persistence.format.file_header import PositionFileHeader, block_copies, random_id
+from holdfast.persistence.format.json_object import as_id, as_number
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import Reach
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.sealed_file import retired_ranges
+
+DEFAULT_GROUP = "default"
+_LOCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What ``group.json`` says: the name, the id of this life of the group, and where it started.
+
+    That is an offset, and ranges of offsets behind it that had been retired already: none of the group's business.
+
+    Where it is damaged, ``damage`` says so, and the rest is what the group's position files say.
+    """
+
+    name: str
+    group_id: bytes
+    start_offset: int
+    retired: tuple[range, ...] = ()
+    damage: tuple[Damage, ...] = ()
+
+    def initial_progress(self) -> GroupProgress:
+        """Return what the group had to do with nothing of when it started."""
+        progress = GroupProgress(self.start_offset)
+        for offsets in self.retired:
+            progress.finish(offsets.start, len(offsets))
+        return progress
+
+
+def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Guard:
+    """Return what holds the lock under which groups come and go and data files are retired."""
+    return Guard(
+        lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
+    )
+
+
+def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
+    """Return what is known of a group, or None where it does not exist."""
+    try:
+        document = read_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
+        retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
+        start = as_number(document["start_offset"])
+        if not Reach(storage, directory).covers(max([start, *(offsets.stop for offsets in retired)])):
+            raise ValueError("it speaks of offsets where no log comes")
+        return GroupInfo(name, as_id(document["group_id"]), start, retired)
+    except (CorruptionError, KeyError, ValueError, TypeError) as error:
+        return _rebuild_group(storage, directory, name, str(error))
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:
+    """Return a group whose ``group.json`` is damaged: its position files know who they belong to, and its progress."""
+    path = directory.group(name)
+    group_id = bytes(16)
+    for generation in list_generations(storage, path):
+        file = storage.open(position_file(path, generation), writable=False)
+        try:
+            group_id = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).group_id
+        except CorruptionError:
+            continue
+        finally:
+            file.close()
+    return GroupInfo(name, group_id, 0, damage=(Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
+
+
+def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, files: LogFiles) -> GroupInfo:
+    """Write a damaged ``group.json`` anew; the caller holds the group's lock.
+
+    Where no position file says more, the group starts over, at the oldest message that is still there.
+    """
+    repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(storage, files)))
+    _write(storage, directory, repaired)
+    return repaired
+
+
+def list_groups(storage: Storage, directory: QueueDirectory, *, but: str = "") -> list[GroupInfo]:
+    """Return the groups that exist, by name, without the one that is called ``but``."""
+    names = (name for name in storage.list(directory.groups) if not name.startswith(".") and name != but)
+    return [group for name in names if (group := find_group(storage, directory, name)) is not None]
+
+
+def require_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo:
+    """Return a group; raises GroupNotFoundError with the names of those that exist."""
+    group = find_group(storage, directory, name)
+    if group is None:
+        names = [known.name for known in list_groups(storage, directory)]
+        raise GroupNotFoundError(
+            f"no group {name!r} in {directory.root} (there are: {', '.join(names) or 'none'}); "
+            f"make it with queue.groups.create({name!r})",
+            group=name,
+            groups=names,
+        )
+    return group
+
+
+def write_group(
+    storage: Storage,
+    directory: QueueDirectory,
+    name: str,
+    files: LogFiles,
+    start_offset: int,
+    *,
+    poison: Poison | None = None,
+) -> GroupInfo:
+    """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile.
+
+    What fails is taken back, so that the next attempt makes all of it anew. Where that fails too, ``poison`` is set.
+    """
+    path = directory.group(name)
+    storage.make_directory(path)
+    try:
+        storage.sync_directory(directory.groups)
+    except OSError:  # a second sync could succeed over a lost name: a rename is a new one for the next attempt to sync
+        with undoing(poison):
+            storage.rename(path, path.with_name(f".{name}.new"))
+            storage.rename(path.with_name(f".{name}.new"), path)
+        raise
+    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(storage, files)))
+    with undone(storage, path / "group.json", poison):
+        _write(storage, directory, group)
+    return group
+
+
+def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:
+    fields = {
+        "format": FORMAT_VERSION,
+        "group_id": group.group_id.hex(),
+        "start_offset": group.start_offset,
+        "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
+    }
+    write_document(storage, directory.group_document(group.name), fields, LARGE_DOCUMENT_BYTES_MAX)
+
+
+def remove_group(
+    storage: Storage, directory: QueueDirectory, group: GroupInfo, *, poison: Poison | None = None
+) -> None:
+    """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own.
+
+    ``poison`` is set as by :func:`write_group`.
+    """
+    path = directory.group(group.name)
+    storage.remove(path / "group.json")
+    try:
+        storage.sync_directory(path)
+    except OSError:  # a second sync could succeed over a removal that was lost: the next attempt makes a new one
+        if not group.damage:
+            with undoing(poison):
+                _write(storage, directory, group)
+        raise
+    for entry in storage.list(path):
+        if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
+            storage.remove(path / entry)
+
+
+def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:
+    """Make it durable that all groups but these are gone: a deletion that was cut off must not come back."""
+    known = {group.name for group in groups}
+    for entry in storage.list(directory.groups):
+        if not entry.startswith(".") and entry not in known:
+            storage.sync_directory(directory.group(entry))
+
+
+def progress_reader(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, group: GroupInfo
+) -> PositionFileReader:
+    """Return a reader of a group's progress."""
+    reach = Reach(storage, directory)
+    path = directory.group(group.name)
+    return PositionFileReader(storage, path, queue_id, group.group_id, reach, group.initial_progress)

@@ -1,0 +1,71 @@
+"""``groups/<group>/pause.json``: there while a group is paused. docs/format.md, "Pause"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import is_missing, within
+from holdfast.persistence.filesystem.poison import commit_unknown
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import FORMAT_VERSION, NOTE_CHARACTERS_MAX, NUMBER_MAX
+
+NAME = "pause.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That nobody is given a message.
+
+    Attributes
+    ----------
+    until_ns : int or None
+        When it ends by itself, in nanoseconds since the epoch; None: not before ``resume``.
+    reason : str
+        For people.
+    """
+
+    until_ns: int | None
+    reason: str = ""
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether it has ended by itself."""
+        return self.until_ns is not None and self.until_ns <= now_ns
+
+
+def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
+    """Pause a group, durably. Raises ``OSError``; CommitUnknownError where the name of its directory may be lost."""
+    until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
+    fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason[:NOTE_CHARACTERS_MAX]}
+    write_document(storage, within(directory, NAME), fields)
+    try:
+        storage.sync_directory(directory.parent)  # a group that has not begun has one that nobody has synced yet
+    except OSError as error:
+        raise commit_unknown("pausing", directory, error) from error
+
+
+def remove_pause(storage: Storage, directory: Path) -> None:
+    """End a pause, durably, if there is one. Raises ``OSError``."""
+    try:
+        storage.remove(within(directory, NAME))
+    except OSError as error:
+        if is_missing(error):
+            return
+        raise
+    storage.sync_directory(directory)
+
+
+def read_pause(storage: Storage, directory: Path) -> Pause | None:
+    """Return the pause of a group; one that cannot be made out goes on until ``resume``. Raises ``OSError``."""
+    try:
+        fields = read_document(storage, within(directory, NAME))
+        until_ns = fields["until_ns"]
+        return Pause(None if until_ns is None else int(until_ns), str(fields["reason"]))
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+    except (CorruptionError, KeyError, ValueError, TypeError, OverflowError):
+        return Pause(None, "the file that says why is damaged")

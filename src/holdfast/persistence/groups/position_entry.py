@@ -1,0 +1,137 @@
+"""One entry of a position file: 64 bytes that say what became of a run of messages. docs/format.md. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
+    ENTRY,
+    ENTRY_BODY,
+    ENTRY_CRC,
+    ENTRY_DEAD,
+    ENTRY_FLAG_CHECKPOINT,
+    ENTRY_FLAG_FIRST,
+    ENTRY_FLAG_LAST,
+    ENTRY_FLOOR,
+    ENTRY_KINDS,
+    ENTRY_OUTCOME,
+    ENTRY_RETURNED,
+    ENTRY_TEXT,
+    ENTRY_VOTE,
+    NUMBER_MAX,
+)
+from holdfast.persistence.format.dead_letter import DeadMark
+
+Hint = tuple[int, int]
+"""Sequence of a data file and the position in it behind a record: where reading goes on."""
+
+NO_HINT: Hint = (0, 0)
+
+_KINDS_OF_RUNS = ENTRY_KINDS - {ENTRY_VOTE, ENTRY_TEXT, ENTRY_OUTCOME}
+"""Those whose fields are offsets; the second one of a dead letter is a time."""
+_DELIVERY_COUNT_MAX = 2**16 - 1
+_FIRST_FAILURE_S_MAX = 2**32 - 1
+"""In 2106, or where a clock is set to that: a wrong time is better than a message that cannot be given back."""
+
+_pack_body, _pack_crc = ENTRY_BODY.pack, ENTRY_CRC.pack  # looked up once: every acknowledgement comes by
+
+
+@dataclass(slots=True)  # not frozen: one is made for every acknowledgement, and frozen ones take three times as long
+class Change:
+    """What became of a run of messages, before it is numbered and written.
+
+    Attributes
+    ----------
+    kind : int
+        ``ENTRY_*`` of ``format.py``.
+    first_offset, count : int
+        The run. For ENTRY_FLOOR, ``count`` is how many messages were lost to damage so far.
+    hint : Hint
+        Data file of the run, and the position behind its last record.
+    delivery_count : int
+        For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 where it is committed.
+
+    Notes
+    -----
+    What ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME keep in these fields is the business of ``vote.py``.
+    """
+
+    kind: int
+    first_offset: int
+    count: int
+    hint: Hint
+    delivery_count: int = 0
+
+
+def returned_change(offset: int, delivery_count: int, until_ns: int, first_failure_s: int, count: int = 1) -> Change:
+    """Return the entry that gives messages back."""
+    hint = (until_ns, min(first_failure_s, _FIRST_FAILURE_S_MAX))
+    return Change(ENTRY_RETURNED, offset, count, hint, delivery_count)
+
+
+def dead_change(offset: int, mark: DeadMark) -> Change:
+    """Return the entry that makes a message a dead letter."""
+    hint = (mark.last_failure_ns, mark.reason_number)
+    return Change(ENTRY_DEAD, offset, mark.first_failure_ns, hint, mark.delivery_count)
+
+
+class Entry(NamedTuple):
+    """A verified entry: its number, its flags, how many entries were known to be synced, and what it says."""
+
+    number: int
+    flags: int
+    synced_mark: int
+    change: Change
+
+
+def encode_entry(
+    salt: int, change: Change, number: int, flags: int, timestamp_ns: int, synced_mark: int, generation: int
+) -> bytes:
+    """Return the 64 bytes of an entry."""
+    sequence, end_position = change.hint
+    delivery_count = change.delivery_count
+    body = _pack_body(
+        change.kind,
+        flags,
+        delivery_count if delivery_count < _DELIVERY_COUNT_MAX else _DELIVERY_COUNT_MAX,
+        number,
+        sequence,
+        change.first_offset,
+        change.count,
+        timestamp_ns,
+        synced_mark,
+        end_position,
+        generation & 0xFFFFFFFF,
+    )
+    return _pack_crc(crc32c(salt, body)) + body
+
+
+def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
+    """Return the entry ``number`` that stands at ``data[at]``, or None where the bytes are not that."""
+    raw = data[at : at + ENTRY.size]
+    if len(raw) < ENTRY.size:
+        return None
+    crc, kind, flags, deliveries, found, sequence, first, count, _, synced_mark, end_position, _ = ENTRY.unpack(raw)
+    if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
+        return None
+    if kind in _KINDS_OF_RUNS and first + (0 if kind == ENTRY_DEAD else count) > NUMBER_MAX:
+        return None
+    return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
+
+
+def reach_of(change: Change) -> int:
+    """Return the offset behind the last message that an entry speaks of; 0 where it speaks of none."""
+    if change.kind == ENTRY_DEAD:
+        return change.first_offset + 1
+    if change.kind == ENTRY_FLOOR:  # as many were lost as were there
+        return max(change.first_offset, change.count)
+    return change.first_offset + change.count if change.kind in _KINDS_OF_RUNS else 0
+
+
+def run_flags(number: int, count: int, *, is_checkpoint: bool = False) -> int:
+    """Return the flags of entry ``number`` of an atomic run of ``count``."""
+    flags = ENTRY_FLAG_CHECKPOINT if is_checkpoint else 0
+    flags |= ENTRY_FLAG_FIRST if number == 0 else 0
+    return flags | (ENTRY_FLAG_LAST if number == count - 1 else 0)

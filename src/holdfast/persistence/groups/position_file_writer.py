@@ -1,0 +1,378 @@
+"""The read side's file: append-only progress of one group, in generations.
+
+A generation starts with a checkpoint of everything and is filled with 64-byte entries; then the next one is made from
+the space of the one before it, so acknowledging needs no new room and works on a full disk. A failed append leaves its
+slots to the next one. The caller holds the take lock around :meth:`PositionFileWriter.append`; syncs run beside it.
+
+What is *not* promised here: an entry is durable only once :meth:`PositionFileWriter.sync` has covered it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import FencedError, StorageError
+from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
+from holdfast.persistence.filesystem.layout import is_missing, list_generations, position_file, within
+from holdfast.persistence.filesystem.links import open_alone, refuse_second_name
+from holdfast.persistence.filesystem.locks import read_owner
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, File, Storage, storage_error, write_whole
+from holdfast.persistence.format.constants import (
+    ENTRY,
+    ENTRY_FLOOR,
+    FENCE_BYTES,
+    FENCE_POSITION,
+    FRAMES_START,
+    POSITION_FILE_BYTES_LIMIT,
+)
+from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
+from holdfast.persistence.groups.position_entry import Change, encode_entry, run_flags
+from holdfast.persistence.groups.position_run import apply_run, checkpoint
+from holdfast.persistence.groups.progress import GroupProgress
+
+logger = logging.getLogger("holdfast")
+
+_NEXT = "next.position"
+_SINGLE = run_flags(0, 1)
+
+
+class PositionFileWriter:
+    """Appends to the position file of one group.
+
+    Parameters
+    ----------
+    storage, directory, clock
+        Where the group's files are, and where timestamps come from.
+    queue_id, group_id : bytes
+        Whose they are.
+    read : callable
+        Returns the group's progress; called once the token of this opening is in the file that it is read from. The
+        first checkpoint says it, and later ones what has become of it.
+    file_bytes : int
+        Size of a position file.
+
+    Attributes
+    ----------
+    progress : GroupProgress
+        What ``read`` returned, and what has become of it.
+    end : int
+        Entries appended since this object was made: the ticket that :meth:`sync` covers.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        clock: Clock,
+        queue_id: bytes,
+        group_id: bytes,
+        read: Callable[[], GroupProgress],
+        *,
+        file_bytes: int,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._next_path = within(directory, _NEXT)
+        self._time_ns = clock.time_ns
+        self._ids = (queue_id, group_id)
+        self._file_bytes = file_bytes
+        self._sync_lock = threading.Lock()
+        self._poison = Poison("the read side", directory)
+        self._fence = Fence(lambda: read_owner(storage, within(directory, "read.lock")))
+        self._token = self._fence.slot
+        self._timestamp_ns = 0
+        self._compared_ns = self._named_ns = -WINDOW_NS
+        self._file: File | None = None
+        self._salt = self._slot = self._synced_slot = self._slots = 0
+        self.end = 0
+        self._synced_end = 0
+        generations = self._claim()
+        if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
+            storage.sync_directory(directory)
+        self._generation = max(generations, default=0)
+        self.progress = read()
+        self._begin_generation(checkpoint(self.progress))
+        if not generations:
+            self._reserve_next()
+
+    def _claim(self) -> list[int]:
+        """Put the token into the latest generation, for an owner who still writes there; return the generations.
+
+        Such an owner may just go on in the next one: then that is the latest, and gets it too.
+        """
+        claimed, generations = 0, list_generations(self._storage, self._directory)
+        while generations and claimed != generations[-1]:
+            claimed = generations[-1]
+            try:
+                file = self._storage.open(position_file(self._directory, claimed))
+                try:
+                    refuse_second_name(file, position_file(self._directory, claimed))
+                    self._fence.put(file)
+                finally:
+                    file.close()
+            except OSError as error:
+                if not is_missing(error):
+                    raise storage_error(error, "claiming progress", position_file(self._directory, claimed)) from error
+            generations = list_generations(self._storage, self._directory)
+        return generations
+
+    # -- Appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, changes: Sequence[Change]) -> int:
+        """Append entries that count together or not at all, and do to the progress what they say.
+
+        Returns
+        -------
+        int
+            The ticket to sync up to.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            They could not be written, and do not count.
+        PoisonedError
+            An earlier failure left memory and disk possibly apart.
+        """
+        self._poison.check()
+        timestamp = self._timestamp_ns = self._time_ns()
+        if abs(timestamp - self._compared_ns) >= WINDOW_NS:
+            self._check_fence()
+        if self._slot + len(changes) > self._slots:
+            self._next_generation(len(changes))
+        slot, end = self._slot, self.end
+        entries = self._encode(changes, slot, timestamp)
+        assert self._file is not None
+        written = False
+        try:
+            write_whole(self._file, entries, FRAMES_START + slot * ENTRY.size)
+            written = True
+            self._count(changes, slot, end)
+        except BaseException as error:
+            if written:  # interrupted behind the write: what stands on the disk counts in memory too
+                self._count(changes, slot, end)
+            else:
+                self._erase(slot, len(changes))
+            if isinstance(error, OSError):
+                raise storage_error(error, "noting progress", self._path) from error
+            raise
+        return end + len(changes)
+
+    def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
+        """Do to the progress what has been written says; doing it twice changes nothing."""
+        apply_run(changes, self.progress)
+        self._slot = slot + len(changes)
+        self.end = end + len(changes)
+
+    def _encode(self, changes: Sequence[Change], slot: int, timestamp: int) -> list[bytes]:
+        mark, generation, count = self._synced_slot, self._generation, len(changes)
+        if count == 1:  # nearly always, and then there is no loop to be paid for
+            return [encode_entry(self._salt, changes[0], slot, _SINGLE, timestamp, mark, generation)]
+        return [
+            encode_entry(self._salt, change, slot + number, run_flags(number, count), timestamp, mark, generation)
+            for number, change in enumerate(changes)
+        ]
+
+    def _erase(self, slot: int, count: int) -> None:
+        """Take entries back whose append was cut short: they must not count after a restart, as they do not now."""
+        assert self._file is not None
+        try:
+            write_whole(self._file, (bytes(count * ENTRY.size),), FRAMES_START + slot * ENTRY.size)
+        except BaseException as error:
+            self._poison.set(error)
+
+    # -- Syncing -----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> int:
+        """Put on the disk what was appended before the call; return the ticket that this covers.
+
+        Raises
+        ------
+        CommitUnknownError
+            The sync failed or was interrupted; the read side is poisoned.
+        PoisonedError
+            It had been poisoned before.
+        """
+        with self._sync_lock:
+            self._poison.check()
+            end, slot = self.end, self._slot
+            if end > self._synced_end and self._file is not None:  # once it is closed, all of it has been synced
+                try:
+                    self._file.sync()
+                    self._compare(self._file)
+                    self._synced_end, self._synced_slot = end, slot
+                except BaseException as error:
+                    self._poison.set(error)
+                    if isinstance(error, OSError | FencedError):
+                        raise commit_unknown("a sync", self._path, error) from error
+                    raise
+            return end
+
+    # -- Fencing -----------------------------------------------------------------------------------------------------
+
+    def _check_fence(self) -> None:
+        """Look whether another owner has opened the group, before more is noted; a sync looks by itself."""
+        assert self._file is not None
+        try:
+            self._compare(self._file)
+        except FencedError as error:
+            self._poison.set(error)
+            raise
+        except OSError as error:
+            raise storage_error(error, "looking for other owners", self._path) from error
+
+    def _compare(self, file: File) -> None:
+        """Raise FencedError where another owner's token stands in a file; now and then, where it has lost its name."""
+        found = file.read_at(FENCE_BYTES, FENCE_POSITION)
+        if found != self._token:
+            raise self._fence.error(found, self._path)
+        now = self._timestamp_ns
+        if abs(now - self._named_ns) >= WINDOW_NS:
+            if not file.link_count():
+                raise unnamed(self._path)
+            self._named_ns = now
+        self._compared_ns = now
+
+    @property
+    def unsynced_count(self) -> int:
+        """Entries that wait for a sync."""
+        return self.end - self._synced_end
+
+    # -- Generations -------------------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> Path:
+        return position_file(self._directory, self._generation)
+
+    def _next_generation(self, needed: int) -> None:
+        """Go on in a new file; the entries of the old one are in its checkpoint, so nothing depends on it any more."""
+        changes = checkpoint(self.progress)
+        with self._sync_lock:
+            self._poison.check()
+            old = self._file
+            assert old is not None
+            self._slots = self._slot  # where this fails, the next one may be what is read: nothing more goes in here
+            try:
+                self._begin_generation(changes, needed, old)
+            except FencedError as error:
+                self._poison.set(error)
+                raise
+            finally:
+                if self._file is not old:
+                    self._synced_end = self.end
+                    old.close()
+
+    def _begin_generation(self, changes: list[Change], needed: int = 0, old: File | None = None) -> None:
+        """Write the checkpoint into the next file, sync it, and give it its name.
+
+        Another owner claims the old file before it reads it. So the token is looked for there until the new one has its
+        name: then either the other one has read the new file, or it is found here.
+        """
+        generation = self._generation + 1
+        header = PositionFileHeader(*self._ids, generation)
+        size = self._size_for(len(changes) + needed)
+        timestamp = self._time_ns()
+        entries = [
+            encode_entry(
+                header.salt,
+                change,
+                number,
+                run_flags(number, len(changes), is_checkpoint=True),
+                timestamp,
+                synced_mark=0,
+                generation=generation,
+            )
+            for number, change in enumerate(changes)
+        ]
+        target = position_file(self._directory, generation)
+        try:
+            older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
+            if older:
+                self._storage.rename(position_file(self._directory, older.pop()), self._next_path)
+            file = open_alone(self._storage, self._next_path)
+        except OSError as error:
+            raise storage_error(error, "beginning a position file", target) from error
+        is_written = False
+        try:
+            if file.size() > POSITION_FILE_BYTES_LIMIT:  # nobody would read it
+                file.truncate(size)
+            file.allocate(size)
+            if old is not None:
+                self._compare(old)  # another owner may be making its next generation in the same file
+            write_whole(file, (block_buffers(header.encode(), self._token), b"".join(entries)), 0)
+            slots = (file.size() - FRAMES_START) // ENTRY.size
+            is_written = True
+            file.sync()
+            if old is not None:
+                self._compare(old)
+            self._storage.rename(self._next_path, target)
+            self._storage.sync_directory(self._directory)
+            if old is not None:
+                self._compare(old)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError):
+                if is_written or error.errno not in DISK_FULL_ERRNOS:  # never sync again what a sync has failed on
+                    with suppress(OSError):
+                        self._storage.remove(self._next_path)
+                raise storage_error(error, "beginning a position file", target) from error
+            raise
+        self._file, self._generation, self._salt = file, generation, header.salt
+        self._slot = self._synced_slot = len(entries)
+        self._slots = slots
+        with suppress(OSError):  # where one stays, the generation after the next one takes its space
+            for number in older:
+                self._storage.remove(position_file(self._directory, number))
+
+    def _size_for(self, entry_count: int) -> int:
+        """Return the size of a file that begins with so many entries, with room for more."""
+        if FRAMES_START + entry_count * ENTRY.size > POSITION_FILE_BYTES_LIMIT:
+            raise StorageError(
+                f"the progress of {self._directory} takes {entry_count} entries, more than a position file holds; "
+                "acknowledge what was delivered, in order, and try again",
+                path=str(self._directory),
+            )
+        return min(max(self._file_bytes, FRAMES_START + 4 * entry_count * ENTRY.size), POSITION_FILE_BYTES_LIMIT)
+
+    def _reserve_next(self) -> None:
+        """Keep the space of one more generation in a file in waiting; later on it is in the one before."""
+        try:
+            file = self._storage.open(self._next_path, create=True)
+            try:
+                file.allocate(self._file_bytes)
+                file.sync()
+            finally:
+                file.close()
+        except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
+            with suppress(OSError):  # never sync again what a sync has failed on
+                self._storage.remove(self._next_path)
+            logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
+
+    # -- Closing -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync and let go of the file."""
+        try:
+            if self._poison.cause is None and self._file is not None:
+                self.sync()
+                self._leave_witness()
+        finally:
+            self.abandon()
+
+    def _leave_witness(self) -> None:
+        """Append an entry that says nothing new, but that all those before it are on the disk; nobody waits for it."""
+        progress = self.progress
+        if self.end and self._slot < self._slots:
+            with suppress(StorageError):
+                self.append([Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)])
+
+    def abandon(self) -> None:
+        """Close the handle and write nothing: after a fork, in the child."""
+        file, self._file = self._file, None  # first: a close that is interrupted here syncs no closed handle later
+        if file is not None:
+            file.close()

@@ -1,0 +1,142 @@
+"""Runs of position entries that count together: doing what they say, and the checkpoint that says everything. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.persistence.format.constants import (
+    ENTRY_DEAD,
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLOOR,
+    ENTRY_HELD,
+    ENTRY_LOST,
+    ENTRY_OUTCOME,
+    ENTRY_RETURNED,
+    ENTRY_VOTE,
+)
+from holdfast.persistence.format.dead_letter import DeadMark, reason_of
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, dead_change, returned_change
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import nonce_of, read_vote, vote_changes, vote_entry_count
+
+UNREADABLE = Change(0, 0, 0, NO_HINT)
+"""Stands in a run for an entry that was on the disk and is damaged, so that nobody takes the rest for the whole."""
+
+
+def apply_run(changes: Sequence[Change], progress: GroupProgress) -> Sequence[str]:
+    """Do to ``progress`` what a run of entries says; doing it twice changes nothing.
+
+    Returns
+    -------
+    sequence of str
+        Votes that are not whole and were dropped, in words: to be reported as damage, because the messages that such
+        a vote held may be delivered although its transaction commits. Always empty for a run that was just written.
+
+    Notes
+    -----
+    A committed outcome finishes what the vote is known to hold, so a damaged ENTRY_DONE behind it costs nothing.
+    """
+    for change in changes:  # nearly always one: this is part of every acknowledgement, and knows no more than it must
+        if change.kind > ENTRY_LOST:
+            return _apply_votes(changes, progress)  # those before it once more
+        _apply(change, progress)
+    return ()
+
+
+def _apply(change: Change, progress: GroupProgress) -> None:
+    """Do to ``progress`` what an entry says by itself."""
+    kind = change.kind
+    if kind == ENTRY_DONE:
+        progress.finish(change.first_offset, change.count, change.hint)
+    elif kind == ENTRY_DELIVERED:
+        progress.deliver(change.first_offset, change.count, change.delivery_count)
+    elif kind == ENTRY_LOST:
+        progress.lost_count += progress.finish(change.first_offset, change.count, change.hint)
+    elif kind == ENTRY_FLOOR:
+        progress.finish(progress.floor, change.first_offset - progress.floor, change.hint)
+        progress.hint = change.hint if progress.floor == change.first_offset else progress.hint
+        progress.lost_count = max(progress.lost_count, change.count)
+    elif kind == ENTRY_RETURNED:
+        until_ns, first_failure_s = change.hint
+        progress.give_back(change.first_offset, change.count, change.delivery_count, until_ns, first_failure_s)
+    elif kind == ENTRY_DEAD:
+        last_failure_ns, reason = change.hint
+        mark = DeadMark(reason_of(reason), change.delivery_count, change.count, last_failure_ns)
+        progress.bury(change.first_offset, mark)
+
+
+def _apply_votes(changes: Sequence[Change], progress: GroupProgress) -> list[str]:
+    """Apply a run with entries of all kinds."""
+    dropped: list[str] = []
+    name: str | None = None  # of the vote that is not whole and whose entries are passed just now
+    stray: list[Change] = []
+    whole_end = 0
+    for at, change in enumerate(changes):
+        if change.kind == ENTRY_OUTCOME:
+            progress.settle(nonce_of(change), committed=change.delivery_count != 0)
+        elif change.kind == ENTRY_VOTE:
+            if name is not None or stray:
+                dropped.append(_dropped(name, stray))
+                name, stray = None, []
+            end = at + vote_entry_count(change)
+            vote = read_vote(changes[at:end])
+            if vote is None:
+                name = nonce_of(change).hex()
+            else:
+                progress.hold(vote)
+                whole_end = end
+        elif change.kind != ENTRY_HELD:
+            _apply(change, progress)
+        elif at >= whole_end:
+            stray.append(change)
+    if name is not None or stray:
+        dropped.append(_dropped(name, stray))
+    return dropped
+
+
+def _dropped(name: str | None, held: Sequence[Change]) -> str:
+    """Return what to say of a vote that is not whole."""
+    says = f"vote {name or 'without a name'} is not whole and does not count: "
+    says += "what it held may be delivered again, even if it commits"
+    if not held:
+        return says
+    first, end = min(run.first_offset for run in held), max(run.first_offset + run.count for run in held)
+    return f"{says} (as far as known: {sum(run.count for run in held)} messages in offsets {first}..{end - 1})"
+
+
+def checkpoint(progress: GroupProgress) -> list[Change]:
+    """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
+    floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
+    runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
+    again = [Change(ENTRY_DELIVERED, each, 1, NO_HINT, progress.deliveries[each]) for each in sorted(progress.again)]
+    dead = [dead_change(offset, mark) for offset, mark in progress.dead.items()]
+    votes = [change for vote in progress.votes.values() for change in vote_changes(vote)]
+    return [floor, *runs, *_delivery_runs(progress), *_returned_runs(progress), *again, *dead, *votes, floor]
+
+
+def _returned_runs(progress: GroupProgress) -> Iterator[Change]:
+    deliveries, run = progress.deliveries, Change(0, 0, 0, NO_HINT)
+    for offset, hint in sorted(progress.returned.items()):
+        times = deliveries.get(offset, 0)
+        if offset == run.first_offset + run.count and (hint, times) == (run.hint, run.delivery_count):
+            run.count += 1
+            continue
+        if run.count:
+            yield run
+        run = returned_change(offset, times, *hint)
+    if run.count:
+        yield run
+
+
+def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
+    first = end = times = 0
+    for offset, count in sorted(progress.deliveries.items()):
+        if offset == end and count == times:
+            end += 1
+            continue
+        if end > first:
+            yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
+        first, end, times = offset, offset + 1, count
+    if end > first:
+        yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)

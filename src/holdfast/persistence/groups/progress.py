@@ -1,0 +1,308 @@
+"""What one consumer group has done with a queue: a floor, runs of finished messages above it, delivery counts. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator
+
+from holdfast.persistence.format.dead_letter import DeadMark
+from holdfast.persistence.groups.position_entry import NO_HINT, Hint
+from holdfast.persistence.groups.vote import Vote
+
+_LARGE_RUN_COUNT = 64
+"""Held messages that are kept as a run: reading a group's progress must not cost as much as what it has drained."""
+
+_NO_END = 2**64
+
+
+def _among(known: Collection[int], first: int, end: int) -> Iterable[int]:
+    """Return those of ``first`` to ``end`` that may be known: a run can be far longer than all that is known."""
+    if end - first <= len(known):
+        return range(first, end)
+    return [offset for offset in known if first <= offset < end]
+
+
+class GroupProgress:
+    """Which messages of a queue are finished, which were delivered, and how often.
+
+    Parameters
+    ----------
+    floor : int
+        Offset below which everything is finished, or was never this group's business.
+
+    Attributes
+    ----------
+    floor, hint
+        As above, and where the record at ``floor`` starts, as far as known.
+    finished_count : int
+        Messages finished so far, those below the first floor included: ``next offset - finished_count`` is the depth.
+    lost_count : int
+        Messages given up because their bytes are damaged.
+    deliveries : dict of int to int
+        Delivery count of each unfinished message that was ever handed out.
+    returned : dict of int to tuple of int
+        Messages that were given back: from when on they may be handed out again (ns), and when they failed first (s;
+        0: never), or both 0: they are in nobody's hand, and that is all. Stays while they are handed out again.
+    again : set of int
+        Those of them that were handed out again.
+    dead : dict of int to DeadMark
+        Dead letters, in the order in which they became such.
+    votes : dict of bytes to Vote
+        By nonce, in their order: prepared transactions that wait for their outcome. Changed by :meth:`hold` and
+        :meth:`settle` only.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_held",
+        "_held_runs",
+        "_hints",
+        "_starts",
+        "again",
+        "dead",
+        "deliveries",
+        "finished_count",
+        "floor",
+        "hint",
+        "lost_count",
+        "returned",
+        "votes",
+    )
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self.hint = NO_HINT
+        self.finished_count = floor
+        self.lost_count = 0
+        self.deliveries: dict[int, int] = {}
+        self.returned: dict[int, tuple[int, int]] = {}
+        self.again: set[int] = set()
+        self.dead: dict[int, DeadMark] = {}
+        self.votes: dict[bytes, Vote] = {}
+        self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
+        self._held_runs: list[tuple[int, int]] = []  # large ones instead: first and end offset, ascending
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._hints: list[Hint] = []
+
+    @property
+    def finished_end(self) -> int:
+        """Offset behind the last finished message."""
+        return self._ends[-1] if self._ends else self.floor
+
+    @property
+    def seen_end(self) -> int:
+        """Offset behind the last message that was finished, is held or is dead: no other message may ever have it."""
+        held = (run.stop for vote in self.votes.values() for run in vote.offsets)
+        return max([self.finished_end, *held, *(offset + 1 for offset in self.dead)])
+
+    @property
+    def touched_end(self) -> int:
+        """Offset behind the last message of which anything is known."""
+        return max([self.seen_end, *(offset + 1 for offset in self.deliveries)])
+
+    def live_count(self, end: int) -> int:
+        """Return how many messages below ``end`` are neither finished nor dead letters."""
+        return max(0, end - self.finished_count - len(self.dead))
+
+    def run_at(self, offset: int) -> tuple[int, Hint] | None:
+        """Return end and hint of the run of finished messages above the floor that holds a message."""
+        at = bisect_right(self._starts, offset) - 1
+        return (self._ends[at], self._hints[at]) if at >= 0 and offset < self._ends[at] else None
+
+    def runs(self) -> Iterator[tuple[int, int, Hint]]:
+        """Yield first offset, end offset and hint of each run of finished messages above the floor, in order."""
+        return zip(self._starts, self._ends, self._hints, strict=True)
+
+    def is_finished(self, offset: int) -> bool:
+        """Whether a message is finished."""
+        if offset < self.floor:
+            return True
+        at = bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
+
+    def due_ns(self, offset: int, not_before_ns: int) -> int:
+        """Return from when on a message may be handed out: that of its retry or back-off, if any, else of its put."""
+        return (self.returned.get(offset, (0, 0))[0] or not_before_ns) if self.returned else not_before_ns
+
+    def is_over(self, offset: int, expires_ns: int, now_ns: int) -> bool:
+        """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
+        if not 0 < expires_ns <= now_ns:
+            return False
+        return self.deliveries.get(offset, 0) > 0 or self.returned.get(offset, (0, 0))[0] < expires_ns
+
+    def unfinished_in(self, first: int, end: int) -> int:
+        """Return how many messages of ``first`` to ``end`` are not finished."""
+        first = max(first, self.floor)
+        if first >= end:
+            return 0
+        count = end - first
+        at = bisect_right(self._ends, first)
+        while at < len(self._starts) and self._starts[at] < end:
+            count -= min(end, self._ends[at]) - max(first, self._starts[at])
+            at += 1
+        return count
+
+    def unfinished_runs(self, first: int, end: int) -> list[range]:
+        """Return the messages of ``first`` to ``end`` that are not finished, as ascending ranges."""
+        runs = []
+        first = max(first, self.floor)
+        at = bisect_right(self._ends, first)
+        while first < end:
+            run_start, run_end = (self._starts[at], self._ends[at]) if at < len(self._starts) else (end, end)
+            if first < run_start:
+                runs.append(range(first, min(run_start, end)))
+            first = run_end
+            at += 1
+        return runs
+
+    def deliver(self, first: int, count: int, delivery_count: int) -> None:
+        """Note that messages were handed out, and how often that makes; one that is finished stays so."""
+        offsets: Iterable[int] = range(first, first + count)
+        if first < self.floor or self._starts:
+            offsets = [offset for offset in offsets if not self.is_finished(offset)]
+        for offset in offsets:
+            self.deliveries[offset] = delivery_count
+        if self.returned:
+            self.again.update(offset for offset in offsets if offset in self.returned)
+
+    def is_out(self, offset: int) -> bool:
+        """Whether a message was handed out, and nothing has become of it since."""
+        is_back = offset in self.dead or (offset in self.returned and offset not in self.again)
+        return offset in self.deliveries and not is_back and not self.is_held(offset)
+
+    def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
+        """Note that messages may be handed out again, from ``until_ns`` on; dead letters too, finished ones not."""
+        for offset in range(first, first + count):
+            if self.is_finished(offset):
+                continue
+            self.dead.pop(offset, None)
+            self.again.discard(offset)
+            if delivery_count:
+                self.deliveries[offset] = delivery_count
+            else:
+                self.deliveries.pop(offset, None)
+            if until_ns or first_failure_s or delivery_count:  # else it is as one that was never handed out
+                self.returned[offset] = (until_ns, first_failure_s)
+            else:
+                self.returned.pop(offset, None)
+
+    def bury(self, offset: int, mark: DeadMark) -> None:
+        """Note that a message is a dead letter; one that is finished stays so."""
+        if not self.is_finished(offset):
+            self.returned.pop(offset, None)
+            self.again.discard(offset)
+            self.dead.pop(offset, None)  # the last one stands last
+            self.dead[offset] = mark
+
+    def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
+        """Note that messages are done; return how many of them were not before."""
+        end = first + count
+        is_short = count < _LARGE_RUN_COUNT
+        if self.deliveries:
+            for offset in range(first, end) if is_short else _among(self.deliveries, first, end):
+                self.deliveries.pop(offset, None)
+        if self.returned or self.dead:
+            for offset in range(first, end) if is_short else _among({**self.returned, **self.dead}, first, end):
+                self.returned.pop(offset, None)
+                self.again.discard(offset)
+                self.dead.pop(offset, None)
+        if self._held:  # its vote stays: it still waits for its outcome
+            for offset in range(first, end) if is_short else _among(self._held, first, end):
+                self._held.pop(offset, None)
+        if first <= self.floor and not self._starts:
+            newly = end - self.floor if end > self.floor else 0  # max() takes longer, for every acknowledgement
+            if newly:
+                self.floor, self.hint = end, hint
+        elif self._starts and first == self._ends[-1]:  # in order, behind one that waits: what _insert would do
+            newly = count
+            self._ends[-1], self._hints[-1] = end, hint
+        else:
+            newly = self.unfinished_in(first, end)
+            if newly:
+                self._insert(max(first, self.floor), end, hint)
+        self.finished_count += newly
+        return newly
+
+    # -- Votes -------------------------------------------------------------------------------------------------------
+
+    def hold(self, vote: Vote) -> None:
+        """Note that a transaction was prepared: what it took and is not finished is held until :meth:`settle`."""
+        if vote.nonce in self.votes:  # done twice
+            self._let_go(self.votes[vote.nonce])
+        self.votes[vote.nonce] = vote
+        for offsets in vote.offsets:
+            if len(offsets) >= _LARGE_RUN_COUNT:
+                insort(self._held_runs, (offsets.start, offsets.stop))
+                continue
+            for run in self.unfinished_runs(offsets.start, offsets.stop):
+                for offset in run:
+                    self._held[offset] = self._held.get(offset, 0) + 1
+
+    def settle(self, nonce: bytes, *, committed: bool) -> None:
+        """Finish what a vote holds, or let go of it; a nonce that is not known changes nothing."""
+        vote = self.votes.get(nonce)
+        if vote is None:
+            return
+        if committed:  # the vote goes last: after an interruption in between it is settled again
+            for first, count, sequence, end_position in vote.runs:
+                self.finish(first, count, (sequence, end_position))
+        self._let_go(vote)
+        if not committed:
+            for offsets in vote.offsets:
+                self._take_back(offsets)
+        del self.votes[nonce]
+
+    def _take_back(self, offsets: range) -> None:
+        """Note that what was handed out before it was held is in nobody's hand any more."""
+        known = _among(self.deliveries, offsets.start, offsets.stop)
+        for offset in [each for each in known if each in self.deliveries and each not in self.dead]:
+            self.returned.setdefault(offset, (0, 0))
+            self.again.discard(offset)
+
+    def _let_go(self, vote: Vote) -> None:
+        for offsets in vote.offsets:
+            if len(offsets) >= _LARGE_RUN_COUNT:
+                run = (offsets.start, offsets.stop)
+                if run in self._held_runs:  # not when it is settled again after an interruption
+                    self._held_runs.remove(run)
+                continue
+            for offset in offsets:
+                if self._held.get(offset, 0) > 1:
+                    self._held[offset] -= 1
+                else:
+                    self._held.pop(offset, None)
+
+    def is_held(self, offset: int) -> bool:
+        """Whether a vote holds a message that is not finished."""
+        if offset in self._held:
+            return True
+        at = bisect_right(self._held_runs, (offset, _NO_END))
+        near = self._held_runs[max(0, at - 2) : at]  # two: where something went wrong, two votes hold a message
+        return any(offset < end for _, end in near) and not self.is_finished(offset)
+
+    def held_offsets(self, end: int) -> list[int]:
+        """Return the messages below ``end`` that are held and not finished: a vote may say more than the log has."""
+        large = (run for first, stop in self._held_runs for run in self.unfinished_runs(first, min(stop, end)))
+        return list(dict.fromkeys([*self._held, *(offset for run in large for offset in run)]))
+
+    @property
+    def held_count(self) -> int:
+        """Messages held and not finished; any thread may ask."""
+        return len(self._held) + sum(end - first for first, end in list(self._held_runs))
+
+    # -- Runs --------------------------------------------------------------------------------------------------------
+
+    def _insert(self, first: int, end: int, hint: Hint) -> None:
+        """Merge a run into the others, and into the floor where it touches it."""
+        low = bisect_left(self._ends, first)
+        high = bisect_right(self._starts, end)
+        if low < high:
+            first = min(first, self._starts[low])
+            if self._ends[high - 1] >= end:
+                end, hint = self._ends[high - 1], self._hints[high - 1]
+        if first <= self.floor:
+            self.floor, self.hint = end, hint
+            del self._starts[low:high], self._ends[low:high], self._hints[low:high]
+        else:
+            self._starts[low:high], self._ends[low:high], self._hints[low:high] = [first], [end], [hint]

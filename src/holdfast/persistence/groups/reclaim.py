@@ -1,0 +1,72 @@
+"""Gives the space of finished data files back, wherever they stand in the log.
+
+The order is what makes it safe: every group's progress is synced first, then the file goes and ``data/`` is synced.
+A group cannot be made meanwhile: both hold the groups lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from holdfast.clock import Clock
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.groups.group_files import groups_locked, list_groups, progress_reader, sync_deletions
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_files import LogFiles
+
+
+def retire_finished_files(
+    storage: Storage,
+    directory: QueueDirectory,
+    files: LogFiles,
+    queue_id: bytes,
+    clock: Clock,
+    *,
+    own_group: str | None = None,
+    own_progress: GroupProgress | None = None,
+    sync_own: Callable[[], object] | None = None,
+) -> list[DataFileName]:
+    """Retire every sealed data file that all groups have finished; return their names.
+
+    Parameters
+    ----------
+    storage, directory, files, queue_id, clock
+        The queue.
+    own_group, own_progress, sync_own
+        The group whose read side calls, what it knows of itself, and how it makes that durable; None where the caller
+        owns no group, and all are looked up on the disk.
+    """
+    with groups_locked(storage, directory, clock):
+        files.refresh()
+        finished = _sealed_ranges(files)
+        if own_progress is not None:
+            finished = _finished_by(own_progress, finished)
+        if not finished:
+            return []
+        groups = list_groups(storage, directory)
+        readers = [progress_reader(storage, directory, queue_id, group) for group in groups if group.name != own_group]
+        for reader in readers:
+            if finished:
+                finished = _finished_by(reader.refresh(), finished)
+        if not finished or not groups:
+            return []
+        sync_deletions(storage, directory, groups)  # a group must not come back without its files
+        if sync_own is not None:
+            sync_own()
+        for reader in readers:
+            reader.sync()
+        for name in finished:
+            files.retire(name)
+        return list(finished)
+
+
+def _sealed_ranges(files: LogFiles) -> dict[DataFileName, int]:
+    """Return each file but the last with the offset where the next one starts."""
+    names = files.names()
+    return {name: following.first_offset for name, following in pairwise(names)}
+
+
+def _finished_by(progress: GroupProgress, files: dict[DataFileName, int]) -> dict[DataFileName, int]:
+    return {name: end for name, end in files.items() if progress.unfinished_in(name.first_offset, end) == 0}

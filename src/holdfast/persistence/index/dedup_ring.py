@@ -1,0 +1,217 @@
+"""``dedup.ids``: the deduplication ids of a queue's latest messages, behind the data files that held these messages.
+
+A ring of fixed slots. What stands in the active data file is read from there after a crash, so a put writes nothing
+here: the ring is brought up to date, and synced, before a data file is left for the next, and at a clean close.
+docs/format.md, "Deduplication".
+
+What is *not* promised: whatever stands here of the last data file counts only where that was closed in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.persistence.filesystem.document import undone
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.ring import used_bytes
+from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
+
+logger = logging.getLogger("holdfast")
+
+_SLOTS_AT_ONCE = 20_000
+
+
+class Remembered(NamedTuple):
+    """One id: its digest, the offset of the message that was put with it, and when that was."""
+
+    digest: bytes
+    offset: int
+    timestamp_ns: int
+
+
+def digest_of(dedup_id: str) -> bytes:
+    """Return what stands for an id: so all take the same room, and none is stored in clear."""
+    return blake2b(dedup_id.encode(), digest_size=DEDUP_DIGEST_BYTES).digest()
+
+
+class DedupRing:
+    """The file. The caller holds the append lock.
+
+    Parameters
+    ----------
+    storage, path
+        Where it is.
+    queue_id : bytes
+        Whose it is: slots of another queue do not verify.
+    slot_count : int
+        How many ids it holds, if it is to be made.
+
+    Attributes
+    ----------
+    storage : Storage
+        As above.
+    exists : bool
+        Whether it was ever made.
+    slot_count : int
+        As above, or as many as the file holds.
+    """
+
+    def __init__(self, storage: Storage, path: Path, queue_id: bytes, slot_count: int) -> None:
+        self.storage = storage
+        self._path = path
+        self._seed = crc32c(0, queue_id)
+        self.slot_count = slot_count
+        self.exists = False
+        self._is_named = False
+        self._is_whole = False  # with the notes added, the file says all there is to remember
+        self._next = 0
+        self._notes: deque[bytes] = deque(maxlen=slot_count)
+
+    def read(self) -> list[Remembered]:
+        """Return what stands in the file, the oldest first; nothing where there is none.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read.
+        """
+        with storage_errors("reading deduplication ids", self._path):
+            try:
+                file = self.storage.open(self._path, writable=False)
+            except OSError as error:
+                if is_missing(error):
+                    return []
+                raise
+            try:
+                slot_count = file.size() // DEDUP_SLOT.size
+                found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
+            finally:
+                file.close()
+        self.exists, self._is_named = True, bool(found)
+        if slot_count > DEDUP_SLOTS_MAX:
+            logger.warning("%s is larger than any of ours: the ids in it are forgotten", self._path)
+        elif slot_count:
+            self._is_whole = True
+            self._next = max(found, default=-1) + 1
+            self._set_size(slot_count)
+        return [found[number] for number in sorted(found)]
+
+    def renew(self) -> None:
+        """See to it that the next :meth:`keep` writes all of it: some of what stands in the file does not count."""
+        self._is_whole = False
+        self._notes.clear()
+
+    def resize(self, slot_count: int) -> None:
+        """Let it hold so many ids, from the next :meth:`keep` on."""
+        if slot_count != self.slot_count:
+            self.renew()
+            self._set_size(slot_count)
+
+    def reserve(self, everything: Callable[[], list[Remembered]]) -> None:
+        """Make the file, with all its room, where there is none: from here on an unclean end makes us look for ids.
+
+        One that nothing was ever kept in is made anew: who made it may have been killed before its name was durable.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            There is none still.
+        """
+        if not self._is_named:
+            with storage_errors("making room for deduplication ids", self._path):
+                self._write_anew(everything)
+
+    def note(self, remembered: Remembered) -> None:
+        """Take up the id of a message that was appended; on the disk with the next :meth:`keep`."""
+        if self._is_whole:  # else all of it will be written
+            number = DEDUP_SLOT.unpack(self._notes[-1])[2] + 1 if self._notes else self._next
+            self._notes.append(self._encode(number, remembered))
+
+    def keep(self, everything: Callable[[], list[Remembered]]) -> None:
+        """Put on the disk what is remembered: what was noted, or where that is due ``everything``, the oldest first.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            It could not be; the next attempt writes everything into a new file.
+        """
+        with storage_errors("keeping deduplication ids", self._path):
+            if self._notes:
+                self._write_notes()
+            elif self.exists and not self._is_whole:
+                self._write_anew(everything)
+
+    # -- Writing -----------------------------------------------------------------------------------------------------
+
+    def _write_notes(self) -> None:
+        notes = list(self._notes)
+        first: int = DEDUP_SLOT.unpack(notes[0])[2]
+        self.renew()  # unless all of this comes to its end: a second sync could succeed over what the first one lost
+        at = first % self.slot_count
+        ahead = self.slot_count - at
+        file = self.storage.open(self._path)
+        try:
+            write_whole(file, (b"".join(notes[:ahead]),), at * DEDUP_SLOT.size)
+            if ahead < len(notes):
+                write_whole(file, (b"".join(notes[ahead:]),), 0)
+            file.sync()
+        finally:
+            file.close()
+        self._next = first + len(notes)
+        self._is_whole = True
+
+    def _write_anew(self, everything: Callable[[], list[Remembered]]) -> None:
+        """Write all of it beside, with room for all slots, and then name it. What failed is tried with a new file."""
+        slots = everything()[-self.slot_count :]
+        new = self._path.with_name(self._path.name + ".new")
+        file = self.storage.open(new, create=True)
+        try:
+            with undone(self.storage, new):
+                file.truncate(0)
+                file.allocate(self.slot_count * DEDUP_SLOT.size)
+                if slots:
+                    write_whole(file, (b"".join(map(self._encode, range(len(slots)), slots)),), 0)
+                file.sync()
+                self.storage.rename(new, self._path)
+        finally:
+            file.close()
+        with nullcontext() if self._is_named else undone(self.storage, self._path):  # where one was, that is not lost
+            self.storage.sync_directory(self._path.parent)
+        self._notes.clear()
+        self._next = len(slots)
+        self.exists = self._is_named = self._is_whole = True
+
+    # -- Slots -------------------------------------------------------------------------------------------------------
+
+    def _set_size(self, slot_count: int) -> None:
+        self.slot_count = slot_count
+        self._notes = deque(maxlen=slot_count)
+
+    def _encode(self, number: int, remembered: Remembered) -> bytes:
+        slot = DEDUP_SLOT.pack(0, remembered.digest, number, remembered.offset, remembered.timestamp_ns)
+        return HEADER_CRC.pack(crc32c(self._seed, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
+
+    def _decode(self, file: File, slot_count: int) -> dict[int, Remembered]:
+        """Return what slots say, by number; those that were never used, are torn or damaged say nothing."""
+        found = {}
+        unused = bytes(HEADER_CRC.size)
+        for first in range(0, slot_count, _SLOTS_AT_ONCE):
+            count = min(_SLOTS_AT_ONCE, slot_count - first)
+            data = file.read_at(count * DEDUP_SLOT.size, first * DEDUP_SLOT.size)
+            for at in range(0, used_bytes(data), DEDUP_SLOT.size):
+                slot = data[at : at + DEDUP_SLOT.size]
+                if slot.startswith(unused) and not slot.strip(b"\0"):
+                    continue
+                crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
+                fits = number % slot_count == first + at // DEDUP_SLOT.size
+                if fits and crc == crc32c(self._seed, slot[HEADER_CRC.size :]):
+                    found[number] = Remembered(digest, offset, timestamp)
+        return found

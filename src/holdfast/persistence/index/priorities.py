@@ -1,0 +1,89 @@
+"""The empty file ``priorities`` in a queue's directory: some message of the queue has a priority, or had one once.
+
+It is there, durably, before the first such message can be committed, and stays for ever. So a queue without it never
+has to look ahead for prioritized messages. docs/format.md, "Priorities".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.message_options import has_priority
+
+
+class Priorities:
+    """What one handle knows of that file. Threads may share it.
+
+    Parameters
+    ----------
+    storage, directory
+        The queue. It is looked at once; raises ``OSError`` where that fails.
+
+    Attributes
+    ----------
+    is_used : bool
+        Whether the file was there when this handle last looked.
+    """
+
+    def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
+        self._storage = storage
+        self._path = directory.priorities
+        self._lock = threading.Lock()
+        self._is_durable = False
+        self.is_used = False
+        self.look()
+
+    def look(self) -> bool:
+        """Return whether the file is there: another process may have made it. Raises ``OSError``.
+
+        Costs one system call as long as it is not.
+        """
+        if not self.is_used:
+            try:
+                self._storage.open(self._path, writable=False).close()
+                self.is_used = True
+            except OSError as error:
+                if not is_missing(error):
+                    raise
+        return self.is_used
+
+    def note(self) -> None:
+        """Return once the file is there, durably; only the first time costs anything.
+
+        Also where somebody else has made it: they may have been killed before, or after, their sync failed.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            It cannot be made; nothing with a priority may be committed.
+        """
+        if self._is_durable:
+            return
+        with self._lock, storage_errors("noting that there are priorities", self._path):
+            if not self._is_durable:
+                self._name()
+                self._storage.sync_directory(self._path.parent)
+                self.is_used = self._is_durable = True
+
+    def note_for(self, headers: Iterable[bytes]) -> None:
+        """Do as :meth:`note` where one of these encoded headers holds a priority."""
+        if any(map(has_priority, headers)):
+            self.note()
+
+    def _name(self) -> None:
+        """Give the file its name, as a new change for the next sync: one that failed has maybe lost an earlier change.
+
+        Another process may do the same just now, and be faster.
+        """
+        new = self._path.with_name(self._path.name + ".new")
+        while True:
+            self._storage.open(new, create=True).close()
+            try:
+                self._storage.rename(new, self._path)
+                return
+            except OSError as error:
+                if not is_missing(error):
+                    raise

@@ -1,0 +1,174 @@
+"""The data files of one queue as this process knows them: what is there, where each one ends, how large all are.
+
+One instance is shared by the write side, which adds files, and the read side, which retires them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, is_missing, list_data_files
+from holdfast.persistence.filesystem.storage import File, Storage, storage_errors
+from holdfast.threads import start_thread
+
+_GLANCE_SECONDS = 0.1
+
+SPARES_MAX = 2
+"""Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
+
+
+class LogFiles:
+    """An ordered catalogue of data files. Threads may share it.
+
+    Parameters
+    ----------
+    storage, directory
+        Where the files are.
+    """
+
+    def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._names: dict[int, DataFileName] = {}
+        self._sizes: dict[int, int] = {}  # in bytes, by sequence: of those that were asked for
+        self._total_bytes: int | None = None  # until one of them changes
+        self._looked_at = 0.0
+        self.refresh()
+
+    @property
+    def directory(self) -> Path:
+        """Where the data files are."""
+        return self._directory.data
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that the known data files take. Raises StorageError where the disk refuses to say."""
+        with self._lock, storage_errors("measuring data files", self.directory):
+            if self._total_bytes is None:
+                self._total_bytes = sum(self._size_of(name) for name in self._names.values())
+            return self._total_bytes
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the oldest message that is still there; 0 while there is no file."""
+        with self._lock:
+            return next((name.first_offset for name in self._names.values()), 0)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def names(self) -> list[DataFileName]:
+        """Return the known files in log order."""
+        with self._lock:
+            return list(self._names.values())
+
+    def path(self, name: DataFileName) -> Path:
+        """Return where a file is."""
+        return self._directory.data_file(name)
+
+    def named(self, sequence: int) -> DataFileName | None:
+        """Return the name of a file; looks at the directory again where it is not known yet."""
+        if sequence not in self._names:
+            self.refresh()
+        return self._names.get(sequence)
+
+    def next_after(self, sequence: int) -> DataFileName | None:
+        """Return the first known file behind ``sequence``: the one that says where that file's offsets end."""
+        with self._lock:
+            following = self._names.get(sequence + 1)
+            if following is not None:
+                return following
+            return min((name for number, name in self._names.items() if number > sequence), default=None)
+
+    def containing(self, offset: int) -> DataFileName | None:
+        """Return the last file that starts at or before ``offset``, or the oldest one."""
+        names = self.names()
+        return max((name for name in names if name.first_offset <= offset), default=names[0] if names else None)
+
+    def refresh(self) -> None:
+        """Look at the directory again; other processes add files and retire them."""
+        with self._lock:
+            self._looked_at = time.monotonic()
+            known = self._names
+            self._names = {name.sequence: name for name in list_data_files(self._storage, self._directory)}
+            newest = max(known, default=0)  # was being written when it was measured, and may be sealed by now
+            stay = {number for number in self._sizes if number != newest and self._names.get(number) == known[number]}
+            self._sizes = {number: self._sizes[number] for number in stay}
+            self._total_bytes = None
+
+    def glance(self) -> None:
+        """Look at the directory again, ten times a second at the most: a listing costs as much as there are files."""
+        if time.monotonic() - self._looked_at >= _GLANCE_SECONDS:
+            self.refresh()
+
+    def add(self, name: DataFileName, size_bytes: int) -> None:
+        """Take up a file that the writer has just made."""
+        with self._lock:
+            self._names[name.sequence] = name
+            self._sizes[name.sequence] = size_bytes
+            self._total_bytes = None
+
+    def resize(self, sequence: int, size_bytes: int) -> None:
+        """Note that a file's size has changed."""
+        with self._lock:
+            if sequence in self._names:
+                self._sizes[sequence] = size_bytes
+                self._total_bytes = None
+
+    def retire(self, name: DataFileName) -> None:
+        """Take a file out of the log: keep it as a spare where it can be used again, else remove it.
+
+        The caller has made sure, durably, that every group has finished it, and holds the groups lock.
+        """
+        path = self.path(name)
+        try:
+            file = self._storage.open(path, writable=False)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+        else:
+            self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
+        self._storage.sync_directory(self._directory.data)
+        with self._lock:
+            self._names.pop(name.sequence, None)
+            self._sizes.pop(name.sequence, None)
+            self._total_bytes = None
+
+    def _take_away(self, path: Path, file: File, spare: Path) -> None:
+        """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into."""
+        try:
+            if file.link_count() == 1 and len(self._storage.list(self._directory.spare)) < SPARES_MAX:
+                self._storage.rename(path, spare)
+                self._storage.sync_directory(spare.parent)  # else its old name may come back with new content
+            else:
+                self._storage.remove(path)
+        finally:
+            close_aside(file)
+
+    def _size_of(self, name: DataFileName) -> int:
+        """Return the size of a file, 0 where it is gone; it is measured once."""
+        size = self._sizes.get(name.sequence)
+        if size is None:
+            size = self._sizes[name.sequence] = self._measure(name)
+        return size
+
+    def _measure(self, name: DataFileName) -> int:
+        try:
+            file = self._storage.open(self.path(name), writable=False)
+        except OSError as error:
+            if is_missing(error):  # another process has retired it
+                return 0
+            raise
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+
+def close_aside(file: File) -> None:
+    """Close a file in a thread: with the last handle the blocks of a large one are given back, for milliseconds."""
+    if start_thread(file.close, "holdfast-reclaim") is None:
+        file.close()

@@ -1,0 +1,399 @@
+"""The read side's file: hands out records in offset order, and at the end of a sealed file moves on to the next.
+
+Every checksum is verified. Damage does not stop it: what is lost is reported through ``on_loss`` with its place, and
+reading goes on at the next frame that verifies. It never reads past the end it is given, so it never sees half a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import StorageError, UnsupportedVersionError
+from holdfast.persistence.filesystem.layout import DataFileName, check_header, is_missing, read_data_file_header
+from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
+    FRAME_BODY,
+    FRAME_BODY_START,
+    FRAME_HEADER_BYTES,
+    FRAME_SCAN,
+    FRAME_SIZE_END,
+    FRAMES_START,
+    KIND_MESSAGE,
+    STX,
+)
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.framing import FrameError
+from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.persistence.log.sealed_file import read_seal
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+
+_BODY_BYTES = FRAME_BODY.size
+
+CHUNK_BYTES = 2**18
+"""How much is read at once where there is that much; a larger record makes its own chunk larger."""
+
+_NEAR_COUNT = 256
+"""Records that are read faster than the index of their file."""
+
+Record = tuple[int, int, bytes, bytes, int, int]
+"""Offset, timestamp (ns), encoded headers, payload, position behind the frame, sequence of the data file.
+
+A plain tuple: one is made for every record that is read, and nothing is cheaper.
+"""
+
+
+class LogReader:
+    """A cursor over the records of one queue.
+
+    Parameters
+    ----------
+    storage, files
+        Where the data files are, and which there are.
+    queue_id : bytes
+        Whose they must be.
+    on_loss : callable
+        Called with a :class:`Damage` when records cannot be read; its offsets may have been finished long ago.
+    recheck : bool
+        Whether to make sure after every read that the file has not been reused meanwhile: for readers whose progress
+        pins nothing.
+
+    Attributes
+    ----------
+    next_offset : int
+        Offset of the record that comes next.
+    recheck : bool
+        As above; may change.
+    has_seen_headers : bool
+        Whether the last :meth:`read` met records with headers.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        files: LogFiles,
+        queue_id: bytes,
+        on_loss: Callable[[Damage], None],
+        *,
+        recheck: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._storage = storage
+        self._files = files
+        self._queue_id = queue_id
+        self._on_loss = on_loss
+        self.recheck = recheck
+        self.next_offset = 0
+        self.has_seen_headers = False
+        self._chunk_bytes = chunk_bytes
+        self._file: File | None = None
+        self._name = DataFileName(0, 0)
+        self._sealed_end: int | None = None
+        self._position = 0
+        self._buffer = b""
+        self._at = 0
+        self._is_resting = False
+        self._seen_at = (0, 0)
+
+    @property
+    def name(self) -> DataFileName:
+        """The data file that is being read."""
+        return self._name
+
+    # -- Moving ------------------------------------------------------------------------------------------------------
+
+    def seek(self, offset: int, hint: tuple[int, int] | None = None) -> None:
+        """Go to the record ``offset``, or to one a little before it; the caller passes over what it does not want.
+
+        Parameters
+        ----------
+        offset : int
+            Where to go.
+        hint : tuple of int or None
+            Sequence of a data file and a position in it where that record is known to start.
+        """
+        self.close()
+        self._files.refresh()
+        self._name = DataFileName(0, 0)
+        self._position = 0
+        self.next_offset = offset
+        name = self._files.containing(offset)
+        if name is None or name.first_offset > offset or not self._open(name):
+            return
+        if hint is not None and hint[0] == name.sequence and hint[1] >= FRAMES_START:
+            self._position = hint[1]
+            return
+        self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
+
+    def go_on_to(self, offset: int) -> None:
+        """As :meth:`seek`; but where that is ahead in the file being read, nothing is read twice."""
+        ahead = offset - self.next_offset
+        name = self._files.containing(offset)
+        if self._file is None or name is None or name.sequence != self._name.sequence or ahead < 0:
+            self.seek(offset)
+        elif ahead > _NEAR_COUNT and (indexed := self._indexed_position(offset)) and indexed[0] > self.next_offset:
+            self.move_to(indexed[0], name.sequence, indexed[1])
+
+    def move_to(self, offset: int, sequence: int, position: int) -> None:
+        """Go to the record ``offset``, which is known to start there; cheap inside the file that is being read."""
+        if self._file is None or self._name.sequence != sequence:
+            self.seek(offset, (sequence, position))
+            return
+        at = position - (self._position - self._at)
+        if 0 <= at <= len(self._buffer):
+            self._at = at
+        else:
+            self._buffer, self._at = b"", 0
+        self._position, self.next_offset = position, offset
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._buffer, self._at = b"", 0
+        self._is_resting = False
+
+    def rest(self) -> None:
+        """Let go of the file where nothing was read since the last call; the next read goes on at the same place."""
+        at = (self._name.sequence, self._position)
+        if self._file is not None and at == self._seen_at:
+            self.close()
+            self._is_resting = True
+        self._seen_at = at
+
+    def _end_rest(self) -> None:
+        """Open the file again. Where it is gone it was finished meanwhile, or is missing: the read says which."""
+        with suppress(FileNotFoundError):
+            self._file = self._storage.open(self._files.path(self._name), writable=False)
+        self._is_resting = False
+
+    def _open(self, name: DataFileName) -> bool:
+        """Open a data file at its first frame; where that cannot be, report what is lost with it."""
+        self.close()
+        path = self._files.path(name)
+        try:
+            self._file = self._storage.open(path, writable=False)
+            self._header = DataFileHeader.decode(block_copies(self._file.read_at(FRAMES_START, 0)), str(path))
+            check_header(self._header, name, self._queue_id, path)
+        except UnsupportedVersionError:  # not damaged: nothing is given up, another Holdfast can read it
+            self.close()
+            raise
+        except (StorageError, OSError) as error:
+            self.close()
+            following = self._files.next_after(name.sequence)
+            if isinstance(error, OSError) and not is_missing(error):
+                raise
+            if isinstance(error, StorageError) and following is not None:
+                self._lose(path, 0, 0, range(self.next_offset, following.first_offset), str(error))
+                self.next_offset = following.first_offset
+            self._name = name
+            return False
+        self._name = name
+        self._sealed_end = None
+        self._position = FRAMES_START
+        return True
+
+    def _open_next(self, end: LogEnd) -> bool:
+        """Move to the file that holds ``next_offset``, or the first one behind it."""
+        name = self._files.next_after(self._name.sequence)
+        if name is None or name.first_offset != self.next_offset:
+            self._files.refresh()
+            name = self._files.next_after(self._name.sequence)
+        while name is not None and name.sequence <= end[0]:
+            if name.first_offset > self.next_offset:
+                gap = range(self.next_offset, name.first_offset)
+                self._lose(self._files.path(name).parent, 0, 0, gap, "a data file is missing")
+            self.next_offset = max(self.next_offset, name.first_offset)
+            if self._open(name):
+                self.next_offset = name.first_offset
+                return True
+            name = self._files.next_after(name.sequence)
+        return False
+
+    def _limit(self, end: LogEnd) -> int:
+        """Return the position behind the last byte of the current file that may be read."""
+        if self._name.sequence == end[0]:
+            return end[1]
+        if self._sealed_end is None:
+            assert self._file is not None
+            self._sealed_end = self._file.size()
+            following = self._files.next_after(self._name.sequence)
+            if following is None:
+                self._files.refresh()
+                following = self._files.next_after(self._name.sequence)
+            if following is not None and following.sequence == self._name.sequence + 1:
+                try:
+                    header = read_data_file_header(self._storage, self._files.path(following))
+                except (StorageError, OSError):  # reported when its turn comes; the seal says where this one ends
+                    return self._sealed_end
+                if header.previous_sequence == self._name.sequence:
+                    self._sealed_end = min(self._sealed_end, header.previous_end)
+        return self._sealed_end
+
+    def _indexed_position(self, offset: int) -> tuple[int, int] | None:
+        """Return offset and position of an indexed record at or before ``offset``, from the file's seal."""
+        assert self._file is not None
+        seal = read_seal(self._file, self._header)
+        entry = seal.position_before(offset - self._header.first_offset) if seal is not None else None
+        return (self._header.first_offset + entry[0], entry[1]) if entry else None
+
+    # -- Reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, count_max: int, end: LogEnd) -> list[Record]:
+        """Return up to ``count_max`` records below ``end``, at least one where there is one.
+
+        Stops early at the end of a chunk, so that memory follows ``CHUNK_BYTES`` rather than ``count_max``.
+        """
+        records: list[Record] = []
+        self.has_seen_headers = False
+        if self._is_resting:
+            self._end_rest()
+        while not records and self.next_offset < end[2]:
+            limit = self._limit(end) if self._file is not None else 0
+            if self._position < limit:
+                if not self._read_frames(records, count_max, limit) and not self._pass_damage(limit, end):
+                    break
+            elif self._name.sequence >= end[0]:
+                self._finish_log(end)
+                break
+            elif not self._finish_file(end):
+                self._finish_missing(end)
+                break
+        return records
+
+    def _finish_log(self, end: LogEnd) -> None:
+        """Report the offsets at the end of the log that recovery passed over, because somebody may have seen them."""
+        if self._name.sequence == end[0] and (self._file is not None or not self.recheck):
+            lost = range(self.next_offset, end[2])
+            path = self._files.path(self._name)
+            self._on_loss(Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "given once, and not in the log"))
+            self.next_offset = end[2]
+
+    def _finish_missing(self, end: LogEnd) -> None:
+        """Report the offsets of a last data file that is not there."""
+        if self.next_offset < end[2] and not self.recheck and self._files.named(end[0]) is None:
+            lost = range(self.next_offset, end[2])
+            self._lose(self._files.path(self._name).parent, 0, 0, lost, "the last data file is missing")
+            self.next_offset = end[2]
+
+    def _finish_file(self, end: LogEnd) -> bool:
+        """Leave a file at its end for the next; a sealed file that ends too early has lost its last records."""
+        following = self._files.next_after(self._name.sequence)
+        if self._file is not None and following is not None and following.sequence == self._name.sequence + 1:
+            lost = range(self.next_offset, following.first_offset)
+            if lost:
+                self._lose(self._files.path(self._name), self._position, 0, lost, "the file ends too early")
+                self.next_offset = following.first_offset
+        return self._open_next(end)
+
+    def _read_frames(self, records: list[Record], count_max: int, limit: int) -> bool:
+        """Decode frames from the chunk at hand, up to its end or ``count_max``; False in front of a bad frame.
+
+        Every record that is read runs through this loop, so it makes no call that it can do without.
+        """
+        if not self._fill_frame(limit):
+            return False
+        good = True
+        buffer, at = self._buffer, self._at
+        shift = self._position - at
+        stop = min(len(buffer), limit - shift)
+        salt, first, base = self._header.salt, self._header.first_offset, self._header.base_timestamp_ns
+        sequence, index = self._name.sequence, self.next_offset - self._header.first_offset
+        index_end, last_start = index + count_max, stop - FRAME_HEADER_BYTES
+        unpack, append, crc = FRAME_SCAN.unpack_from, records.append, crc32c
+        while index != index_end and at <= last_start:
+            stx, size, checksum, kind, headers_size, found, timestamp = unpack(buffer, at)
+            end = at + FRAME_SIZE_END + size
+            if end > stop:
+                break
+            body = buffer[at + FRAME_BODY_START : end]
+            if crc(salt ^ size, body) != checksum or stx != STX:
+                good = False
+                break
+            if kind == KIND_MESSAGE:
+                if found != index:
+                    good = False
+                    break
+                if timestamp < base:  # noqa: PLR1730  # max() would be a call for every record
+                    timestamp = base
+                if headers_size:
+                    self.has_seen_headers = True
+                    payload_at = _BODY_BYTES + headers_size
+                    headers = body[_BODY_BYTES:payload_at]
+                    append((first + index, timestamp, headers, body[payload_at:], shift + end, sequence))
+                else:
+                    append((first + index, timestamp, b"", body[_BODY_BYTES:], shift + end, sequence))
+                index += 1
+            at = end
+        self._at, self._position, self.next_offset = at, shift + at, first + index
+        return good
+
+    def _fill_frame(self, limit: int) -> bool:
+        """See to it that the whole frame at the position is in the chunk; False where it cannot be."""
+        if not self._fill(FRAME_HEADER_BYTES, limit):
+            return False
+        size = int.from_bytes(self._buffer[self._at + 1 : self._at + FRAME_SIZE_END], "little")
+        return self._fill(FRAME_SIZE_END + size, limit)
+
+    def _fill(self, size: int, limit: int) -> bool:
+        """See to it that ``size`` bytes from the position are in the chunk; False where they cannot be had."""
+        if self._at + size <= len(self._buffer):
+            return True
+        assert self._file is not None
+        self._buffer = self._file.read_at(min(max(size, self._chunk_bytes), limit - self._position), self._position)
+        self._at = 0
+        if self._position + size > limit:
+            return False
+        if self.recheck and self._was_reused():
+            self._buffer = b""
+        return len(self._buffer) >= size
+
+    def _was_reused(self) -> bool:
+        """Whether the file has begun another life since it was opened: then what was just read is not ours."""
+        assert self._file is not None
+        copies = block_copies(self._file.read_at(FRAMES_START, 0))
+        try:
+            header = DataFileHeader.decode(copies, "")
+        except StorageError:
+            return True
+        return header.file_id != self._header.file_id
+
+    # -- Damage ------------------------------------------------------------------------------------------------------
+
+    def _pass_damage(self, limit: int, end: LogEnd) -> bool:
+        """Report what does not verify at the position, and go on at the next frame that does; False at the end."""
+        assert self._file is not None
+        if self.recheck and self._was_reused():
+            return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
+        first = self._header.first_offset
+        expected = self.next_offset - first
+        scanner = FrameScanner(self._file, self._header.salt, self._position, limit)
+        try:
+            frame = scanner.next()
+            reason = f"message {first + frame.index} stands where {self.next_offset} should"
+            found = frame if frame.index > expected else scanner.skip_damage(expected)
+        except FrameError as error:
+            reason = str(error)
+            found = scanner.skip_damage(expected)
+        resume = found.position if found else limit
+        if found is not None:
+            next_offset = first + found.index
+        elif self._name.sequence == end[0]:
+            next_offset = end[2]
+        else:
+            following = self._files.next_after(self._name.sequence)
+            adjacent = following is not None and following.sequence == self._name.sequence + 1
+            next_offset = following.first_offset if following is not None and adjacent else self.next_offset
+        lost = range(self.next_offset, next_offset)
+        self._lose(self._files.path(self._name), self._position, resume - self._position, lost, reason)
+        self._position, self.next_offset = resume, max(self.next_offset, next_offset)
+        self._buffer, self._at = b"", 0
+        return True
+
+    def _lose(self, path: Path, position: int, size: int, offsets: range, reason: str) -> None:
+        self._on_loss(Damage(path, position, size, offsets, DAMAGED, reason))

@@ -1,0 +1,277 @@
+"""The write side's file: always appends, seals a full data file and goes on in the next one.
+
+The caller holds the append lock around everything but :meth:`LogWriter.sync` and
+:meth:`LogWriter.publish`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from holdfast.errors import FencedError, RecordTooLargeError, StorageError
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.poison import commit_unknown
+from holdfast.persistence.filesystem.storage import File, storage_error
+from holdfast.persistence.format.constants import (
+    COMPATIBLE_BORN_SEALED,
+    DATA_FILE_BYTES_LIMIT,
+    FLAG_CLEAN_CLOSE,
+    FLAG_OPEN_DECISIONS,
+    FLAGS_SINGLE,
+    FRAME_HEADER_BYTES,
+    FRAMES_START,
+    KIND_DECISION,
+    KIND_MARK,
+    KIND_SEAL,
+)
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.format.seal import Seal, capacity_for
+from holdfast.persistence.log import next_data_file
+from holdfast.persistence.log.segment_writer import SegmentWriter
+from holdfast.persistence.segment.batch_file import adopt_header, append_carried
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+
+logger = logging.getLogger("holdfast")
+
+
+class LogWriter(SegmentWriter):
+    """Appends records to the last data file of one queue.
+
+    Parameters
+    ----------
+    storage, directory, files, clock
+        Where the files are, which there are, and where timestamps come from.
+    tail : LogTail
+        Where to go on.
+    mark : File
+        ``write.mark``.
+    fence : Fence
+        The token of this opening, which was put there.
+    priorities : Priorities
+        Whether messages may have some.
+    file_bytes : int
+        Size at which a data file is sealed; a batch larger than that gets a file of its own.
+    synced_only : bool
+        Whether consumers may see a record only once it is synced.
+    """
+
+    # -- Rolling -----------------------------------------------------------------------------------------------------
+
+    def _make_room(self, size: int) -> None:
+        """See to it that ``size`` bytes of frames fit into the active file; the slow path of every append."""
+        self._poison.check()
+        if capacity_for(FRAMES_START + size) > DATA_FILE_BYTES_LIMIT:
+            raise RecordTooLargeError(
+                f"{size} bytes cannot commit together: a data file holds less than 4 GiB; put them in several batches",
+                size_bytes=size,
+                max_bytes=DATA_FILE_BYTES_LIMIT - FRAMES_START,
+            )
+        self._roll(size)
+
+    def _roll(self, size: int) -> None:
+        """Seal the active file and go on in a new one, which is made first: where there is no room nothing happens."""
+        self.check_fence()
+        self.open_decisions.end()
+        self.before_leaving()
+        seal = self._seal()
+        header = DataFileHeader(
+            queue_id=self._header.queue_id,
+            sequence=self._header.sequence + 1,
+            first_offset=self.end[2],
+            base_timestamp_ns=self._timestamp_ns,
+            previous_sequence=self._header.sequence,
+            previous_end=self._sealed_end(seal),
+        )
+        carried, positions = self._carry(header)
+        wanted = max(self._file_bytes, capacity_for(FRAMES_START + len(carried) + size))
+        try:
+            file = next_data_file.prepare(
+                self._storage, self._directory, header, min(wanted, DATA_FILE_BYTES_LIMIT), carried
+            )
+        except OSError as error:
+            raise storage_error(error, "making room for the next data file", self._directory.data) from error
+
+        def publish() -> None:
+            name = next_data_file.publish(self._storage, self._directory, header)
+            self._files.add(name, file.size())
+            self.open_decisions.move(positions)
+            self._use(file, header, FRAMES_START + len(carried), 0)
+
+        try:
+            self._leave_file(seal, publish)
+        except BaseException:
+            if self._file is not file:
+                file.close()
+            raise
+
+    def _seal(self) -> bytes:
+        """Return the payload of the active file's seal."""
+        return Seal(
+            self._index,
+            self._timestamp_min_ns if self._index else 0,
+            self._timestamp_ns if self._index else 0,
+            tuple(self._seal_entries),
+        ).encode()
+
+    def _sealed_end(self, seal: bytes) -> int:
+        return self._position + (FRAME_HEADER_BYTES + len(seal) if self._file else 0)
+
+    def _carry(self, header: DataFileHeader) -> tuple[bytes, dict[bytes, int]]:
+        """Return the open decisions as the first frames of the next file, and where they will stand."""
+        frames, positions, at = [], {}, FRAMES_START
+        for decision in self.open_decisions:
+            frame = b"".join(
+                encode_frame(
+                    header.salt,
+                    decision.encode(),
+                    index=0,
+                    durable_mark=0,
+                    timestamp_ns=self._timestamp_ns,
+                    kind=KIND_DECISION,
+                    flags=FLAGS_SINGLE,
+                )
+            )
+            positions[decision.nonce] = at
+            at += len(frame)
+            frames.append(frame)
+        return b"".join(frames), positions
+
+    def _leave_file(self, seal: bytes, publish: Callable[[], None]) -> None:
+        """Seal the active file and put it on the disk, whatever the flush policy; then let ``publish`` bring the next.
+
+        From the sync on, a failure leaves nobody knowing what is on the disk, and poisons.
+        """
+        if self._file is not None:
+            self._append_control(KIND_SEAL, 0, seal)
+        with self._sync_lock:
+            self._poison.check()  # a sync of the old file may have failed meanwhile, and is never tried again
+            old = self._file
+            try:
+                if old is not None:
+                    old.truncate(self._position)
+                    self._sync_locked()
+                    self._files.resize(self._header.sequence, self._position)
+                self._compare_locked()  # so late, because the name may be that of another owner's file by now
+                publish()
+                self._compare_locked()  # another owner that came in between has not seen what this publishes
+            except BaseException as error:
+                self.poison(error)
+                if isinstance(error, OSError | FencedError):
+                    raise commit_unknown("rolling to the next data file", self._path, error) from error
+                raise
+            if old is not None:
+                old.close()
+            self._publish_locked()
+
+    # -- Adopting ----------------------------------------------------------------------------------------------------
+
+    def adopt(self, file: File, batch: BatchSummary) -> range:
+        """Make a synced batch file the next data file, sealed as it is: its being in ``data/`` is the decision.
+
+        Parameters
+        ----------
+        file : File
+            Its handle, which is closed here.
+        batch : BatchSummary
+            What it holds, where it is, and the decision that stands in it.
+
+        Returns
+        -------
+        range
+            Offsets of its messages.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            Nothing has happened; the file is where it was.
+        CommitUnknownError, PoisonedError
+            As :meth:`append`.
+        """
+        self._poison.check()
+        self.check_fence()
+        self.open_decisions.end()
+        self.before_leaving()
+        seal, carried = self._seal(), list(self.open_decisions)
+        first = self.end[2]
+        header = DataFileHeader(
+            queue_id=self._header.queue_id,
+            sequence=self._header.sequence + 1,
+            first_offset=first,
+            base_timestamp_ns=max(self._timestamp_ns, self._time_ns()),
+            previous_sequence=self._header.sequence,
+            previous_end=self._sealed_end(seal),
+            file_id=batch.header.file_id,
+            salt=batch.header.salt,
+            features=COMPATIBLE_BORN_SEALED,
+        )
+        try:
+            if self._priorities.look():  # its messages are not read; whoever wrote them has noted it
+                self.prioritized_end = first + batch.message_count
+            if carried or not batch.is_sealed:
+                append_carried(file, batch.header, carried)
+            adopt_header(file, header)
+            file.sync()
+            size = file.size()
+        except OSError as error:
+            raise storage_error(error, "adopting a batch", batch.path) from error
+
+        def publish() -> None:
+            name = DataFileName(header.sequence, header.first_offset)
+            self.open_decisions.add(batch.decision.placed(first), FRAMES_START)  # before it is there, as with appends
+            self._storage.rename(batch.path, self._directory.data_file(name))
+            self._storage.sync_directory(self._directory.data)
+            self._files.add(name, size)
+            self.open_decisions.confirm(batch.decision.nonce)
+            self.open_decisions.move(dict.fromkeys([batch.decision.nonce, *(each.nonce for each in carried)], 0))
+            self._timestamp_ns = max(header.base_timestamp_ns, batch.timestamp_max_ns)
+            self._use(None, header, size, batch.message_count)
+
+        self._leave_file(seal, publish)
+        file.close()
+        return range(first, first + batch.message_count)
+
+    # -- Closing -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and let go of the files.
+
+        Again lets go of what is left, where that was interrupted.
+        """
+        if self._is_abandoned:
+            self.abandon()
+            return
+        try:
+            if self._poison.cause is None:
+                self.open_decisions.end()
+            if self._poison.cause is None and self._file is not None and self.end != self._opened_end:
+                self.sync()
+                if not self._is_ready_to_close():
+                    return
+                self.check_fence()
+                flag = FLAG_OPEN_DECISIONS if len(self.open_decisions) else 0
+                self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
+                self._file.truncate(self._position)
+                self.sync()
+                self._files.resize(self._header.sequence, self._position)
+        except OSError as error:
+            raise storage_error(error, "closing", self._path) from error
+        finally:
+            self.abandon()
+
+    def _is_ready_to_close(self) -> bool:
+        """Whether all is durable that a clean close promises; else the next opening looks for it, as after a crash."""
+        try:
+            self.before_leaving()
+        except StorageError as error:
+            logger.warning("%s is not closed in order; the next opening reads more: %s", self._path, error)
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Close the handles and write nothing: after a fork, in the child."""
+        self._is_abandoned = True
+        if self._file is not None:
+            self._file.close()
+        self._mark.close()

@@ -1,0 +1,61 @@
+"""How the next data file comes into being, so that whatever stands in ``data/`` has a durable header and its space.
+
+Made in ``spare/`` (from an emptied file where there is one: overwriting written blocks halves the cost of a sync),
+header written and synced, then renamed into ``data/``, then the directory synced. docs/format.md, "Life of a data
+file".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
+from holdfast.persistence.filesystem.links import open_alone
+from holdfast.persistence.filesystem.storage import File, Storage, write_whole
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
+
+_NEXT = "next.data"
+
+
+def prepare(
+    storage: Storage, directory: QueueDirectory, header: DataFileHeader, size_bytes: int, frames: bytes
+) -> File:
+    """Make the next data file in ``spare/`` and return its handle; nothing of the log has changed yet.
+
+    ``frames`` are its first ones: what is carried into it from the file before.
+
+    Raises ``OSError``: where the space is not there, it says so now, not in the middle of a commit.
+    """
+    path = directory.spare / _NEXT
+    emptied = [name for name in storage.list(directory.spare) if name != _NEXT]
+    if emptied:
+        storage.rename(directory.spare / emptied[0], path)
+    file = open_alone(storage, path)
+    try:
+        file.allocate(size_bytes)
+        write_whole(file, (block_buffers(header.encode()), frames), 0)
+        file.sync()
+    except BaseException:
+        file.close()
+        storage.remove(path)
+        raise
+    return file
+
+
+def publish(storage: Storage, directory: QueueDirectory, header: DataFileHeader) -> DataFileName:
+    """Move the prepared file into ``data/``, durably; from here on it is part of the log."""
+    name = DataFileName(header.sequence, header.first_offset)
+    storage.rename(directory.spare / _NEXT, directory.data_file(name))
+    storage.sync_directory(directory.data)
+    return name
+
+
+def delete_spares(storage: Storage, directory: QueueDirectory) -> None:
+    """Remove what an earlier process left in ``spare/``: spares do not survive a restart.
+
+    It is empty most of the time, so archives leave it out: where it is missing it is made again.
+    """
+    storage.make_directory(directory.spare)
+    for name in storage.list(directory.spare):
+        path: Path = directory.spare / name
+        storage.remove(path)

@@ -1,0 +1,252 @@
+"""``write.mark``: where the written and the synced end of the log are now. docs/format.md, "write.mark".
+
+The writer overwrites it in place; it is never synced for its own sake. Other processes read no further than it says,
+and recovery starts at its synced end. A mark that does not verify says nothing: recovery then scans
+the last file from its first frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.persistence.filesystem.fence import Fence
+from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
+    FENCE_BYTES,
+    FENCE_POSITION,
+    FORMAT_VERSION,
+    HEADER_CRC,
+    NUMBER_MAX,
+    WRITE_MARK,
+    WRITE_MARK_BYTES,
+    WRITE_MARK_MAGIC,
+)
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.version import other_version
+from holdfast.persistence.log.log_tail import LogEnd
+
+_HERE = Path("write.mark")
+_FLAG_SYNCED_ONLY = 0x0001
+_FLAG_PRIORITIES = 0x0002
+_OWNER_AT, _OWNER_BYTES = 12, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Where the log ends.
+
+    Attributes
+    ----------
+    queue_id, file_id : bytes
+        The queue, and this life of the active file.
+    sequence, first_offset : int
+        The active file, and the offset of its first message.
+    written, written_count : int
+        Position behind its last whole commit, and the messages below it in this file.
+    synced, synced_count : int
+        The same for what is on the disk.
+    redo : int
+        Decisions before this position are not open any more; 0 where an adopted file is the last one and has some.
+    timestamp_ns : int
+        Latest timestamp given to a message.
+    synced_only : bool
+        Whether a record may be shown only once it is synced (``FlushPolicy.every_commit``).
+    has_priorities : bool
+        Whether some of the messages may have a priority.
+    """
+
+    queue_id: bytes
+    file_id: bytes
+    sequence: int
+    first_offset: int
+    written: int
+    written_count: int
+    synced: int
+    synced_count: int
+    redo: int
+    timestamp_ns: int
+    synced_only: bool
+    has_priorities: bool = False
+
+    def encode(self) -> bytes:
+        """Return the mark's ``WRITE_MARK_BYTES``."""
+        return _encoded(
+            _FLAG_SYNCED_ONLY * self.synced_only | _FLAG_PRIORITIES * self.has_priorities,
+            self.queue_id,
+            self.file_id,
+            self.sequence,
+            self.first_offset,
+            self.written,
+            self.written_count,
+            self.synced,
+            self.synced_count,
+            self.redo,
+            self.timestamp_ns,
+        )
+
+    @property
+    def visible(self) -> tuple[int, int]:
+        """Position and message count that consumers may read up to."""
+        return (self.synced, self.synced_count) if self.synced_only else (self.written, self.written_count)
+
+
+def _encoded(*fields: int | bytes) -> bytes:
+    """Return a mark: flags and what comes behind them."""
+    body = WRITE_MARK.pack(WRITE_MARK_MAGIC, FORMAT_VERSION, *fields)
+    return body + HEADER_CRC.pack(crc32c(0, body))
+
+
+def read_write_mark(file: File, queue_id: bytes, path: Path = _HERE) -> Watermark | None:
+    """Return the mark, or None where it does not verify or belongs to another queue.
+
+    Raises
+    ------
+    UnsupportedVersionError
+        It verifies, and has another format version.
+    """
+    return decode_write_mark(file.read_at(WRITE_MARK_BYTES, 0), queue_id, path)
+
+
+def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Watermark | None:
+    """As :func:`read_write_mark`, of what the file holds."""
+    if len(data) < WRITE_MARK_BYTES:
+        return None
+    magic, version, flags, owner, file_id, *numbers = WRITE_MARK.unpack_from(data)
+    if magic != WRITE_MARK_MAGIC or owner != queue_id:
+        return None
+    if HEADER_CRC.unpack_from(data, WRITE_MARK.size)[0] != crc32c(0, data[: WRITE_MARK.size]):
+        return None
+    if version != FORMAT_VERSION:
+        raise other_version(str(path), version)
+    sequence, first_offset, written, written_count, synced, synced_count, redo, timestamp_ns = numbers
+    if max(sequence, first_offset + max(written_count, synced_count), timestamp_ns) > NUMBER_MAX:
+        return None
+    return Watermark(
+        queue_id,
+        file_id,
+        sequence,
+        first_offset,
+        written,
+        written_count,
+        synced,
+        synced_count,
+        redo,
+        timestamp_ns,
+        bool(flags & _FLAG_SYNCED_ONLY),
+        bool(flags & _FLAG_PRIORITIES),
+    )
+
+
+def marked_end(storage: Storage, path: Path) -> int | None:
+    """Return the offset behind the last message that ``write.mark`` speaks of, whosever it is; 0 where it is empty.
+
+    None where it is missing or damaged. Raises ``OSError``.
+    """
+    try:
+        file = storage.open(path, writable=False)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read_at(WRITE_MARK_BYTES, 0)
+    finally:
+        file.close()
+    mark = decode_write_mark(data, data[_OWNER_AT : _OWNER_AT + _OWNER_BYTES])
+    if mark is not None:
+        return mark.first_offset + max(mark.written_count, mark.synced_count)
+    return None if data.strip(b"\0") else 0
+
+
+class WatermarkFile:
+    """Keeps ``write.mark`` saying where the log ends, for other processes.
+
+    Parameters
+    ----------
+    storage, path
+        Where it is.
+    file : File
+        Its handle.
+    fence : Fence
+        The token of this opening, which stands behind the mark.
+    synced_only : bool
+        What every mark says of visibility.
+    """
+
+    def __init__(self, storage: Storage, path: Path, file: File, fence: Fence, *, synced_only: bool) -> None:
+        self._storage = storage
+        self._path = path
+        self._file: File | None = file
+        self._fence = fence
+        self._slot = fence.slot
+        self._is_closed = False
+        self._synced_only = synced_only
+        self._published: tuple[LogEnd, LogEnd, int, bool] | None = None
+        self._seen: tuple[LogEnd, LogEnd, int, bool] | None = None
+
+    def publish(
+        self,
+        header: DataFileHeader,
+        end: LogEnd,
+        synced: LogEnd,
+        redo: int,
+        timestamp_ns: int,
+        has_priorities: bool = False,
+    ) -> None:
+        """Write the mark where it has changed; raises ``OSError``.
+
+        Failing costs no durability: other processes see the end a little later, with the next mark.
+        """
+        if self._published == (end, synced, redo, has_priorities) or self._is_closed:
+            return
+        first_offset = header.first_offset
+        mark = _encoded(  # every sync pays for this: no object is made
+            _FLAG_SYNCED_ONLY * self._synced_only | _FLAG_PRIORITIES * has_priorities,
+            header.queue_id,
+            header.file_id,
+            header.sequence,
+            first_offset,
+            end[1],
+            end[2] - first_offset,
+            synced[1],
+            synced[2] - first_offset,
+            redo,
+            timestamp_ns,
+        )
+        self._opened().write_at((mark,), 0)
+        self._published = (end, synced, redo, has_priorities)
+
+    def check_fence(self) -> None:
+        """Return if nobody else has opened the queue to write since this opening; every sync pays for it.
+
+        Raises
+        ------
+        FencedError
+            Somebody has.
+        OSError
+            The disk refuses.
+        """
+        found = (self._file or self._opened()).read_at(FENCE_BYTES, FENCE_POSITION)
+        if found != self._slot:
+            raise self._fence.error(found, self._path)
+
+    def _opened(self) -> File:
+        if self._file is None:
+            self._file = self._storage.open(self._path)
+        return self._file
+
+    def rest(self) -> None:
+        """Let go of the handle where nothing was published since the last call; nothing waits on it for a sync."""
+        if self._published == self._seen:
+            self._let_go()
+        self._seen = self._published
+
+    def close(self) -> None:
+        """Let go of the handle, and publish no more."""
+        self._is_closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

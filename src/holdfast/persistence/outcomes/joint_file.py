@@ -1,0 +1,191 @@
+"""The memory of joint commits: which prepared transactions are committed as one, and the latest of each application.
+
+One JSON document, replaced as a whole. That it says so is the decision; what follows from it whoever owns the write
+side does, again after a crash; twice changes nothing. docs/format.md, "Joint commits".
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import CorruptionError, HoldfastError
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.constants import FORMAT_VERSION, JOINT_APPLICATIONS_MAX, LARGE_DOCUMENT_BYTES_MAX
+from holdfast.persistence.format.json_object import as_id, as_number
+
+
+@dataclass(frozen=True, slots=True)
+class JointCommit:
+    """The latest joint commit of one application.
+
+    Attributes
+    ----------
+    application : str
+        Whose it is.
+    version : int
+        Which of its commits: each is larger than the one before.
+    timestamp_ns : int
+        When it was decided.
+    parts : tuple of (str, bytes)
+        Id and nonce of each transaction that it commits, in their order; none where all of them are in the log.
+    """
+
+    application: str
+    version: int
+    timestamp_ns: int
+    parts: tuple[tuple[str, bytes], ...] = ()
+
+    def covers(self, part_of: PartOf) -> bool:
+        """Whether what becomes of a part is decided: with this commit, or with one before it."""
+        return part_of.version <= self.version
+
+    def commits(self, part_of: PartOf, nonce: bytes) -> bool:
+        """Whether it commits this very part."""
+        return part_of.version == self.version and any(nonce == each for _, each in self.parts)
+
+
+class JointFile:
+    """Decides joint commits, and says what was decided. Threads may share it.
+
+    Parameters
+    ----------
+    storage, path
+        Where the document is; its directory is there before the first decision.
+    is_owner : bool
+        Whether nobody else changes it meanwhile, so that once is enough to read it.
+    """
+
+    def __init__(self, storage: Storage, path: Path, *, is_owner: bool) -> None:
+        self._storage = storage
+        self._path = path
+        self._is_owner = is_owner
+        self._lock = threading.Lock()
+        self._poison = Poison("the memory of joint commits", path)
+        self._known: dict[str, JointCommit] | None = None
+        self._forgotten: dict[str, JointCommit] = {}
+
+    def find(self, application: str) -> JointCommit | None:
+        """Return the latest commit of an application; None where none is remembered.
+
+        Raises
+        ------
+        CorruptionError, UnsupportedVersionError, StorageError
+            The document cannot be read.
+        PoisonedError
+            It is not known whether the latest one is on the disk.
+        """
+        with self._lock:
+            return self._read().get(application) or self._forgotten.get(application)
+
+    def pending(self) -> list[JointCommit]:
+        """Return the commits of which parts may not be in the log yet, oldest first. Raises as :meth:`find`."""
+        with self._lock:
+            return [each for each in _by_age(self._read()) if each.parts]
+
+    def decide(self, commit: JointCommit) -> JointCommit:
+        """Commit, durably; return what is remembered, which is younger than all others whatever the clock says.
+
+        Raises
+        ------
+        DiskFullError, StorageError, CorruptionError
+            Nothing was decided.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        with self._lock:
+            known = self._read()
+            newest_ns = max((each.timestamp_ns for each in known.values()), default=0)
+            commit = replace(commit, timestamp_ns=max(commit.timestamp_ns, newest_ns + 1))
+            commits = {**known, commit.application: commit}
+            self._forgotten.pop(commit.application, None)
+            done = [each for each in _by_age(commits) if not each.parts and each is not commit]
+            for each in done[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
+                del commits[each.application]
+            self._known = None  # until it is known what stands there
+            try:
+                with storage_errors("committing jointly", self._path):
+                    write_document(self._storage, self._path, _fields(commits), LARGE_DOCUMENT_BYTES_MAX)
+            except BaseException as error:
+                if self._may_say(commit):
+                    self._poison.set(error)
+                    raise commit_unknown("committing jointly", self._path, error) from error
+                raise
+            self._known = commits
+            return commit
+
+    def finished(self, commit: JointCommit) -> None:
+        """Note that all parts of a commit are in the log; the next decision writes it down."""
+        with self._lock:
+            known = self._known
+            if known is not None and known.get(commit.application) == commit:
+                known[commit.application] = replace(commit, parts=())
+
+    def forget(self, application: str) -> None:
+        """Leave an application out of the next document, if all of its parts are in the log.
+
+        Whoever has not heard that it was committed, and asks again, is still told for a while.
+        """
+        with self._lock:
+            known = self._known
+            if known is not None and application in known and not known[application].parts:
+                self._forgotten[application] = known.pop(application)
+                if len(self._forgotten) > JOINT_APPLICATIONS_MAX:
+                    del self._forgotten[next(iter(self._forgotten))]
+
+    def _may_say(self, commit: JointCommit) -> bool:
+        """Whether the document may say, by now, what was to be decided."""
+        try:
+            return self._load().get(commit.application) == commit
+        except (HoldfastError, OSError):
+            return True
+
+    def _read(self) -> dict[str, JointCommit]:
+        self._poison.check()
+        if self._known is not None and self._is_owner:
+            return self._known
+        with storage_errors("reading joint commits", self._path):
+            self._known = self._load()
+        return self._known
+
+    def _load(self) -> dict[str, JointCommit]:
+        try:
+            fields = read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)
+            return {name: _commit(name, each) for name, each in fields["applications"].items()}
+        except OSError as error:
+            if is_missing(error):
+                return {}
+            raise
+        except (CorruptionError, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise CorruptionError(
+                f"{self._path} is damaged ({error}): restore it. Without it joint commits go on, but nobody knows "
+                "which have happened: tried again they count twice, and parts that are not in the log yet wait",
+                path=str(self._path),
+            ) from error
+
+
+def _by_age(commits: dict[str, JointCommit]) -> list[JointCommit]:
+    return sorted(commits.values(), key=lambda each: each.timestamp_ns)
+
+
+def _fields(commits: dict[str, JointCommit]) -> dict[str, Any]:
+    applications = {
+        each.application: {
+            "version": each.version,
+            "at": each.timestamp_ns,
+            "parts": [[part, nonce.hex()] for part, nonce in each.parts],
+        }
+        for each in commits.values()
+    }
+    return {"format": FORMAT_VERSION, "applications": applications}
+
+
+def _commit(application: str, fields: dict[str, Any]) -> JointCommit:
+    parts = tuple((str(part), as_id(nonce)) for part, nonce in fields["parts"])
+    return JointCommit(application, as_number(fields["version"]), as_number(fields["at"]), parts)

@@ -1,0 +1,273 @@
+"""The memory of decided transactions: who asks again by id is told what became of it.
+
+A ring of fixed slots in one file, made as a whole before its first use, so that noting takes no room. The oldest is
+forgotten first; so is a slot that does not verify. Forgetting costs an answer, never a message. docs/format.md,
+"Decided transactions".
+
+What is *not* promised: what was noted is durable only once :meth:`OutcomeLog.sync` has returned.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.document import undone
+from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.ring import used_bytes
+from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
+from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.constants import (
+    DECIDED_ABORTED,
+    DECIDED_COMMITTED,
+    DECIDED_ID_BYTES_MAX,
+    DECIDED_MAX,
+    DECIDED_SLOT,
+    HEADER_CRC,
+    NUMBER_MAX,
+)
+
+COMMITTED = DECIDED_COMMITTED
+ABORTED = DECIDED_ABORTED
+
+_UNUSED = bytes(DECIDED_SLOT.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of one transaction.
+
+    Attributes
+    ----------
+    number : int
+        How many were decided before it; its slot follows from it.
+    id, nonce
+        Which transaction.
+    verdict : int
+        ``COMMITTED`` or ``ABORTED``.
+    offsets : range
+        Of its messages, where it was committed.
+    timestamp_ns : int
+        When it was prepared, or decided.
+    """
+
+    number: int
+    id: str
+    nonce: bytes
+    verdict: int
+    offsets: range
+    timestamp_ns: int
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was committed; else it was aborted."""
+        return self.verdict == COMMITTED
+
+    def encode(self) -> bytes:
+        """Return the bytes of its slot."""
+        name = self.id.encode()
+        assert 0 < len(name) <= DECIDED_ID_BYTES_MAX, "ids are checked where they are given"
+        rest = (self.number, self.timestamp_ns, self.nonce, self.offsets.start, len(self.offsets), name)
+        slot = DECIDED_SLOT.pack(0, self.verdict, len(name), 0, *rest)
+        return HEADER_CRC.pack(crc32c(0, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
+
+    @classmethod
+    def decode(cls, slot: bytes) -> Decided:
+        """Return what a slot says; raises ValueError where it says nothing."""
+        if len(slot) != DECIDED_SLOT.size:
+            raise ValueError("cut off")
+        crc, verdict, id_size, _, number, timestamp, nonce, first, count, name = DECIDED_SLOT.unpack(slot)
+        if crc != crc32c(0, slot[HEADER_CRC.size :]):
+            raise ValueError("the checksum does not match")
+        if verdict not in (COMMITTED, ABORTED) or max(number, first + count) > NUMBER_MAX:
+            raise ValueError(f"verdict {verdict}, number {number}, {count} messages from {first}")
+        return cls(number, name[:id_size].decode(), nonce, verdict, range(first, first + count), timestamp)
+
+
+class OutcomeLog:
+    """Notes what became of transactions, and answers by id or nonce. Threads may share it.
+
+    Nothing is made before :meth:`reserve` or the first note.
+
+    Parameters
+    ----------
+    storage, path
+        Where the ring is; its directory is made with it.
+
+    Raises
+    ------
+    StorageError
+        It cannot be read.
+    """
+
+    def __init__(self, storage: Storage, path: Path) -> None:
+        self._storage = storage
+        self._path = path
+        self._lock = threading.RLock()
+        self._file: File | None = None
+        self._poison = Poison("the memory of decided transactions", path)
+        self._ring: dict[int, Decided] = {}  # by number, ascending: the latest answers
+        with storage_errors("reading decided transactions", path):
+            self._read()
+        self._numbers = {each.nonce: number for number, each in self._ring.items()}
+        self._ids = {each.id: number for number, each in self._ring.items()}
+        self._is_synced = True
+        self._unsure = set(self._ring)
+        self._next = max(self._ring, default=-1) + 1
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def find(self, transaction_id: str) -> Decided | None:
+        """Return what became of the latest transaction of this id, or None where nothing is remembered."""
+        with self._lock:
+            return self._ring.get(self._ids.get(transaction_id, -1))
+
+    def find_nonce(self, nonce: bytes) -> Decided | None:
+        """Return what became of one transaction, or None where nothing is remembered."""
+        with self._lock:
+            return self._ring.get(self._numbers.get(nonce, -1))
+
+    def reserve(self) -> None:
+        """See to it that noting takes no room; raises as :meth:`note`."""
+        with self._lock:
+            self._poison.check()
+            if self._file is None:
+                with storage_errors("making the memory of decided transactions", self._path):
+                    self._file = self._open()
+
+    def note(self, transaction_id: str, nonce: bytes, verdict: int, offsets: range, timestamp_ns: int) -> None:
+        """Note what became of a transaction in the place of the oldest; once noted, it is not noted again.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            It could not be written, and is not remembered.
+        PoisonedError
+            An earlier sync failed, or a write that was interrupted could not be taken back.
+        """
+        with self._lock:
+            self._poison.check()
+            known = self.find_nonce(nonce)
+            if known is not None and (known.id, known.verdict) == (transaction_id, verdict):
+                if known.number in self._unsure:  # read, and nobody knows whether from the disk: writing makes it dirty
+                    self._write(known)
+                    self._unsure.discard(known.number)
+                return
+            decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
+            try:
+                self._write(decided)
+            except BaseException as error:
+                if not isinstance(error, HoldfastError):  # interrupted: it may stand there, and is not remembered
+                    self._erase(decided.number)
+                raise
+            self._ring[decided.number] = decided
+            self._numbers[nonce] = self._ids[transaction_id] = decided.number
+            self._next = decided.number + 1
+            oldest = self._ring.pop(decided.number - DECIDED_MAX, None)
+            if oldest is not None:
+                self._numbers.pop(oldest.nonce, None)
+                if self._ids.get(oldest.id) == oldest.number:
+                    del self._ids[oldest.id]
+
+    def sync(self) -> None:
+        """Put on the disk what was noted; raises CommitUnknownError, and then nothing more can be noted here."""
+        with self._lock:
+            self._poison.check()
+            if self._file is None or self._is_synced:
+                return
+            self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
+            try:
+                self._file.sync()
+            except BaseException as error:
+                self._poison.set(error)
+                if isinstance(error, OSError):
+                    raise commit_unknown("syncing decided transactions", self._path, error) from error
+                raise
+
+    def close(self) -> None:
+        """Sync, where nothing failed before, and let go of the file."""
+        try:
+            if self._poison.cause is None:
+                self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file and write nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _read(self) -> None:
+        try:
+            file = self._storage.open(self._path, writable=False)
+        except OSError as error:
+            if is_missing(error):
+                return
+            raise
+        try:
+            data = file.read_at(DECIDED_MAX * DECIDED_SLOT.size, 0)
+        finally:
+            file.close()
+        found = []
+        for slot in range(min(-(-used_bytes(data) // DECIDED_SLOT.size), len(data) // DECIDED_SLOT.size)):
+            raw = data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size]
+            if raw == _UNUSED:
+                continue
+            try:
+                decided = Decided.decode(raw)
+            except ValueError:
+                continue  # torn while it was written over, or damaged: forgotten
+            if decided.number % DECIDED_MAX == slot:
+                found.append(decided)
+        self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}
+
+    def _write(self, decided: Decided) -> None:
+        with storage_errors("noting a decided transaction", self._path):
+            if self._file is None:
+                self._file = self._open()
+            write_whole(self._file, (decided.encode(),), decided.number % DECIDED_MAX * DECIDED_SLOT.size)
+        self._is_synced = False
+
+    def _erase(self, number: int) -> None:
+        try:
+            if self._file is not None:
+                write_whole(self._file, (_UNUSED,), number % DECIDED_MAX * DECIDED_SLOT.size)
+        except BaseException as error:
+            self._poison.set(error)
+
+    def _open(self) -> File:
+        """Open the ring for writing; where there is none it is made beside, with all its room, and then named."""
+        directory = self._path.parent
+        try:
+            self._storage.sync_directory(directory)  # whoever made it may have been killed before doing so
+            return self._storage.open(self._path)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+        self._storage.make_directory(directory)
+        try:
+            self._storage.sync_directory(directory.parent)
+        except OSError:  # a second sync could succeed over a lost name: the next attempt makes a new one
+            with suppress(OSError):
+                self._storage.remove_directory(directory)
+            raise
+        new = self._path.with_name(self._path.name + ".new")
+        file = self._storage.open(new, create=True)
+        try:
+            with undone(self._storage, new):
+                file.truncate(0)
+                file.allocate(DECIDED_MAX * DECIDED_SLOT.size)
+                file.sync()
+                self._storage.rename(new, self._path)
+            with undone(self._storage, self._path):
+                self._storage.sync_directory(directory)
+        except BaseException:
+            file.close()
+            raise
+        return file

@@ -1,0 +1,261 @@
+"""Does again, after a crash, what follows from the decisions that stand in the log. docs/format.md, "Decisions".
+
+Everything here changes nothing where it was done before: a message that is finished stays finished, a vote that was
+settled is not there any more, and neither is a file that was removed. The caller holds the write lock and the groups
+lock, so whoever owns a group has either come after this, or has found nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, QueueLockedError, StorageError
+from holdfast.persistence.exchange.requests import finish_committed
+from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files, open_directory
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
+from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.groups.group_files import find_group, progress_reader
+from holdfast.persistence.groups.group_visit import visit_group
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reach import Reach
+from holdfast.persistence.groups.vote import outcome_changes
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, PendingCommitRecords
+from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeLog
+from holdfast.persistence.segment.batch_file_reader import read_summary
+
+OWN = "."
+"""Path of a participant that is a side of the same queue."""
+
+
+def redo_decisions(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: PendingCommitRecords
+) -> list[Damage]:
+    """Do what open decisions say, durably, and end those that need no more; return what of it was not done as damage.
+
+    What a killed process has prepared, or has aborted and removed, is made durable before anybody acts upon it.
+    """
+    if directory.prepared.name in storage.list(directory.root):
+        finish_naming(storage, directory.prepared)
+        for transaction_id in list_batch_files(storage, directory):
+            name_again(storage, directory.batch_file(transaction_id))
+        if directory.joint.name in storage.list(directory.prepared):
+            name_again(storage, directory.joint)
+        storage.sync_directory(directory.prepared)
+    bounded, damage = _bounded(Reach(storage, directory), directory, list(decisions))
+    settled = _note_in_groups(storage, directory, queue_id, clock, bounded)
+    for decision in decisions:
+        _remember(storage, directory, decision)
+        if not finish_committed(storage, directory, decision):
+            _remove_waiting_file(storage, directory, queue_id, decision)
+        watch(storage, directory, clock, decisions, decision, settled)
+    decisions.end()
+    return damage
+
+
+def _bounded(
+    reach: Reach, directory: QueueDirectory, decisions: Sequence[CommitRecord]
+) -> tuple[list[CommitRecord], list[Damage]]:
+    """Return decisions without the runs that reach where no log comes, and what to say of these."""
+    bounded, damage = [], []
+    for decision in decisions:
+        acknowledged = []
+        for each in decision.acknowledged:
+            runs = tuple(run for run in each.runs if reach.covers(run[0] + run[1]))
+            acknowledged.append(replace(each, runs=runs))
+            if runs != each.runs:
+                reason = f"decision {decision.id} finishes messages of group {each.group!r} where no log comes"
+                damage.append(Damage(directory.data, 0, 0, range(0), DAMAGED, f"{reason}; they do not count"))
+        bounded.append(replace(decision, acknowledged=tuple(acknowledged)))
+    return bounded, damage
+
+
+def _note_in_groups(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: Sequence[CommitRecord]
+) -> set[str]:
+    """Note in each group, once for all decisions, what they finish; return the groups whose votes are settled.
+
+    Raises QueueLockedError where a group that has to note acknowledgements is owned by its old owner still.
+    """
+    acknowledged: dict[str, list[Acknowledged]] = {}
+    voted: dict[str, list[bytes]] = {}
+    for decision in decisions:
+        for each in decision.acknowledged:
+            if _is_same_group(storage, directory, each):
+                acknowledged.setdefault(each.group, []).append(each)
+        for side in decision.participants:
+            if side.path == OWN:
+                voted.setdefault(side.group, []).append(decision.nonce)
+    settled = set()
+    for group in {**acknowledged, **voted}:
+        finish = partial(_finish, acknowledged.get(group, []))
+        settle = partial(_settle, voted.get(group, []))
+        both = partial(_both, finish, settle)
+        is_needed = _always if group in voted else both  # an owner may have settled a vote, and not synced that yet
+        if visit_group(storage, directory, queue_id, clock, group, both, is_needed=is_needed):
+            settled.add(group)
+        elif not visit_group(storage, directory, queue_id, clock, group, finish):
+            raise _still_owned(directory, group)
+    return settled
+
+
+def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
+    """Return the error for a group whose owner has not noted what it decided, and is on its way out."""
+    return QueueLockedError(
+        f"group {group!r} of {directory.root} has not noted all that was decided, and is owned by a handle that is "
+        "being closed; try again once it is",
+        path=str(directory.group(group)),
+        pid=None,
+        host=None,
+    )
+
+
+def watch(
+    storage: Storage,
+    directory: QueueDirectory,
+    clock: Clock,
+    decisions: PendingCommitRecords,
+    decision: CommitRecord,
+    settled: Collection[str],
+) -> None:
+    """Let a decision end once all who take part have noted it, beside those groups of this queue that have."""
+    others = [each for each in decision.participants if each.path != OWN or each.group not in settled]
+    decisions.applied(
+        decision.nonce,
+        *(settled_witness(storage, directory.root, clock, each, decision.nonce) for each in others),
+    )
+
+
+def settled_witness(
+    storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes
+) -> DurabilityCheck:
+    """Return what :func:`has_settled` says whenever it is asked."""
+    return partial(has_settled, storage, root, clock, participant, nonce)
+
+
+def _is_same_group(storage: Storage, directory: QueueDirectory, acknowledged: Acknowledged) -> bool:
+    group = find_group(storage, directory, acknowledged.group)
+    return group is not None and group.group_id in (acknowledged.group_id, bytes(16))
+
+
+def _finish(acknowledged: Sequence[Acknowledged], progress: GroupProgress) -> list[Change]:
+    return [
+        Change(ENTRY_DONE, first, count, (sequence, end))
+        for each in acknowledged
+        for first, count, sequence, end in each.runs
+        if progress.unfinished_in(first, first + count)
+    ]
+
+
+def _settle(nonces: Sequence[bytes], progress: GroupProgress) -> list[Change]:
+    votes = [progress.votes[nonce] for nonce in nonces if nonce in progress.votes]
+    return [change for vote in votes for change in outcome_changes(vote, committed=True)]
+
+
+def _both(
+    finish: Callable[[GroupProgress], list[Change]],
+    settle: Callable[[GroupProgress], list[Change]],
+    progress: GroupProgress,
+) -> list[Change]:
+    return finish(progress) + settle(progress)
+
+
+def _remember(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> None:
+    if not decision.waiting_file.startswith(f"{directory.prepared.name}/"):
+        return  # what another queue coordinates is remembered too: its file may come back
+    decided = OutcomeLog(storage, directory.decided)
+    try:
+        decided.note(decision.id, decision.nonce, COMMITTED, decision.offsets, decision.timestamp_ns)
+        decided.sync()
+    finally:
+        decided.close()
+
+
+def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: bytes, decision: CommitRecord) -> None:
+    """Remove the file that held a batch which is in the log now, if it is still that one."""
+    if not decision.waiting_file:
+        return
+    path = directory.root / decision.waiting_file
+    try:
+        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:
+            storage.remove(path)
+        storage.sync_directory(path.parent)
+    except StorageError:
+        return  # damaged: it may be another one of the same id, and is shown to whoever asks
+    except OSError as error:
+        if not is_missing(error):
+            raise
+        if path.parent.name in storage.list(directory.root):
+            storage.sync_directory(path.parent)
+
+
+# -- Other queues ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def relative_path(target: str, root: str) -> str:
+    """Return how ``target`` is found from ``root``, both real paths: queues that are moved together stay together."""
+    return os.path.relpath(target, root)
+
+
+def other_root(root: Path, participant: Participant) -> Path:
+    """Return where another queue is, as seen from the one at ``root``."""
+    return Path(os.path.normpath(os.path.join(os.path.realpath(root), participant.path)))
+
+
+def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueDirectory | None:
+    """Return the directory of another queue; None where it is not there, or is not that one."""
+    try:
+        directory, queue_id, _ = open_directory(storage, other_root(root, participant), create=False, writable=False)
+    except HoldfastError:
+        return None
+    return directory if queue_id == participant.queue_id else None
+
+
+def has_settled(storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes) -> bool:
+    """Whether another queue has noted, durably, what became of its part; False where it cannot be seen.
+
+    That a group's owner has noted it durably is not to be seen from outside: it is asked again once nobody owns it.
+    """
+    directory = find_queue(storage, root, participant)
+    if directory is None:
+        return False
+    if not participant.group:
+        return _has_committed(storage, directory, participant.queue_id, nonce)
+    group = find_group(storage, directory, participant.group)
+    if group is None:
+        return True
+    progress = progress_reader(storage, directory, participant.queue_id, group).refresh()
+    return nonce not in progress.votes and visit_group(
+        storage, directory, participant.queue_id, clock, group.name, _nothing, is_needed=_always
+    )
+
+
+def _nothing(progress: GroupProgress) -> list[Change]:
+    return []
+
+
+def _always(progress: GroupProgress) -> bool:
+    return True
+
+
+def _has_committed(storage: Storage, directory: QueueDirectory, queue_id: bytes, nonce: bytes) -> bool:
+    """Whether no batch of that transaction waits in ``prepared/`` any more, durably."""
+    for name in list_batch_files(storage, directory):
+        try:
+            if read_summary(storage, directory.batch_file(name), queue_id).decision.nonce == nonce:
+                return False
+        except StorageError:
+            return False  # damaged: it may be that one
+    if "prepared" in storage.list(directory.root):
+        storage.sync_directory(directory.prepared)
+    storage.sync_directory(directory.data)  # where a large one has gone to, by a process that may have been killed
+    return True

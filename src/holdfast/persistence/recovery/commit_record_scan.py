@@ -1,0 +1,57 @@
+"""Finds the decisions in a last data file that may not have ended: from where ``write.mark`` says, to the end."""
+
+from __future__ import annotations
+
+from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, KIND_DECISION
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.recovery.tail_scan import TailScan
+from holdfast.persistence.segment.batch_file_reader import decisions_from_behind
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+
+
+def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> PendingCommitRecords:
+    """Return the decisions of a last data file, each with the offset of its first message.
+
+    Some may have ended before the crash: doing again what they say changes nothing.
+
+    Parameters
+    ----------
+    file, header
+        The data file.
+    scan : TailScan
+        What recovery found in it; everything up to its end counts.
+    """
+    found = PendingCommitRecords()
+    if header.features & COMPATIBLE_BORN_SEALED and scan.is_sealed:
+        for born_with in decisions_from_behind(file, header):
+            found.add(born_with, 0, is_durable=True)
+        return found
+    scanner = FrameScanner(file, header.salt, scan.redo, scan.end)
+    expected = 0
+    while scanner.position < scan.end:
+        try:
+            frame: Frame | None = scanner.next()
+        except FrameError:  # damage, which the scan of the tail or a reader reports
+            frame = scanner.skip_damage(expected)
+        if frame is None:
+            break
+        expected = frame.next_index
+        decision = _decode(frame)
+        if decision is not None:
+            first = decision.first_offset
+            placed = decision.placed(header.first_offset + frame.index - decision.count if first is None else first)
+            found.add(placed, frame.position, is_durable=True)
+    return found
+
+
+def _decode(frame: Frame) -> CommitRecord | None:
+    if frame.kind != KIND_DECISION:
+        return None
+    try:
+        return CommitRecord.decode(frame.payload)
+    except ValueError:  # a good checksum over what is none: not ours to act upon
+        return None

@@ -1,0 +1,121 @@
+"""What is remembered of deduplication ids when a queue is opened: the ring, and the last data file where it is ahead.
+
+The ring is synced before a data file is left for the next, so it says all of every file but the last. Of the last file
+it says all only where that was closed in order; else the file's own messages say it. docs/format.md, "Deduplication".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.errors import CorruptionError
+from holdfast.persistence.filesystem.storage import File, storage_errors
+from holdfast.persistence.format.constants import (
+    COMPATIBLE_BORN_SEALED,
+    FLAG_HEADERS,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    FRAME_SIZE_END,
+    FRAMES_START,
+    KIND_MESSAGE,
+    RECORD_SIZE_MIN,
+    STX,
+)
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.message_options import dedup_id_of
+from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_tail import LogTail
+from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
+
+
+def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
+    """Return what is remembered, the oldest first. A queue that never had an id costs one look at the ring's name.
+
+    Parameters
+    ----------
+    files, tail
+        The log, recovered.
+    ring : DedupRing
+        Not read yet; told where it is behind, or says too much.
+
+    Raises
+    ------
+    StorageError
+        The disk refuses.
+    """
+    kept = ring.read()
+    names = files.names()
+    if not ring.exists or not names:
+        return kept if not kept else _told(ring, kept, 0)
+    if tail.file is not None:  # closed in order
+        return _told(ring, kept, tail.next_offset)
+    last = names[-1]
+    path = files.path(last)
+    end = tail.position if tail.header.sequence == last.sequence else None  # else a later one is missing
+    with storage_errors("reading deduplication ids", path):
+        file = ring.storage.open(path, writable=False)
+        try:
+            header = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+            born_sealed = bool(header.features & COMPATIBLE_BORN_SEALED)
+            found = [] if born_sealed else list(_ids(file, header, path, file.size() if end is None else end))
+        except CorruptionError:  # recovery has reported it: what stood in it is lost
+            born_sealed, found = False, []
+        finally:
+            file.close()
+    kept = _told(ring, kept, last.first_offset)
+    if not born_sealed:
+        ring.renew()
+    return kept + found
+
+
+def _told(ring: DedupRing, kept: list[Remembered], end: int) -> list[Remembered]:
+    """Return what the ring says of offsets below ``end``; has it written anew where it says more than that."""
+    good = [each for each in kept if each.offset < end]
+    if len(good) < len(kept):  # of messages that were torn off: their offsets are given to others
+        ring.renew()
+    return good
+
+
+def _ids(file: File, header: DataFileHeader, path: Path, end: int) -> Iterator[Remembered]:
+    """Yield the ids of a data file's messages that verify."""
+    try:
+        frames = list(_with_headers(file, header, end))
+    except FrameError:  # damage, which recovery or a reader reports
+        frames = _past_damage(file, header, end)
+    for frame in frames:
+        dedup_id = dedup_id_of(frame.headers)
+        if dedup_id:
+            timestamp = max(frame.timestamp_ns, header.base_timestamp_ns)
+            yield Remembered(digest_of(dedup_id), header.first_offset + frame.index, timestamp)
+
+
+def _with_headers(file: File, header: DataFileHeader, end: int) -> Iterator[Frame]:
+    """Yield the messages that have headers, checked; the others are passed over by their size. Raises FrameError."""
+    scanner = FrameScanner(file, header.salt, FRAMES_START, end)
+    window, start, position, expected = b"", 0, FRAMES_START, 0
+    while position < end:
+        at = position - start
+        if at + FRAME_HEADER_BYTES > len(window):
+            window, start, at = file.read_at(min(WINDOW_BYTES, end - position), position), position, 0
+            if len(window) < FRAME_HEADER_BYTES:
+                raise FrameError("cut off")
+        stx, size, _, kind, flags, _, _, index, _, _ = FRAME_HEADER.unpack_from(window, at)
+        behind = position + FRAME_SIZE_END + size
+        is_message = kind == KIND_MESSAGE
+        if stx != STX or size < RECORD_SIZE_MIN or behind > end or (is_message and index != expected):
+            raise FrameError("not the next frame")
+        if is_message:
+            expected += 1
+            if flags & FLAG_HEADERS:
+                scanner.position = position
+                yield scanner.next()
+        position = behind
+
+
+def _past_damage(file: File, header: DataFileHeader, end: int) -> list[Frame]:
+    """Return the messages with headers that verify, wherever there is damage between them."""
+    frames = FrameScanner(file, header.salt, FRAMES_START, end).past_damage()
+    return [frame for frame in frames if frame.kind == KIND_MESSAGE and frame.flags & FLAG_HEADERS]

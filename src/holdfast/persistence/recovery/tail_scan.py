@@ -1,0 +1,247 @@
+"""Where the log ends after a crash: which frames of the last data file count, and what became of the rest.
+
+The rules, docs/format.md, "Recovery":
+
+* A **witness** is a position below which everything was on the disk once: the synced end in ``write.mark``, or the
+  highest durable mark that any frame of the file carries.
+* Bad bytes below the witness hit acknowledged data. They are reported, and reading goes on at the next good frame.
+* Bad bytes above it are a torn tail. Unsynced writes come back in any order, with holes: nothing behind the first bad
+  frame counts, however good it looks. Nor does a batch whose last frame is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.format.constants import (
+    COMPATIBLE_BORN_SEALED,
+    FLAG_CLEAN_CLOSE,
+    FLAG_FIRST,
+    FLAG_LAST,
+    FLAG_OPEN_DECISIONS,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    FRAME_SIZE_END,
+    FRAMES_START,
+    KIND_MARK,
+    KIND_MESSAGE,
+    STX,
+)
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.log.sealed_file import read_seal
+from holdfast.persistence.log.watermark import Watermark
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+
+
+@dataclass(slots=True)
+class TailScan:
+    """What was found.
+
+    Attributes
+    ----------
+    end, message_count : int
+        Behind the last frame that counts, and the messages before that in the file.
+    witness : int
+        Below this position everything was durable before the crash.
+    recovered_count : int
+        Messages that count and stand above the witness.
+    torn_bytes : int
+        Bytes of frames behind the end that were begun and do not count.
+    timestamp_ns : int
+        Latest timestamp seen.
+    clean : bool
+        The file ends with the mark of a clean close, and with nothing behind it; or it was sealed when it came here.
+    is_sealed : bool
+        Nothing may be appended to it.
+    redo : int
+        Open decisions stand at or behind this position.
+    damage : list of Damage
+        Bad bytes below the witness.
+    """
+
+    end: int
+    message_count: int
+    witness: int
+    timestamp_ns: int
+    recovered_count: int = 0
+    torn_bytes: int = 0
+    clean: bool = False
+    is_sealed: bool = False
+    redo: int = FRAMES_START
+    damage: list[Damage] = field(default_factory=list)
+
+    def is_settled(self, size: int) -> bool:
+        """Whether an earlier recovery has done all there is to do, and nothing was written since."""
+        return self.end == self.witness == size and not self.damage
+
+
+def scan_tail(file: File, header: DataFileHeader, path: Path, mark: Watermark | None) -> TailScan:
+    """Find the end of the log in its last data file.
+
+    Parameters
+    ----------
+    file, header, path
+        The last data file.
+    mark : Watermark or None
+        What ``write.mark`` says, where it speaks of this very file.
+    """
+    size = file.size()
+    redo = mark.redo if mark is not None else FRAMES_START
+    born_sealed = bool(header.features & COMPATIBLE_BORN_SEALED)
+    seal = read_seal(file, header) if born_sealed else None
+    if seal is not None:
+        timestamp = max(seal.timestamp_max_ns, header.base_timestamp_ns)
+        return TailScan(size, seal.message_count, size, timestamp, clean=True, is_sealed=True)
+    closed = _clean_close(file, header, size)
+    if closed is not None:
+        redo = redo if closed.flags & FLAG_OPEN_DECISIONS else size
+        return TailScan(size, closed.index, size, closed.timestamp_ns, clean=True, redo=redo)
+    scan = TailScan(FRAMES_START, 0, size if born_sealed else FRAMES_START, header.base_timestamp_ns, redo=redo)
+    if mark is not None and mark.synced >= FRAMES_START:
+        scan.witness = max(scan.witness, mark.synced)
+        if mark.synced <= size:
+            scan.end, scan.message_count = mark.synced, mark.synced_count
+            scan.timestamp_ns = max(scan.timestamp_ns, mark.timestamp_ns)
+    _Scan(file, header, path, size, scan, mark).run()
+    return scan
+
+
+def _clean_close(file: File, header: DataFileHeader, size: int) -> Frame | None:
+    """Return the mark frame that ends the file, if that is what ends it."""
+    if size < FRAMES_START + FRAME_HEADER_BYTES:
+        return None
+    try:
+        frame = FrameScanner(file, header.salt, size - FRAME_HEADER_BYTES, size).next()
+    except FrameError:
+        return None
+    return frame if frame.kind == KIND_MARK and frame.flags & FLAG_CLEAN_CLOSE else None
+
+
+class _Scan:
+    """The walk itself; results go into ``found``."""
+
+    def __init__(
+        self, file: File, header: DataFileHeader, path: Path, size: int, found: TailScan, mark: Watermark | None
+    ) -> None:
+        self._file = file
+        self._header = header
+        self._path = path
+        self._size = size
+        self._found = found
+        self._mark = mark
+        self._expected = found.message_count
+        self._in_batch = False
+        self._message_ends: list[int] = []
+        self._scanner = FrameScanner(file, header.salt, found.end, size)
+
+    def run(self) -> None:
+        self._walk()
+        found = self._found
+        found.recovered_count = sum(found.witness < end <= found.end for end in self._message_ends)
+        found.torn_bytes = max(0, self._scanner.position - found.end) + self._begun_bytes()
+
+    def _begun_bytes(self) -> int:
+        """Return the bytes of the frame that was being written where the walk stopped; not those of an older life."""
+        position = self._scanner.position
+        data = self._file.read_at(FRAME_HEADER_BYTES, position)
+        if len(data) < FRAME_HEADER_BYTES:
+            return len(data.rstrip(b"\0"))
+        stx, size, _, _, _, _, _, index, _, timestamp = FRAME_HEADER.unpack(data)
+        if stx != STX:
+            return 0
+        if index != self._expected or timestamp < self._header.base_timestamp_ns:
+            begun = len(data.rstrip(b"\0"))
+            return begun if begun < FRAME_HEADER_BYTES else 0
+        return min(FRAME_SIZE_END + int(size), self._size - position)
+
+    def _walk(self) -> None:
+        looked_ahead = False
+        while True:
+            position = self._scanner.position
+            try:
+                frame = self._scanner.next()
+                if frame.kind == KIND_MESSAGE and frame.index != self._expected:
+                    raise FrameError(f"message {frame.index} of the file stands where {self._expected} should")
+            except FrameError as error:
+                self._scanner.position = position
+                if not looked_ahead:
+                    looked_ahead = True
+                    self._found.witness = max(self._found.witness, self._highest_mark_behind(position))
+                if position >= self._found.witness:
+                    return
+                resumed = self._pass_damage(position, str(error))
+                if resumed is None:
+                    return
+                frame = resumed
+            if not self._accept(frame):
+                return
+
+    def _accept(self, frame: Frame) -> bool:
+        """Count a good frame; False where it cannot belong to the log."""
+        found = self._found
+        found.witness = max(found.witness, frame.durable_mark)
+        below_witness = frame.end <= found.witness
+        begins = bool(frame.flags & FLAG_FIRST)
+        if not below_witness and begins == self._in_batch:
+            return False
+        if frame.kind == KIND_MESSAGE:
+            self._expected = frame.next_index
+            self._message_ends.append(frame.end)
+        self._in_batch = not frame.flags & FLAG_LAST
+        found.timestamp_ns = max(found.timestamp_ns, frame.timestamp_ns)
+        if below_witness or not self._in_batch:
+            found.end, found.message_count = frame.end, self._expected
+        return True
+
+    def _pass_damage(self, position: int, reason: str) -> Frame | None:
+        """Report bad bytes below the witness; return the good frame behind them, or None where the log ends there."""
+        found = self._found
+        frame = self._next_good(position)
+        resume, verdict = found.witness, DAMAGED
+        if frame is not None and frame.position <= found.witness:  # no byte above the witness is bad
+            resume, next_index = frame.position, frame.index
+        elif self._mark is not None and found.witness == self._mark.synced:
+            next_index = self._mark.synced_count
+        else:  # how many there were below the witness is not known; what stands behind it bounds them from above
+            verdict = UNSYNCED_OR_DAMAGED
+            next_index = frame.index if frame is not None else self._expected
+        next_index = max(next_index, self._expected)
+        first = self._header.first_offset
+        lost = range(first + self._expected, first + next_index)
+        found.damage.append(Damage(self._path, position, resume - position, lost, verdict, reason))
+        self._expected = next_index
+        self._in_batch = False
+        if frame is not None and frame.position <= found.witness:
+            return frame
+        found.end = min(found.witness, self._size)
+        found.message_count = next_index
+        return None
+
+    def _next_good(self, position: int) -> Frame | None:
+        """Return the next frame that verifies and comes behind those before: the one at ``position`` or a later one."""
+        try:
+            frame = self._scanner.next()
+            if frame.index > self._expected:
+                return frame
+        except FrameError:
+            pass
+        self._scanner.position = position
+        return self._scanner.skip_damage(self._expected)
+
+    def _highest_mark_behind(self, position: int) -> int:
+        """Return the highest durable mark of the good frames behind a bad one."""
+        scanner = FrameScanner(self._file, self._header.salt, position, self._size)
+        highest = 0
+        expected = self._expected
+        while (frame := scanner.skip_damage(expected)) is not None:
+            while True:
+                highest, expected = max(highest, frame.durable_mark), max(expected, frame.next_index)
+                try:
+                    frame = scanner.next()
+                except FrameError:
+                    break
+        return highest

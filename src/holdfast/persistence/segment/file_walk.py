@@ -1,0 +1,141 @@
+"""Walks all of one data file for ``verify``: every frame, the order of their indexes, and what the seal says of it."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE, KIND_SEAL
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.report import DAMAGED, Damage, count_of
+from holdfast.persistence.format.seal import Seal
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+
+
+class FileWalk:
+    """One walk; results stand in the attributes.
+
+    Parameters
+    ----------
+    file, header, path
+        The data file.
+    end : int
+        Behind its last byte that counts.
+    message_count : int or None
+        Messages it should hold, where something outside of it says so.
+
+    Attributes
+    ----------
+    frame_count, message_count : int
+        What verified.
+    damage : list of Damage
+        What did not.
+    """
+
+    def __init__(
+        self, file: File, header: DataFileHeader, path: Path, end: int, message_count: int | None = None
+    ) -> None:
+        self._file = file
+        self._header = header
+        self._path = path
+        self._end = end
+        self._expected_count = message_count
+        self._scanner = FrameScanner(file, header.salt, FRAMES_START, end)
+        self._positions = array("Q")  # of the messages that are there
+        self._gaps: list[range] = []  # of the indexes that are not
+        self._count = 0
+        self._timestamps: tuple[int, int] | None = None
+        self.frame_count = 0
+        self.message_count = 0
+        self.damage: list[Damage] = []
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last message, lost ones included."""
+        return self._header.first_offset + self._count
+
+    @property
+    def end_position(self) -> int:
+        """Position behind the last byte that was read."""
+        return self._end
+
+    def run(self) -> None:
+        """Read the file from its first frame to its end."""
+        scanner, count = self._scanner, self._expected_count
+        while scanner.position < self._end and (frame := self._next()) is not None:
+            self.frame_count += 1
+            if frame.kind == KIND_MESSAGE:
+                self._take(frame)
+            elif frame.kind == KIND_SEAL:
+                self._check_seal(frame)
+        if count is not None and self._count < count:
+            self._lose(scanner.position, 0, count, "the file ends too early")
+        elif count is not None and self._count > count:
+            reason = f"the file holds {self._count} messages where {count} should be"
+            self._report(scanner.position, 0, range(0), reason)
+
+    def _next(self) -> Frame | None:
+        """Return the next frame that is where it should be, past what is damaged; None where there is none."""
+        scanner, expected = self._scanner, self._count
+        position = scanner.position
+        found: Frame | None
+        try:
+            found = scanner.next()
+            if found.index == expected:
+                return found
+            reason = f"index {found.index} stands where {expected} should"
+            if found.index < expected:
+                found = scanner.skip_damage(expected)
+        except FrameError as error:
+            reason = str(error)
+            found = scanner.skip_damage(expected)
+        resume = found.position if found is not None else self._end
+        count = found.index if found is not None else self._expected_count or expected
+        self._lose(position, resume - position, count, reason)
+        return found
+
+    def _take(self, frame: Frame) -> None:
+        self.message_count += 1
+        self._positions.append(frame.position)
+        self._count += 1
+        timestamp = frame.timestamp_ns  # as the seal has it; the file's base timestamp may be later
+        earliest, latest = self._timestamps or (timestamp, timestamp)
+        self._timestamps = (min(earliest, timestamp), max(latest, timestamp))
+
+    def _check_seal(self, frame: Frame) -> None:
+        """Hold the seal against what was read; a file that was closed and opened again has a seal that knows less."""
+        try:
+            seal = Seal.decode(frame.payload)
+        except ValueError as error:
+            self._report(frame.position, frame.end - frame.position, range(0), f"the seal cannot be read: {error}")
+            return
+        wrong = []
+        if seal.message_count != self._count:
+            wrong.append(f"{seal.message_count} messages instead of {self._count}")
+        if any(not self._is_at(index, position) for index, position in seal.entries):
+            wrong.append("positions where other frames stand")
+        earliest, latest = self._timestamps or (seal.timestamp_min_ns, seal.timestamp_max_ns)
+        if seal.timestamp_min_ns > earliest or seal.timestamp_max_ns < latest:
+            wrong.append("timestamps that do not span those of the messages")
+        if wrong:
+            reason = f"the seal names {' and '.join(wrong)}"
+            self._report(frame.position, frame.end - frame.position, range(0), reason)
+
+    def _is_at(self, index: int, position: int) -> bool:
+        if index >= self._count or any(index in gap for gap in self._gaps):
+            return index < self._count
+        missing = sum(count_of(gap) for gap in self._gaps if gap.stop <= index)
+        return self._positions[index - missing] == position
+
+    def _lose(self, position: int, size: int, count: int, reason: str) -> None:
+        """Report bad bytes, and the messages between those read so far and ``count``."""
+        first, gap = self._header.first_offset, range(self._count, max(self._count, count))
+        self._report(position, size, range(first + gap.start, first + gap.stop), reason)
+        if gap:
+            self._gaps.append(gap)
+            self._count = gap.stop
+
+    def _report(self, position: int, size: int, offsets: range, reason: str) -> None:
+        self.damage.append(Damage(self._path, position, size, offsets, DAMAGED, reason))

@@ -1,0 +1,24 @@
+"""Finds a control frame from behind: the last four bytes of a seal or a decision are the size of its whole frame."""
+
+from __future__ import annotations
+
+from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.format.constants import DECISION_TRAILER, FRAME_HEADER_BYTES, FRAMES_START, SEAL_TRAILER
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.segment.frame_scanner import FrameScanner
+
+assert DECISION_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
+
+
+def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
+    """Return the frame of this kind that ends at ``end``, or None where none does that verifies."""
+    if end < FRAMES_START + FRAME_HEADER_BYTES + SEAL_TRAILER.size:
+        return None
+    size = int.from_bytes(file.read_at(SEAL_TRAILER.size, end - SEAL_TRAILER.size), "little")
+    if not FRAME_HEADER_BYTES < size <= end - FRAMES_START:
+        return None
+    try:
+        frame = FrameScanner(file, salt, end - size, end).next()
+    except FrameError:
+        return None
+    return frame if frame.kind == kind and frame.end == end else None

@@ -1,0 +1,192 @@
+"""Looking at a queue that others own: takes no lock, changes nothing, pins nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from holdfast.messages import Message
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.message_headers import readable_headers
+from holdfast.persistence.format.message_options import decode_options
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_reader import LogReader
+from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.persistence.log.run_reader import RunReader
+from holdfast.queue.consumer.options_seen import OptionsSeen, Waiting, in_hand_count
+from holdfast.queue.dispatch.sources import RemoteSource
+
+_READ_COUNT = 64
+
+
+class LookSide:
+    """Shows what a consumer group would be given next.
+
+    Parameters
+    ----------
+    storage, files, queue_id, source
+        The queue, and how far it may be read.
+    find_positions : callable
+        Returns the group's progress, and whether the group has begun.
+    time_ns : callable
+        The wall clock.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        files: LogFiles,
+        queue_id: bytes,
+        source: RemoteSource,
+        find_positions: Callable[[], tuple[PositionFileReader, bool]],
+        time_ns: Callable[[], int],
+    ) -> None:
+        self._storage = storage
+        self._files = files
+        self._queue_id = queue_id
+        self._source = source
+        self._find_positions = find_positions
+        self._time_ns = time_ns
+        self._positions, self._has_begun = find_positions()
+        self._options = OptionsSeen()
+        self._lock = threading.Lock()
+        self._losses: list[Damage] = []
+        self.damage: list[Damage] = []
+
+    def peek(self, count_max: int) -> list[Message]:
+        """Return up to ``count_max`` messages that the group has not finished, in offset order.
+
+        Those that a consumer has in hand just now are among them; those that a prepared transaction holds, and messages
+        consumed while this looks, are left out.
+        """
+        return self._look(count_max, with_held=False)
+
+    def _look(self, count_max: int, *, with_held: bool) -> list[Message]:
+        with self._lock, storage_errors("looking", self._files.directory):
+            progress = self._refresh()
+            end = self._source.end
+            unknown = self._source.damage()
+            if unknown is not None:
+                self._losses.append(unknown)
+            found: list[Message] = []
+            reader = LogReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
+            try:
+                reader.seek(progress.floor, progress.hint)
+                while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
+                    for offset, timestamp, headers, payload, _, _ in records:
+                        if progress.is_finished(offset) or offset in progress.dead or len(found) == count_max:
+                            continue
+                        if with_held or self._is_ready(offset, headers, progress):
+                            count = progress.deliveries.get(offset, 0)
+                            found.append(Message(payload, offset, timestamp, readable_headers(headers), count))
+            finally:
+                reader.close()
+                self._note_losses()
+            return found
+
+    def _is_ready(self, offset: int, headers: bytes, progress: GroupProgress) -> bool:
+        """Whether a message is not held, and not one to be handed out later or not any more."""
+        options, now = decode_options(headers), self._time_ns()
+        until_ns = progress.due_ns(offset, options.not_before_ns)
+        is_over = progress.is_over(offset, options.expires_ns, now)
+        return not progress.is_held(offset) and until_ns <= now and not is_over
+
+    def _refresh(self) -> GroupProgress:
+        """Return the progress as it is now; of a group that has begun meanwhile, too."""
+        if not self._has_begun:
+            self._positions, self._has_begun = self._find_positions()
+        return self._positions.refresh()
+
+    @property
+    def depth(self) -> int:
+        """Messages the group has not finished, those included that a prepared transaction holds."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return self._refresh().live_count(self._source.end[2])
+
+    @property
+    def ready_count(self) -> int:
+        """Messages that can be taken now, as far as the log has been read, and those behind that."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            waiting = self._waiting()
+            return max(0, self._positions.progress.live_count(self._source.end[2]) - sum(waiting))
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages handed out and not settled, or held by a prepared transaction; their owner may be gone."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return in_hand_count(self._refresh())
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or for their order key, as far as the log has been read."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return self._waiting().delayed
+
+    def _waiting(self) -> Waiting:
+        """Read on, and return how many messages cannot be taken now."""
+        progress = self._refresh()
+        reader = RunReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
+        try:
+            self._options.read_on(reader, progress, self._source.end)
+        finally:
+            reader.close()
+            self._note_losses()
+        return self._options.waiting(progress, self._time_ns())
+
+    @property
+    def progress(self) -> GroupProgress:
+        """What the group has done, as of now."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            return self._refresh()
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the progress changes."""
+        return self._lock
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where the log ends for consumers."""
+        return self._source.end
+
+    @property
+    def leased(self) -> dict[int, int]:
+        """The messages that were handed out, as far as can be seen from here: their owner may have died since."""
+        with self._lock, storage_errors("looking", self._files.directory):
+            progress = self._refresh()
+            return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
+
+    @property
+    def lost_count(self) -> int:
+        """Messages the group has given up because of damage."""
+        return self._positions.progress.lost_count
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last message that consumers may see."""
+        return self._source.end[2]
+
+    def oldest(self) -> tuple[int, int] | None:
+        """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None where there is none."""
+        oldest = self._look(1, with_held=True)
+        return (oldest[0].timestamp_ns, oldest[0].offset) if oldest else None
+
+    def close(self) -> None:
+        """Let go of ``write.mark``."""
+        self._source.close()
+
+    def _note_losses(self) -> None:
+        """Keep what was missed and is nobody's doing: files that were retired while this looked are finished by now."""
+        if not self._losses:
+            return
+        progress = self._refresh()
+        for damage in self._losses:
+            missed = progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+            found = [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
+            self.damage += [item for item in found if item not in self.damage]
+        self._losses.clear()

@@ -1,0 +1,140 @@
+"""The consumer group that a handle is for: found, begun where it is the default one, and opened."""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.storage import Storage, storage_error
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    groups_locked,
+    progress_reader,
+    repair_group,
+    require_group,
+    write_group,
+)
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.sealed_file import retired_ranges
+
+
+class OwnGroup:
+    """One group of one queue.
+
+    Parameters
+    ----------
+    storage, clock, directory, queue_id, files
+        The queue.
+    name : str
+        The group.
+    is_new : bool
+        Whether the queue was made just now: then the group is made with it.
+
+    Attributes
+    ----------
+    poison : Poison
+        Set where the making, the deleting or the pausing of a group has failed and could not be taken back.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        directory: QueueDirectory,
+        queue_id: bytes,
+        files: LogFiles,
+        name: str,
+        is_new: bool,
+    ) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._directory = directory
+        self._queue_id = queue_id
+        self._files = files
+        self.name = name
+        self._is_new = is_new
+        self._opened: GroupInfo | None = None
+        self._recovered: tuple[GroupInfo, PositionFileReader] | None = None
+        self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
+
+    def recover(self, group: GroupInfo) -> GroupProgress:
+        """Return the progress of any group; where it is this one, :meth:`open` reads on from there."""
+        reader = self._reader(group)
+        if group.name == self.name:
+            self._recovered = (group, reader)
+        return reader.refresh()
+
+    def _reader(self, group: GroupInfo) -> PositionFileReader:
+        return progress_reader(self._storage, self._directory, self._queue_id, group)
+
+    def find(self) -> GroupInfo | None:
+        """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
+        if self.name != DEFAULT_GROUP and self._is_new:
+            with groups_locked(self._storage, self._directory, self._clock):
+                group = find_group(self._storage, self._directory, self.name)
+                return group or write_group(self._storage, self._directory, self.name, self._files, 0)
+        if self.name != DEFAULT_GROUP:
+            return require_group(self._storage, self._directory, self.name)
+        return find_group(self._storage, self._directory, self.name)
+
+    def unused(self) -> GroupInfo:
+        """Return what the default group would be if it began now."""
+        retired = tuple(retired_ranges(self._storage, self._files))
+        return GroupInfo(DEFAULT_GROUP, bytes(16), self._files.first_offset, retired)
+
+    def begin_default(self) -> GroupInfo:
+        """Make the default group at its first use: it starts at the oldest message that is still there."""
+        self.poison.check()
+        try:
+            with groups_locked(self._storage, self._directory, self._clock):
+                self._files.refresh()
+                group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
+                return group or write_group(
+                    self._storage,
+                    self._directory,
+                    DEFAULT_GROUP,
+                    self._files,
+                    self._files.first_offset,
+                    poison=self.poison,
+                )
+        except OSError as error:
+            if self.poison.cause is not None:
+                raise commit_unknown("beginning the default group", self._directory.groups, error) from error
+            raise storage_error(error, "beginning the default group", self._directory.groups) from error
+
+    def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, tuple[Damage, ...]]:
+        """Return what notes the group's progress from here on, and the damage that was read past."""
+        if group.damage:
+            group = repair_group(self._storage, self._directory, group, self._files)
+        self._opened = group
+        recovered, self._recovered = self._recovered, None
+        reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
+        positions = PositionFileWriter(
+            self._storage,
+            self._directory.group(group.name),
+            self._clock,
+            self._queue_id,
+            group.group_id,
+            reader.refresh,
+            file_bytes=file_bytes,
+        )
+        return positions, (*group.damage, *reader.damage)
+
+    def positions(self) -> tuple[PositionFileReader, bool]:
+        """Return the progress to look at, and whether the group has begun; until then it starts at the oldest."""
+        group = find_group(self._storage, self._directory, self.name)
+        if group is None and self.name != DEFAULT_GROUP:
+            group = require_group(self._storage, self._directory, self.name)
+        if group is None:
+            self._files.refresh()
+        return self._reader(group or self.unused()), group is not None
+
+    def require(self) -> GroupInfo:
+        """Return the group, which has begun; while this handle owns it, it stays the same one."""
+        return self._opened or require_group(self._storage, self._directory, self.name)

@@ -1,0 +1,179 @@
+"""What becomes of messages that were not acknowledged: handed out again, after a while, or dead letters.
+
+The caller holds the take lock. Whatever changes together is one atomic run of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from holdfast.persistence.format.dead_letter import DeadMark
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.groups.position_entry import Change, dead_change, returned_change
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
+from holdfast.queue.dispatch.deferred_messages import EXHAUSTED, EXPIRED
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.dispatch.dispatcher import Dispatcher
+from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.options.failure import Failure
+from holdfast.queue.options.retry_policy import RetryPolicy
+
+_SECOND_NS = 10**9
+_NS_MAX = 2**63 - 1
+
+
+class Redelivery:
+    """Decides for one consumer group.
+
+    Parameters
+    ----------
+    policy : RetryPolicy
+        How often and how soon a message is handed out again.
+    time_ns : callable
+        The wall clock.
+    notes : DeadLetterNotes
+        Where it stands what an exception said.
+    log : DeadLetterLog
+        Says which messages became dead letters.
+
+    Attributes
+    ----------
+    dropped_count : int
+        Messages dropped so far because their time to live was over.
+    ended_count : int
+        Those, and dead letters that no delivery has made: their time to live was over, or their last receiver died.
+    """
+
+    def __init__(
+        self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes, log: DeadLetterLog
+    ) -> None:
+        self._policy = policy
+        self.log = log
+        self._time_ns = time_ns
+        self._notes = notes
+        self._sweep_due_ns = 0
+        self.dropped_count = 0
+        self.ended_count = 0
+        self._ended: set[int] = set()  # of those, the dead letters: they may come again
+
+    # -- Deliveries --------------------------------------------------------------------------------------------------
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often, and fails, becomes a dead letter."""
+        return self._policy.is_last(delivery_count)
+
+    def fail(
+        self, books: ProgressStore, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
+    ) -> list[Delivery]:
+        """Note that deliveries have failed; return those that were the last of their message.
+
+        ``delay`` is how long the others wait, in seconds; None: as the back-off says.
+        """
+        now = self._time_ns()
+        changes, last = [], []
+        for delivery in deliveries:
+            if self._policy.is_last(delivery.delivery_count):
+                last.append(delivery)
+                continue
+            wait = self._policy.wait_seconds(delivery.delivery_count) if delay is None else delay
+            first_failure_s = books.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
+            until_ns = min(now + round(wait * _SECOND_NS), _NS_MAX) if wait else 0
+            changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
+        self._bury(books, [(each.offset, each.delivery_count) for each in last], failure, changes)
+        return last
+
+    def release(self, books: ProgressStore, deliveries: Sequence[Delivery]) -> None:
+        """Note that deliveries never took place."""
+        returned = books.progress.returned
+        books.note(
+            [
+                returned_change(each.offset, each.delivery_count - 1, *returned.get(each.offset, (0, 0)))
+                for each in deliveries
+            ]
+        )
+
+    def reject(
+        self, books: ProgressStore, deliveries: Sequence[Delivery], failure: Failure, *, is_counted: bool = True
+    ) -> None:
+        """Make messages dead letters at once."""
+        uncounted = 0 if is_counted else 1
+        self._bury(books, [(each.offset, each.delivery_count - uncounted) for each in deliveries], failure)
+
+    # -- Messages that are not handed out any more -------------------------------------------------------------------
+
+    def end(self, books: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
+        """Note what becomes of messages whose time to live is over, or whose last receiver died."""
+        dropped = [record for record, why in ended if why == EXPIRED and not self._policy.keeps_expired]
+        deliveries = books.progress.deliveries
+        for reason in (EXPIRED, EXHAUSTED):
+            dead = [record for record, why in ended if why == reason and (why != EXPIRED or self._policy.keeps_expired)]
+            self._bury(books, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
+            self._ended.update(record[0] for record in dead)
+            self.ended_count += len(dead)
+        if dropped:
+            books.finish(sorted(dropped))
+            self.dropped_count += len(dropped)
+            self.ended_count += len(dropped)
+
+    def _bury(
+        self, books: ProgressStore, messages: Iterable[tuple[int, int]], failure: Failure, more: Sequence[Change] = ()
+    ) -> None:
+        now, progress, changes = self._time_ns(), books.progress, list(more)
+        notes = {"detail": failure.detail, "exception": failure.exception, "traceback": failure.trace}
+        dead = list(messages)
+        for offset, delivery_count in dead:
+            first_s = progress.returned.get(offset, (0, 0))[1]
+            mark = DeadMark(failure.reason, delivery_count, first_s * _SECOND_NS or now, now)
+            if any(notes.values()):
+                self._notes.write(offset, notes)
+            else:
+                self._notes.remove(offset)  # one of an earlier death would tell a wrong story
+            changes.append(dead_change(offset, mark))
+        if changes:
+            books.note(changes)
+        for offset, delivery_count in dead:
+            self.log.note(offset, delivery_count, failure)
+
+    # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def retry(self, books: ProgressStore, offsets: Collection[int], backlog: Dispatcher) -> int:
+        """Hand dead letters out again, as if they never had been; return how many there were."""
+        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
+        if dead:
+            now = self._time_ns()  # says that they are wanted though their time to live may be over
+            books.note([returned_change(offset, 0, now, 0) for offset in dead])
+            self.ended_count -= len(self._ended.intersection(dead))
+            self._ended.difference_update(dead)
+            if not follow_up(
+                "dead letters are handed out again once the log is read anew", self._revive, dead, backlog
+            ):
+                backlog.must_read_anew = True
+        return len(dead)
+
+    def _revive(self, dead: Sequence[int], backlog: Dispatcher) -> None:
+        for offset in dead:
+            backlog.revive(offset)
+            self._notes.remove(offset)
+
+    def discard(self, books: ProgressStore, offsets: Collection[int]) -> int:
+        """Finish dead letters; return how many there were."""
+        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
+        books.finish_offsets(dead)
+        self._ended.difference_update(dead)
+        for offset in dead:
+            self._notes.remove(offset)
+        return len(dead)
+
+    def sweep(self, books: ProgressStore, progress: GroupProgress) -> None:
+        """Finish dead letters that were kept long enough; looks now and then only."""
+        now = self._time_ns()
+        if not progress.dead or now < self._sweep_due_ns:
+            return
+        kept_ns = round(self._policy.dead_letter_seconds * _SECOND_NS)
+        self._sweep_due_ns = now + min(kept_ns, 60 * _SECOND_NS)
+        old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns + kept_ns <= now]
+        if old:
+            self.discard(books, old)

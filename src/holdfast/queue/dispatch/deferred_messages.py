@@ -1,0 +1,248 @@
+"""Messages that wait aside of the order of the log. docs/work-queue.md, "What comes next".
+
+Those of a priority; those that were handed out before; those whose time has not come; and those whose order key another
+one has. Each is a reference of a few bytes, and is read again when its turn comes.
+
+The caller holds the take lock around everything but :attr:`DeferredMessages.next_due_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from holdfast.persistence.format.constants import PRIORITY_MAX
+from holdfast.persistence.format.message_options import MessageOptions, decode_options
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.dispatch.log_cursor import LogCursor
+from holdfast.queue.dispatch.order_keys import OrderKeys
+from holdfast.queue.dispatch.references import RANK_SHIFT, RankedReferences, reference_to, unpack
+from holdfast.queue.options.retry_policy import RetryPolicy
+
+_RANK_BITS = 4
+
+EXPIRED = "expired"
+EXHAUSTED = "max_deliveries"
+
+
+class DeferredMessages:
+    """Where a message waits that is not handed out in its order.
+
+    Parameters
+    ----------
+    cursor : LogCursor
+        Reads messages again.
+    progress : GroupProgress
+        What is finished, held or dead, and what was handed out or given back.
+    in_flight : mapping of int to Delivery
+        Messages that are handed out, by offset.
+    policy : RetryPolicy
+        How often a message is handed out.
+    time_ns : callable
+        The wall clock.
+
+    Attributes
+    ----------
+    ready : RankedReferences
+        Those whose turn it is: larger priorities first, then in offset order.
+    schedule : RankedReferences
+        Those that wait for their time.
+    ended : list of tuple of Record and str
+        Those not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+    """
+
+    def __init__(
+        self,
+        cursor: LogCursor,
+        progress: GroupProgress,
+        in_flight: Mapping[int, Delivery],
+        policy: RetryPolicy,
+        time_ns: Callable[[], int],
+    ) -> None:
+        self._cursor = cursor
+        self._progress = progress
+        self._in_flight = in_flight
+        self._policy = policy
+        self._time_ns = time_ns
+        self.ready = RankedReferences()  # by PRIORITY_MAX - priority
+        self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
+        self._keys = OrderKeys()
+        self._out: set[int] = set()  # behind another one of their key, and yet handed out or held when they were found
+        self.ended: list[tuple[Record, str]] = []
+
+    def begin(self, progress: GroupProgress) -> None:
+        """Go on with the progress of a group that has begun."""
+        self._progress = progress
+
+    # -- Finding a place ---------------------------------------------------------------------------------------------
+
+    def admit(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        """Put a message that was found where it has to wait.
+
+        Returns
+        -------
+        bool
+            Whether it is ready and has no reason to wait aside; only where it was found ``in_order`` of the log.
+        """
+        offset, progress = record[0], self._progress
+        if progress.is_finished(offset) or offset in progress.dead:
+            return False
+        is_free = self._is_free(offset)
+        if options.order_key and not self._keys.enter(options.order_key, offset, reference_to(record)):
+            if not is_free:
+                self._out.add(offset)
+            return False
+        return is_free and self._place(record, options, in_order=in_order)
+
+    def _is_free(self, offset: int) -> bool:
+        return offset not in self._in_flight and not self._progress.is_held(offset)
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Have messages that were handed out wait for their time, and then be taken again."""
+        for record in records:
+            if self._progress.is_finished(record[0]):  # an acknowledgement, interrupted behind its entry, stands
+                self.leave((record,))
+            else:
+                self._place(record, decode_options(record[2]), in_order=False)
+
+    def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
+        offset = record[0]
+        due_ns = self._progress.due_ns(offset, options.not_before_ns)
+        rank = PRIORITY_MAX - options.priority
+        now = self._time_ns() if due_ns else 0
+        if due_ns > now:
+            is_over = self._progress.is_over(offset, options.expires_ns, due_ns)  # then it ends before it is due
+            when = options.expires_ns if is_over else due_ns
+            if when > now:
+                self.schedule.push(when << _RANK_BITS | rank, reference_to(record))
+                return False
+        if in_order and offset not in self._progress.deliveries and not options.priority:
+            return True
+        self.ready.push(rank, reference_to(record))
+        return False
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def bring_due(self) -> None:
+        """Make those ready whose time has come."""
+        schedule = self.schedule
+        if schedule.heap:
+            now = self._time_ns()
+            while schedule.heap and schedule.first_rank >> _RANK_BITS <= now:
+                rank, packed = schedule.pop()
+                self.ready.push(rank & 2**_RANK_BITS - 1, packed)
+
+    def pop(self, count_max: int, *, alone: bool) -> list[Record]:
+        """Take up to ``count_max`` of those that are ready; ``alone``: one that was handed out before on its own."""
+        ready, known = self.ready, self._progress.deliveries
+        records: list[Record] = []
+        while ready.heap and len(records) < count_max:
+            rank, packed = ready.pop()
+            record = self._cursor.look_up(unpack(packed))
+            if record is None:
+                self._give_up_turn(unpack(packed).offset)
+                continue
+            if self._policy.is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
+                self.ended.append((record, EXHAUSTED))
+                continue
+            if alone and records and record[0] in known:
+                ready.push(rank, packed)
+                break
+            records += self.without_expired([record])
+            if alone and records and records[0][0] in known:
+                break
+        return records
+
+    def put_back(self, records: Iterable[Record]) -> None:
+        """Have those be ready again that were popped, and are not handed out after all."""
+        for record in records:
+            self.ready.push(PRIORITY_MAX - decode_options(record[2]).priority, reference_to(record))
+
+    def without_expired(self, records: Sequence[Record]) -> list[Record]:
+        """Return those whose time to live is not over; the others end."""
+        left = [record for record in records if not self._is_over(record)]
+        if len(left) < len(records):
+            self.ended += [(record, EXPIRED) for record in records if record not in left]
+        return left
+
+    def _is_over(self, record: Record) -> bool:
+        if not record[2]:
+            return False
+        return self._progress.is_over(record[0], decode_options(record[2]).expires_ns, self._time_ns())
+
+    # -- Order keys --------------------------------------------------------------------------------------------------
+
+    def leave(self, records: Iterable[Record]) -> bool:
+        """Let those go on that waited for messages which are finished, or dead letters; return whether any did."""
+        if not len(self._keys):
+            return False
+        has_moved = False
+        for record in records:
+            key = decode_options(record[2]).order_key if record[2] else ""
+            if key and self._pass_turn(key, record[0]):
+                has_moved = True
+        return has_moved
+
+    def _give_up_turn(self, offset: int) -> None:
+        """Let those go on that waited for a message which cannot be read, whose key is known from its turn only."""
+        key = self._keys.key_of(offset)
+        if key is not None:
+            self._pass_turn(key, offset)
+
+    def _pass_turn(self, key: str, offset: int) -> bool:
+        """End the turn of a message; return whether another one has it now."""
+        packed = self._keys.leave(key, offset)
+        while packed is not None:
+            reference = unpack(packed)
+            following = self._cursor.look_up(reference)
+            if following is not None:
+                self.admit(following, decode_options(following[2]), in_order=False)
+                return True
+            packed = self._keys.leave(key, reference.offset)
+        return False
+
+    @property
+    def has_order_keys(self) -> bool:
+        """Whether any message has the turn of its key."""
+        return len(self._keys) > 0
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When the next message is ready that waits for its time; None where there is none. Any thread may ask."""
+        first = self.schedule.heap[:1]  # in one step
+        return first[0] >> RANK_SHIFT + _RANK_BITS if first else None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for their time or their turn."""
+        self.bring_due()
+        return len(self.schedule) + self._waiting_for_turn_count
+
+    @property
+    def _waiting_for_turn_count(self) -> int:
+        """Messages that only their key keeps back: one that is handed out, held or finished is counted as that."""
+        return self._keys.waiting_count - sum(
+            not self._is_free(offset) or self._progress.is_finished(offset) for offset in self._out
+        )
+
+    def waiting_counts(self) -> dict[str, int]:
+        """Return how many messages wait for what: as :class:`ShutDown` has it."""
+        returned = self._progress.returned
+        backing_off = sum(unpack(each).offset in returned for each in self.schedule.heap) if returned else 0
+        return {
+            "backing_off": backing_off,
+            "delayed": len(self.schedule) - backing_off,
+            "order_key": self._waiting_for_turn_count,
+        }
+
+    def clear(self) -> None:
+        """Forget them all; messages that are handed out keep the turn of their keys."""
+        for waiting in (self.ready, self.schedule, self._keys, self.ended):
+            waiting.clear()
+        self._out.clear()
+        for delivery in self._in_flight.values():
+            if key := decode_options(delivery.record[2]).order_key:
+                self._keys.enter(key, delivery.offset, 0)

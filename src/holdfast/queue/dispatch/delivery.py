@@ -1,0 +1,297 @@
+"""A message in a consumer's hands: leased, until it is acknowledged or given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, overload
+
+from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
+from holdfast.queue.options.put_options import Seconds, as_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Body = TypeVar("Body", default=Any)  # so that a plain Delivery may be one of anything
+else:
+    from typing import TypeVar
+
+    Body = TypeVar("Body")
+
+
+class Deliverer(Protocol):
+    """The read side as a delivery sees it. Nothing happens where one of the deliveries is stale."""
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Finish them all, in one step."""
+
+    def nack(self, deliveries: Sequence[Delivery], delay: float | None = None, failure: Failure = GIVEN_BACK) -> None:
+        """Note that they have failed."""
+
+    def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Make them dead letters."""
+
+    def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None) -> None:
+        """Make them dead letters, uncounted."""
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be logged."""
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often becomes a dead letter if it fails."""
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Give them back as if they never had been handed out."""
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
+        """Lease them for so long from now."""
+
+
+class Holder(Protocol):
+    """A transaction as one of its deliveries sees it."""
+
+    def refusal(self) -> Exception:
+        """Return the error for whoever settles the delivery past the transaction."""
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
+        """Do what the end of the delivery's ``with`` block means."""
+
+
+class Delivery(Generic[Body]):
+    """One handing-out of a message. A clean exit from ``with`` acknowledges it, an exception gives it back.
+
+    The delivery is its own receipt: once the message was given back, for whatever reason, no verb of this delivery does
+    anything to it any more. While its ``with`` block is open the lease does not run out.
+
+    Attributes
+    ----------
+    offset : int
+        Number of the message in its queue.
+    timestamp_ns : int
+        When it was put, in nanoseconds since the epoch.
+    payload : bytes
+        What was put.
+    body : object
+        What the payload means: to a queue of bytes itself, else the object that a queue of a service has decoded.
+    delivery_count : int
+        How often the message has been handed out, this time included; counted across the death of a process.
+    is_settled : bool
+        Whether it was acknowledged or given back, or its lease has run out.
+    has_expired : bool
+        Whether its lease has run out.
+    holder : Holder or None
+        The transaction that settles it, with ``tx.ack``; None: whoever received it.
+    record : Record
+        The stored record, for the read side.
+    stored_headers : bytes
+        The headers as they are stored: the same bytes mean the same headers.
+    """
+
+    __slots__ = (
+        "_deliverer",
+        "body",
+        "delivery_count",
+        "expires_at",
+        "has_expired",
+        "holder",
+        "is_open",
+        "is_settled",
+        "lease_seconds",
+        "offset",
+        "payload",
+        "record",
+        "stored_headers",
+        "timestamp_ns",
+    )
+
+    def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None) -> None:
+        self._deliverer = deliverer
+        self.record = record
+        self.holder = holder
+        self.is_settled = self.has_expired = self.is_open = False
+        self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
+        self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
+        self.body: Body = self.payload  # type: ignore[assignment]  # until somebody decodes it
+        self.delivery_count = delivery_count
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was put beside the payload."""
+        return decode_headers(self.stored_headers)
+
+    def ack(self) -> None:
+        """Finish the message; when this returns it is never delivered again, as far as the flush policy reaches.
+
+        Raises
+        ------
+        LeaseExpiredError
+            The lease ran out before; nothing has changed.
+        StaleReceiptError
+            It was finished or given back before; nothing has changed.
+        TransactionStateError
+            It belongs to a transaction: ``tx.ack(delivery)`` takes it.
+        """
+        self._deliverer.ack((self,))
+
+    def nack(self, delay: Seconds | None = None, *, error: BaseException | Failure | None = None) -> None:
+        """Give the message back: it failed. Raises as :meth:`ack`.
+
+        Parameters
+        ----------
+        delay : float or timedelta, seconds
+            How long before it is ready again, 0 for at once; None: as the queue's ``backoff`` says.
+        error : BaseException, Failure or None
+            Why; kept with the message if it becomes a dead letter.
+
+        Notes
+        -----
+        After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; where a loss of power
+        takes it, the message comes again without the wait.
+        """
+        failure = GIVEN_BACK if error is None else failure_of(error)
+        self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"), failure)
+
+    def reject(self, reason: str) -> None:
+        """Make the message a dead letter now: no further try would help. Raises as :meth:`ack`, and is as durable."""
+        self._deliverer.reject((self,), reason)
+
+    def park(self, error: BaseException | Failure) -> None:
+        """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
+
+        It has not failed, so this delivery does not count. What a transaction has received can be parked too, whatever
+        becomes of that. Raises as :meth:`ack`, and is as durable.
+        """
+        self._deliverer.park((self,), failure_of(error, "undecodable"), self.holder)
+
+    def release(self) -> None:
+        """Give the message back at once, as if it never had been handed out. Raises as :meth:`ack`."""
+        self._deliverer.release((self,))
+
+    def extend(self, seconds: Seconds | None = None) -> None:
+        """Have the lease run out ``seconds`` from now; None: as long as it was given for. Raises as :meth:`ack`."""
+        self._deliverer.extend((self,), None if seconds is None else as_seconds(seconds, "extend"))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the message becomes a dead letter if this delivery fails."""
+        return self._deliverer.is_last(self.delivery_count)
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be logged: as ``redact=`` of the queue makes them."""
+        return self._deliverer.redacted(failure)
+
+    def comes_from(self, deliverer: object) -> bool:
+        """Whether it was this read side that handed it out."""
+        return self._deliverer is deliverer
+
+    def __enter__(self) -> Self:
+        self.is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.is_settled and not self.has_expired:
+                return
+            if self.holder is not None:
+                self.holder.leave(self, is_clean=error is None)
+            elif error is None:
+                self.ack()
+            elif not self.has_expired:
+                self._deliverer.nack((self,), None, failure_of(error))
+        finally:
+            self.is_open = False  # not before: it does not run out in its last moment
+
+    def __repr__(self) -> str:
+        return f"<Delivery of offset {self.offset}, {len(self.payload)} bytes, number {self.delivery_count}>"
+
+
+class DeliveryBatch(Sequence[Delivery[Body]]):
+    """Messages that were handed out together. ``with`` settles those that were not settled one by one.
+
+    Each verb takes some of them, or all that are not settled yet, in one step. Where one of those named is stale the
+    verb raises as that of :class:`Delivery`, and none has changed.
+
+    After a batch has failed its messages come again one by one, so that the one which is to blame fails alone.
+    """
+
+    __slots__ = ("_deliverer", "_deliveries")
+
+    def __init__(self, deliverer: Deliverer, deliveries: Sequence[Delivery[Body]]) -> None:
+        self._deliverer = deliverer
+        self._deliveries = deliveries
+
+    @property
+    def bodies(self) -> list[Body]:
+        """What their payloads mean."""
+        return [each.body for each in self._deliveries]
+
+    def ack(self, items: Sequence[Delivery] | None = None) -> None:
+        """Finish messages; as :meth:`Delivery.ack`."""
+        self._deliverer.ack(self._unsettled() if items is None else items)
+
+    def nack(self, items: Sequence[Delivery] | None = None, *, delay: Seconds | None = None) -> None:
+        """Give messages back that failed; as :meth:`Delivery.nack`."""
+        seconds = None if delay is None else as_seconds(delay, "delay")
+        self._deliverer.nack(self._unsettled() if items is None else items, seconds)
+
+    def reject(self, reason: str, items: Sequence[Delivery] | None = None) -> None:
+        """Make messages dead letters; as :meth:`Delivery.reject`."""
+        self._deliverer.reject(self._unsettled() if items is None else items, reason)
+
+    def release(self, items: Sequence[Delivery] | None = None) -> None:
+        """Give messages back that were not tried; as :meth:`Delivery.release`."""
+        self._deliverer.release(self._unsettled() if items is None else items)
+
+    def extend(self, seconds: Seconds | None = None, items: Sequence[Delivery] | None = None) -> None:
+        """Lease messages for longer; as :meth:`Delivery.extend`."""
+        wanted = None if seconds is None else as_seconds(seconds, "extend")
+        self._deliverer.extend(self._unsettled() if items is None else items, wanted)
+
+    def _unsettled(self) -> list[Delivery]:
+        """Return those that whoever calls may settle, and those whose lease has run out: he has to hear of it."""
+        return [each for each in self._deliveries if each.has_expired or not (each.is_settled or each.holder)]
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery[Body]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Delivery[Body]]: ...
+    def __getitem__(self, index: int | slice) -> Delivery[Body] | Sequence[Delivery[Body]]:
+        return self._deliveries[index]
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __enter__(self) -> Self:
+        try:
+            for delivery in self._deliveries:
+                delivery.is_open = True
+        except BaseException:  # interrupted: nobody will leave this block, and their leases would never run out
+            for delivery in self._deliveries:
+                delivery.is_open = False
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.ack()
+            else:
+                left = [each for each in self._unsettled() if not each.has_expired]
+                self._deliverer.nack(left, None, failure_of(error))
+        finally:
+            for delivery in self._deliveries:
+                delivery.is_open = False
+
+
+def by_queue(deliveries: Iterable[Delivery[Body]]) -> list[DeliveryBatch[Body]]:
+    """Sort deliveries of any takes into one batch for each queue, so that each can be settled in one step."""
+    batches: dict[Deliverer, list[Delivery[Body]]] = {}
+    for delivery in deliveries:
+        batches.setdefault(delivery._deliverer, []).append(delivery)
+    return [DeliveryBatch(deliverer, items) for deliverer, items in batches.items()]

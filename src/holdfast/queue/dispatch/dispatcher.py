@@ -1,0 +1,346 @@
+"""What a consumer group takes next. docs/work-queue.md, "What comes next".
+
+First those that wait aside, if it is their turn (``aside.py``); then the others in the order of the log. Messages of a
+priority are looked for ahead, where there are any at all.
+
+The caller holds the take lock around everything here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+from holdfast.errors import StorageError
+from holdfast.persistence.format.message_options import NO_OPTIONS, decode_options, has_options
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_reader import CHUNK_BYTES, Record
+from holdfast.queue.dispatch.deferred_messages import DeferredMessages
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.dispatch.log_cursor import LogCursor, MakeReader
+from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.dispatch.sources import Source
+from holdfast.queue.dispatch.taken_runs import TakenRuns
+from holdfast.queue.options.retry_policy import RetryPolicy
+
+PREFETCH_COUNT = 64
+"""Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
+
+TAKE_BYTES = 4 * CHUNK_BYTES
+"""A take of many messages reads no further than this, so that its memory does not follow how many are asked for."""
+
+_AHEAD_COUNT = 256
+
+_ASIDE_COUNT_MAX = 1024
+"""Messages that wait aside are held in memory until they are taken."""
+
+
+class Dispatcher:
+    """The messages that a group can take, now or later.
+
+    Parameters
+    ----------
+    source : Source
+        How far may be read.
+    make_reader : callable
+        Makes the readers.
+    progress : GroupProgress
+        Where to start, and what is finished, held or dead.
+    in_flight : mapping of int to Delivery
+        Messages that are handed out, by offset.
+    path : Path
+        The group's directory, for errors.
+    policy : RetryPolicy
+        How often a message is handed out.
+    time_ns : callable
+        The wall clock.
+    end : callable
+        Told of messages that are not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+
+    Attributes
+    ----------
+    aside : DeferredMessages
+        Those that wait for something.
+    must_read_anew : bool
+        A take was cut short, or messages were let go of: read what is unfinished from the log again.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        make_reader: MakeReader,
+        progress: GroupProgress,
+        in_flight: Mapping[int, Delivery],
+        path: Path,
+        policy: RetryPolicy,
+        time_ns: Callable[[], int],
+        end: Callable[[Sequence[tuple[Record, str]]], None],
+    ) -> None:
+        self._source = source
+        self._cursor = LogCursor(source, make_reader, progress, path)
+        self._cursor.go_to_floor()
+        self._ahead = LogCursor(source, make_reader, progress, path)
+        self._ahead_end = 0
+        self._progress = progress
+        self._time_ns = time_ns
+        self._end = end
+        self.aside = DeferredMessages(self._cursor, progress, in_flight, policy, time_ns)
+        self._aside_ready = self.aside.ready.heap  # looked at before every take, as the next one
+        self._scheduled = self.aside.schedule.heap
+        self._ready: deque[Record] = deque()
+        self._has_ends = False  # whether one of those may be over its time
+        self._known_end = progress.touched_end
+        self.must_read_anew = False
+
+    def begin(self, books: ProgressStore) -> None:
+        """Go on with the books of a group that has begun."""
+        self._progress = books.progress
+        self._known_end = max(self._known_end, books.progress.touched_end)
+        self.aside.begin(books.progress)
+        self._cursor.begin(books)
+        self._ahead.begin(books)
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
+        """Return the next messages; ``alone``: one that was handed out before comes without company."""
+        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+            records = self._take_aside(count_max, alone=alone)
+            if records:
+                return records
+        ready = self._ready
+        while True:
+            if len(ready) < count_max:
+                self._fill(count_max)
+                if self._aside_ready and (records := self._take_aside(count_max, alone=alone)):
+                    return records  # handed out before, so found aside and not in their order
+                if not ready:
+                    return []
+            if count_max == 1 and not self._has_ends:
+                return [ready.popleft()]
+            if count_max < len(ready):
+                records = [ready.popleft() for _ in range(count_max)]
+            else:
+                records = list(ready)
+                ready.clear()
+            if self._has_ends:
+                records = self.aside.without_expired(records)
+                self._tell_ended()
+            if records:
+                return records
+
+    @property
+    def _is_due(self) -> bool:
+        next_due = self.aside.next_due_ns
+        return next_due is not None and next_due <= self._time_ns()
+
+    def _take_aside(self, count_max: int, *, alone: bool) -> list[Record]:
+        """Return messages that wait aside, if any of them may be handed out now."""
+        self._look_ahead()
+        self.aside.bring_due()
+        while True:
+            records = self.aside.pop(count_max, alone=alone)
+            self._tell_ended()
+            if records or not self._aside_ready:  # else those wait there now that waited for what has ended
+                return records
+
+    def _tell_ended(self) -> None:
+        aside = self.aside
+        while aside.ended:
+            ended = aside.ended
+            if self._cursor.books is not None:  # else they end at the first take, which reads all of it again
+                self._end(ended)
+            aside.ended = []
+            aside.leave([record for record, _ in ended])
+
+    # -- Taking for a reservation ------------------------------------------------------------------------------------
+
+    def take_runs(self, taken: TakenRuns) -> None:
+        """Take what comes next, as far as it goes in: all of it will be held as one.
+
+        So messages of one order key do not wait for each other here, and those that were handed out before do not come
+        alone. Whoever calls has the log read anew behind that where there are order keys.
+        """
+        while not taken.is_full and (self._take_records(taken) or self._take_plain(taken)):
+            pass
+
+    def _take_records(self, taken: TakenRuns) -> bool:
+        """Take messages that wait aside, then those that were read ahead; return whether there were any."""
+        count, left = taken.count, []
+        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+            for record in self._take_aside(min(taken.count_left, _ASIDE_COUNT_MAX), alone=False):
+                if record[0] >= taken.end_offset or not taken.add(record):
+                    left.append(record)
+                else:
+                    self.aside.leave((record,))
+            self.aside.put_back(left)
+        if self._has_ends and self._ready:
+            self._end_expired()
+        ready = self._ready
+        while ready and not taken.is_full and ready[0][0] < taken.end_offset and taken.add(ready[0]):
+            self.aside.leave((ready.popleft(),))
+        return taken.count > count
+
+    def _take_plain(self, taken: TakenRuns) -> bool:
+        """Take messages that need not be read, or else read on; return whether there was anything to go on to."""
+        cursor, before = self._cursor, self._cursor.next_offset
+        if self._ready or cursor.next_offset >= taken.end_offset:
+            return False
+        if cursor.next_offset >= max(self._known_end, self._progress.seen_end):  # nothing is known of those
+            count_max = min(taken.count_left, taken.end_offset - cursor.next_offset)
+            run = cursor.pass_plain(count_max, taken.bytes_left)
+            if run is not None:
+                taken.add_run(run)
+                return True
+        self._read_on(PREFETCH_COUNT)
+        self._tell_ended()
+        return cursor.next_offset > before
+
+    # -- Reading -----------------------------------------------------------------------------------------------------
+
+    def _fill(self, count: int) -> None:
+        """Have so many messages ready in their order; fewer at the end of the log, or where they are large."""
+        try:
+            self._read_on(max(count, PREFETCH_COUNT), count)
+        except StorageError:
+            if not self._ready:  # else those are handed out, and the next take meets the error again
+                raise
+
+    def _read_on(self, count_max: int, wanted_count: int = 1) -> None:
+        """Read the log on until messages are ready in their order, ``TAKE_BYTES`` were read, or the log ends."""
+        cursor, progress, ready = self._cursor, self._progress, self._ready
+        if not ready:
+            self._has_ends = False
+        read_bytes = 0
+        while len(ready) < wanted_count and (not ready or read_bytes < TAKE_BYTES):
+            records = cursor.read(count_max)
+            if not records:
+                return
+            first, last = records[0], records[-1]  # of one data file
+            read_bytes += len(first[3]) + last[4] - first[4]
+            if cursor.has_seen_headers or records[0][0] < max(progress.finished_end, self._known_end) or progress.votes:
+                ready.extend(self._admitted(records))
+            else:
+                ready.extend(records)
+
+    def _admitted(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield those that are ready in the order of the log; the others wait aside."""
+        for record in records:
+            options = decode_options(record[2]) if has_options(record[2]) else NO_OPTIONS
+            if options.priority and record[0] < self._ahead_end:
+                continue
+            if self.aside.admit(record, options, in_order=True):
+                self._has_ends = self._has_ends or options.expires_ns > 0
+                yield record
+
+    def _look_ahead(self) -> None:
+        """Find the messages of a priority that stand behind others."""
+        end = self._source.prioritized_end
+        if end <= self._ahead_end:
+            return
+        start = max(self._ahead_end, self._cursor.next_offset)  # what stands before it has been found
+        if start - self._ahead.next_offset > _AHEAD_COUNT:
+            self._ahead.go_to(start)
+        while self._ahead.next_offset < end:
+            records = self._ahead.read(_AHEAD_COUNT, end)
+            if not records:
+                break
+            for record in records:
+                if record[2] and record[0] >= start and (options := decode_options(record[2])).priority:
+                    self.aside.admit(record, options, in_order=False)
+            self._ahead_end = max(self._ahead.next_offset, start)
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Have messages that were handed out wait aside for their time, and then be taken again.
+
+        Those that reading has yet to come by, because it went back meanwhile, it will find: here they would come twice.
+        """
+        self.aside.give_back([each for each in records if self._is_passed(each) or self._progress.is_finished(each[0])])
+
+    def _is_passed(self, record: Record) -> bool:
+        """Whether reading will not come by a message any more."""
+        if record[0] < self._cursor.next_offset:
+            return True
+        return record[0] < self._ahead_end and has_options(record[2]) and decode_options(record[2]).priority > 0
+
+    def revive(self, offset: int) -> None:
+        """Have a dead letter taken again, which is none any more."""
+        record = self._cursor.find(offset) if offset < max(self._cursor.next_offset, self._ahead_end) else None
+        if record is None:
+            return  # comes with the others, or is damaged
+        options = decode_options(record[2])
+        if offset < self._cursor.next_offset or options.priority:
+            self.aside.admit(record, options, in_order=False)
+
+    def read_anew(self) -> None:
+        """Go back to the oldest unfinished message."""
+        read_end = max(self._cursor.next_offset, self._ahead.next_offset)
+        self._known_end = max(self._known_end, read_end, self._progress.touched_end)
+        self._ready.clear()
+        self.aside.clear()
+        self._ahead_end = 0
+        self._cursor.go_to_floor()
+        self._ahead.go_to_floor()
+        self.must_read_anew = False
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether looking again may find something."""
+        if self._ready or self._aside_ready or self.must_read_anew:
+            return True
+        return self._source.end[2] > self._cursor.next_offset or self._is_due
+
+    def peek(self, count_max: int) -> list[Record]:
+        """Return the messages that would be taken next, which stay; those whose time is over end, as in a take."""
+        if self.must_read_anew:
+            self.read_anew()
+        while True:
+            first = self._take_aside(count_max, alone=False)
+            self.aside.put_back(first)
+            aside_count = len(self._aside_ready)
+            while len(first) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
+                self._ready.extend(self._admitted(more))
+            if not self._end_expired() and len(self._aside_ready) == aside_count:
+                return first + list(islice(self._ready, count_max - len(first)))
+
+    def _end_expired(self) -> bool:
+        """End those whose time is over of the ones that are ready; return whether there were any."""
+        if not self._has_ends:
+            return False
+        left = self.aside.without_expired(self._ready)
+        has_ended = len(left) < len(self._ready)
+        self._ready.clear()
+        self._ready.extend(left)
+        self._tell_ended()
+        return has_ended
+
+    def oldest(self) -> list[tuple[int, int]]:
+        """Return timestamp and offset of the oldest messages, of all that wait here or in the log."""
+        progress = self._progress
+        if progress.floor < self._cursor.next_offset and progress.floor not in progress.dead:
+            record = self._cursor.find(progress.floor)
+            return [(record[1], record[0])] if record is not None else []
+        if not self._ready:
+            self._read_on(PREFETCH_COUNT)
+        first = [self._cursor.look_up(each) for each in self.aside.ready.first(1)]
+        return [(record[1], record[0]) for record in [*first, *list(self._ready)[:1]] if record is not None]
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What reading has met."""
+        return self._cursor.damage + self._ahead.damage
+
+    def rest(self) -> None:
+        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        self._cursor.rest()
+        self._ahead.rest()
+
+    def close(self) -> None:
+        """Let go of the data files."""
+        self._cursor.close()
+        self._ahead.close()

@@ -1,0 +1,163 @@
+"""The log as one consumer group reads it on: what is damaged is given up durably, and reported once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_reader import Record
+from holdfast.persistence.log.run_reader import PlainRun, RunReader
+from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.dispatch.references import Reference
+from holdfast.queue.dispatch.sources import Source
+
+_JUMP_COUNT_MIN = 256
+"""Finished messages that are worth a jump: fewer are read faster than a file is opened."""
+
+_LOOK_UP_BYTES = 2**16
+"""Read at once around a message that is looked up."""
+
+MakeReader = Callable[[Callable[[Damage], None], int | None], RunReader]
+"""Makes a reader, given what it is to call when records are lost, and how much to read at once."""
+
+
+class LogCursor:
+    """Reads a log on in order, and looks single messages up beside that. The caller holds the take lock.
+
+    Parameters
+    ----------
+    source : Source
+        How far may be read.
+    make_reader : callable
+        Makes a reader.
+    progress : GroupProgress
+        Where to start, and what is finished.
+    path : Path
+        The group's directory, for errors.
+
+    Attributes
+    ----------
+    books : ProgressStore or None
+        Those of the group, once it has begun.
+    damage : list of Damage
+        What reading has met.
+    """
+
+    def __init__(self, source: Source, make_reader: MakeReader, progress: GroupProgress, path: Path) -> None:
+        self._source = source
+        self._losses: list[Damage] = []
+        self._reader = make_reader(self._losses.append, None)
+        self._lookups = make_reader(self._losses.append, _LOOK_UP_BYTES)
+        self._progress = progress
+        self._path = path
+        self._jumped_to = -1
+        self.books: ProgressStore | None = None
+        self.damage: list[Damage] = []
+        self._reader.recheck = self._lookups.recheck = True
+        self._is_placed = False
+
+    def begin(self, books: ProgressStore) -> None:
+        """Go on with the books of a group that has begun: from here on it pins what it has not finished."""
+        self.books = books
+        self._progress = books.progress
+        self._reader.recheck = self._lookups.recheck = False
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the message that is read next."""
+        return self._reader.next_offset if self._is_placed else self._progress.floor
+
+    @property
+    def has_seen_headers(self) -> bool:
+        """Whether any of the records that were read last has headers."""
+        return self._reader.has_seen_headers
+
+    def go_to_floor(self) -> None:
+        """Go back to the oldest unfinished message."""
+        self.go_to(self._progress.floor, self._progress.hint)
+
+    def go_to(self, offset: int, hint: tuple[int, int] | None = None) -> None:
+        """Go to a message, or to one a little before it."""
+        with storage_errors("reading", self._path):
+            self._reader.seek(offset, hint)
+        self._jumped_to = -1
+        self._is_placed = True
+
+    def read(self, count_max: int, end_offset: int | None = None) -> list[Record]:
+        """Return records from where the cursor stands, finished ones too; none at the end of the log."""
+        if not self._is_placed:
+            self.go_to_floor()
+        reader, end = self._reader, self._source.end
+        stop = end[2] if end_offset is None else min(end[2], end_offset)
+        with storage_errors("reading", self._path):
+            while reader.next_offset < stop:
+                self._jump()
+                before = reader.next_offset
+                records = reader.read(count_max, end)
+                if self.books is not None:
+                    self._note_losses(self.books)
+                    self.books.pass_files(reader.name)
+                if records or reader.next_offset == before:
+                    return records
+        return []
+
+    def pass_plain(self, count_max: int, bytes_max: int) -> PlainRun | None:
+        """Pass over messages that ask for nothing; None where the next one has to be read."""
+        with storage_errors("reading", self._path):
+            return self._reader.pass_plain(count_max, bytes_max, self._source.end)
+
+    def _jump(self) -> None:
+        """Pass over many finished messages at once, so that one which is not does not make opening slow."""
+        run = self._progress.run_at(self._reader.next_offset)
+        if run is not None and run[0] != self._jumped_to and run[0] - self._reader.next_offset >= _JUMP_COUNT_MIN:
+            self._jumped_to = run[0]
+            self._reader.seek(*run)
+
+    def look_up(self, reference: Reference) -> Record | None:
+        """Return the record at a place in the log; None where it is damaged, which is noted."""
+        with storage_errors("reading", self._path):
+            self._lookups.move_to(*reference)
+            return self._read_one(reference.offset)
+
+    def find(self, offset: int) -> Record | None:
+        """Return the record of an offset, wherever it is; None where it is damaged, or not there."""
+        with storage_errors("reading", self._path):
+            if offset == self._progress.floor:
+                self._lookups.seek(offset, self._progress.hint)
+            else:
+                self._lookups.go_on_to(offset)
+            return self._read_one(offset)
+
+    def _read_one(self, offset: int) -> Record | None:
+        """Read on up to a record; the lookups may stand a little before it."""
+        end = self._source.end
+        while self._lookups.next_offset <= offset:
+            records = self._lookups.read(1, end)
+            if self.books is not None:
+                self._note_losses(self.books)
+            if not records or records[0][0] >= offset:
+                return records[0] if records and records[0][0] == offset else None
+        return None
+
+    def _note_losses(self, books: ProgressStore) -> None:
+        """Give up what is damaged, durably, so that it is reported once; what was finished before is nobody's loss."""
+        while self._losses:
+            damage = self._losses[0]
+            missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+            books.lose(damage.offsets)
+            self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
+            self._losses.pop(0)
+
+    def rest(self) -> None:
+        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        self._reader.rest()
+        self._lookups.rest()
+
+    def close(self) -> None:
+        """Let go of the data files."""
+        self._reader.close()
+        self._lookups.close()

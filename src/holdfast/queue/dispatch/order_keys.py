@@ -1,0 +1,62 @@
+"""Order keys: messages of one key are handed out in order, one at a time. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.queue.dispatch.references import unpack
+
+
+class OrderKeys:
+    """Who has the turn of each key that is in use, and who waits for it, as packed references.
+
+    A message has its key's turn from when it is found until it is finished or a dead letter: also while it is delayed,
+    or waits after a failure. So it holds back the others of its key, and nobody else.
+
+    Attributes
+    ----------
+    waiting_count : int
+        Messages that wait for their turn.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, tuple[int, deque[int]]] = {}
+        self.waiting_count = 0
+
+    def enter(self, key: str, offset: int, packed: int) -> bool:
+        """Give a message the turn, or have it wait; return whether it has the turn."""
+        turn = self._turns.get(key)
+        if turn is None:
+            self._turns[key] = (offset, deque())
+            return True
+        if turn[0] == offset:
+            return True
+        turn[1].append(packed)
+        self.waiting_count += 1
+        return False
+
+    def leave(self, key: str, offset: int) -> int | None:
+        """End a message's turn; return who waits longest, and has the turn from here on, if anybody does."""
+        turn = self._turns.get(key)
+        if turn is None or turn[0] != offset:
+            return None
+        waiting = turn[1]
+        if not waiting:
+            del self._turns[key]
+            return None
+        packed = waiting.popleft()
+        self.waiting_count -= 1
+        self._turns[key] = (unpack(packed).offset, waiting)
+        return packed
+
+    def key_of(self, offset: int) -> str | None:
+        """Return the key whose turn a message has; looks at all of them."""
+        return next((key for key, turn in self._turns.items() if turn[0] == offset), None)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._turns.clear()
+        self.waiting_count = 0
+
+    def __len__(self) -> int:
+        return len(self._turns)

@@ -1,0 +1,225 @@
+"""The books of one consumer group: its progress in memory and in its position file, kept equal, and what that frees.
+
+The caller holds the take lock around everything but :meth:`ProgressStore.commit` and :meth:`ProgressStore.flush`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from holdfast.clock import Clock
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.format.constants import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
+from holdfast.persistence.groups.position_entry import NO_HINT, Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.threads.flusher import Flusher
+from holdfast.queue.threads.group_commit import GroupCommit
+
+Reclaim = Callable[[GroupProgress, Callable[[], object]], object]
+"""Retires finished files: takes the group's progress, and what makes that durable."""
+
+
+class ProgressStore:
+    """Notes what becomes of messages, durably as the flush policy says, and retires data files that are finished.
+
+    Parameters
+    ----------
+    positions : PositionFileWriter
+        Where it is noted.
+    progress : GroupProgress
+        What ``positions`` checkpoints.
+    files : LogFiles
+        The data files of the log.
+    policy, clock
+        When an acknowledgement is synced, and for the background thread.
+    reclaim : callable
+        Retires finished files.
+    """
+
+    def __init__(
+        self,
+        positions: PositionFileWriter,
+        progress: GroupProgress,
+        files: LogFiles,
+        policy: FlushPolicy,
+        clock: Clock,
+        reclaim: Reclaim,
+    ) -> None:
+        self.progress = progress
+        self._positions = positions
+        self._files = files
+        self._policy = policy
+        self._commits = GroupCommit(positions.sync)
+        self._reclaim = reclaim
+        self._reclaim_due = True
+        self._unfinished: dict[int, tuple[int, int]] = {}
+        self._passed = 0
+        self._unsynced_since: float | None = None
+        interval = policy.seconds / 2 if policy.seconds is not None else 1.0
+        self._flusher = Flusher(self._tick, positions.sync, interval, clock) if policy.seconds is not None else None
+
+    # -- Noting ------------------------------------------------------------------------------------------------------
+
+    def deliver(self, records: Sequence[Record]) -> list[int]:
+        """Note that records are about to be handed out; return the delivery count of each."""
+        deliveries = self.progress.deliveries
+        if len(records) == 1:  # spares single takes a loop and its list
+            count = deliveries.get(records[0][0], 0) + 1
+            self._positions.append(runs_of(ENTRY_DELIVERED, records, count))
+            return [count]
+        counts = [deliveries.get(record[0], 0) + 1 for record in records]
+        assert counts.count(counts[0]) == len(counts), "one that was handed out before comes alone"
+        self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0]))
+        return counts
+
+    def finish(self, records: Sequence[Record]) -> int:
+        """Note that records are done, all together; return the ticket to :meth:`commit`."""
+        changes = runs_of(ENTRY_DONE, records)
+        ticket = self._positions.append(changes)
+        if self._unfinished or self._reclaim_due:  # only while reading is past a file of which something is in flight
+            self._free([change.hint[0] for change in changes])
+        return ticket
+
+    @property
+    def end(self) -> int:
+        """The ticket of what was noted last."""
+        return self._positions.end
+
+    def finish_offsets(self, offsets: Sequence[int]) -> None:
+        """Note that messages are done of which only the offsets are known."""
+        runs: list[Change] = []
+        for offset in offsets:
+            if runs and offset == runs[-1].first_offset + runs[-1].count:
+                runs[-1].count += 1
+            else:
+                runs.append(Change(ENTRY_DONE, offset, 1, NO_HINT))
+        if runs:
+            self._positions.append(runs)
+            self._free(list(self._unfinished))
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Note what changes together."""
+        self._positions.append(changes)
+
+    def vote(self, vote: Vote) -> int:
+        """Note that messages are held until it is decided what becomes of them; return the ticket to :meth:`sync`."""
+        return self._positions.append(vote_changes(vote))
+
+    def resolve(self, vote: Vote, *, is_committed: bool) -> int:
+        """Note what became of a vote: what it holds is finished, or let go of."""
+        ticket = self._positions.append(outcome_changes(vote, committed=is_committed))
+        if is_committed:
+            self._free([run[2] for run in vote.runs])
+        return ticket
+
+    def lose(self, offsets: range) -> int:
+        """Note that damaged messages are given up; return how many of them were not finished before."""
+        lost = self.progress.unfinished_in(offsets.start, offsets.stop)
+        if lost:
+            self._positions.append([Change(ENTRY_LOST, offsets.start, len(offsets), NO_HINT)])
+            for sequence in list(self._unfinished):  # whose they were is not known
+                self._look_at_file(sequence)
+        return lost
+
+    # -- Making it durable -------------------------------------------------------------------------------------------
+
+    def commit(self, ticket: int) -> None:
+        """Make what was noted as durable as the policy says."""
+        commits_max = self._policy.commits
+        if commits_max is not None and (commits_max == 1 or self._positions.unsynced_count >= commits_max):
+            self._commits.wait(ticket)
+        if self._flusher is not None and self._flusher.idle:
+            self._flusher.kick()
+
+    def sync(self, ticket: int) -> None:
+        """Put what was noted on the disk, whatever the policy."""
+        self._commits.wait(ticket)
+
+    def flush(self) -> None:
+        """Sync everything noted so far."""
+        self._commits.wait(self._positions.end)
+
+    def _tick(self) -> bool:
+        if not self._positions.unsynced_count:
+            self._unsynced_since = None
+            return False
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        elif self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2:
+            self._unsynced_since = None
+            self._positions.sync()
+        return True
+
+    # -- Retiring ----------------------------------------------------------------------------------------------------
+
+    def pass_files(self, current: DataFileName) -> None:
+        """Take note that reading has come to file ``current``: the files before it can be finished now."""
+        if current.sequence == self._passed:
+            return
+        names = self._files.names()
+        for name, following in pairwise(names):
+            if self._passed <= name.sequence < current.sequence:
+                self._unfinished[name.sequence] = (name.first_offset, following.first_offset)
+                self._look_at_file(name.sequence)
+        self._passed = current.sequence
+        self._free(())
+
+    def _look_at_file(self, sequence: int) -> None:
+        """See whether a file that reading has passed is finished now."""
+        offsets = self._unfinished.get(sequence)
+        if offsets is not None and not self.progress.unfinished_in(*offsets):
+            del self._unfinished[sequence]
+            self._reclaim_due = True
+
+    def _free(self, sequences: Sequence[int]) -> None:
+        """Retire what is finished now that something was noted of these files: what was noted stands."""
+        follow_up(
+            "finished data files could not be retired, and stay until the next one is", self._retire_finished, sequences
+        )
+
+    def _retire_finished(self, sequences: Sequence[int]) -> None:
+        for sequence in sequences:
+            self._look_at_file(sequence)
+        if self._reclaim_due:
+            self._reclaim_due = False
+            self._reclaim(self.progress, self._positions.sync)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync and let go of the position file."""
+        if self._flusher is not None:
+            self._flusher.stop()
+        self._positions.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self._positions.abandon()
+
+
+def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
+    """Return what to note: one change for each run of offsets inside one data file. Those aside come in any order."""
+    if len(records) == 1:  # spares single takes the comparisons
+        offset, _, _, _, end, sequence = records[0]
+        return [Change(kind, offset, 1, (sequence, end), delivery_count)]
+    records = sorted(records)  # costs little where they are
+    first, last, count = records[0], records[-1], len(records)
+    if last[0] - first[0] == count - 1 and first[5] == last[5]:
+        return [Change(kind, first[0], count, (last[5], last[4]), delivery_count)]
+    changes = []
+    start = 0
+    for at in range(1, len(records) + 1):
+        before = records[at - 1]
+        if at == len(records) or records[at][0] != before[0] + 1 or records[at][5] != before[5]:
+            changes.append(Change(kind, records[start][0], at - start, (before[5], before[4]), delivery_count))
+            start = at
+    return changes

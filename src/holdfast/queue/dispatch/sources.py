@@ -1,0 +1,177 @@
+"""Where a read side learns how far it may read, and how it waits for more.
+
+From a writer in this process; or by looking at ``write.mark``, where the writer is another one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.persistence.filesystem.storage import File, Storage, storage_error
+from holdfast.persistence.format.constants import WRITE_MARK_BYTES
+from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.index.priorities import Priorities
+from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.persistence.log.watermark import decode_write_mark
+from holdfast.queue.threads.notifier import Notifier
+
+_POLL_SECONDS_MIN = 0.001
+_POLL_SECONDS_MAX = 0.03
+"""A consumer that has waited for long hears of a message 15 ms late, in the middle, for a third of 1 % of a core."""
+
+
+_UNKNOWN: LogEnd = (0, 0, 0)
+_LOOKS = 3
+"""How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
+
+_NOT_SHOWN = "write.mark does not verify: nothing is shown before the queue is opened to write or to consume"
+
+
+class Source(Protocol):
+    """The write side as the read side sees it."""
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends for consumers, now."""
+
+    @property
+    def prioritized_end(self) -> int:
+        """Offset behind the last message that may have a priority; 0: none ever had.
+
+        To be read behind :attr:`end`: it is above every prioritized message below an end that was read before. The
+        other way round one may come in between.
+        """
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Sleep until there may be more, or ``wake`` was called; at most ``seconds``. May wake early."""
+
+    def wake(self) -> None:
+        """Wake everybody who waits here."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class Writing(Protocol):
+    """A write side of this process, as far as the read side follows it."""
+
+    arrivals: Notifier
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends for consumers, now."""
+
+    @property
+    def prioritized_end(self) -> int:
+        """As that of :class:`Source`."""
+
+
+class LocalSource:
+    """The writer is in this process: it says where its end is, and rings when it moves."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    @property
+    def end(self) -> LogEnd:
+        return self._writing.end
+
+    @property
+    def prioritized_end(self) -> int:
+        return self._writing.prioritized_end
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        self._writing.arrivals.wait(ready, seconds)
+
+    def wake(self) -> None:
+        self._writing.arrivals.ring()
+
+    def close(self) -> None:
+        pass
+
+
+class RemoteSource:
+    """The writer is another process, or nobody just now: its end stands in ``write.mark``.
+
+    That says too whether messages may have priorities, not up to where: up to the end, as it was last looked at.
+    """
+
+    def __init__(self, storage: Storage, path: Path, queue_id: bytes, priorities: Priorities) -> None:
+        self._storage = storage
+        self._path = path
+        self._priorities = priorities
+        self._has_priorities = False
+        self._mark: File | None = None
+        self._seen = b""
+        self._queue_id = queue_id
+        self._bell = Notifier()
+        self._last: LogEnd = _UNKNOWN
+        self._delay = _POLL_SECONDS_MIN
+
+    @property
+    def end(self) -> LogEnd:
+        try:
+            data = self._read_mark()
+            if data != self._seen:  # most looks of a consumer that waits end here
+                self._learn(data)
+        except OSError as error:
+            raise storage_error(error, "looking for the end of the log", self._path) from error
+        return self._last
+
+    def _learn(self, data: bytes) -> None:
+        mark = decode_write_mark(data, self._queue_id, self._path)
+        if mark is not None:
+            position, count = mark.visible
+            self._last = max(self._last, (mark.sequence, position, mark.first_offset + count))
+            self._has_priorities = self._has_priorities or mark.has_priorities
+            self._seen = data
+        elif self._last[2] and not self._has_priorities:
+            self._has_priorities = self._priorities.look()
+
+    @property
+    def prioritized_end(self) -> int:
+        return self._last[2] if self._has_priorities else 0
+
+    def damage(self) -> Damage | None:
+        """Return why nothing is known of the end, where what should say so is damaged."""
+        if self._last != _UNKNOWN:
+            return None
+        for _ in range(_LOOKS):
+            data = self._read_mark()
+            if not data.strip(b"\0") or decode_write_mark(data, self._queue_id, self._path) is not None:
+                return None
+        return Damage(self._path, 0, len(data), range(0), UNSYNCED_OR_DAMAGED, _NOT_SHOWN)
+
+    def _read_mark(self) -> bytes:
+        if self._mark is None:
+            try:
+                self._mark = self._storage.open(self._path, writable=False)
+            except FileNotFoundError:  # nobody has written yet
+                return b""
+        return self._mark.read_at(WRITE_MARK_BYTES, 0)
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Poll with back-off: from 1 ms after the last arrival up to 30 ms."""
+        before = self._last
+        if self._bell.poll(ready, lambda: self.end != before, self._pauses(seconds)):
+            self._delay = _POLL_SECONDS_MIN
+
+    def _pauses(self, seconds: float | None) -> Iterator[float]:
+        """Yield pauses that add up to ``seconds``."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        left = math.inf if seconds is None else seconds
+        while left > 0:
+            self._delay = min(self._delay * 2, _POLL_SECONDS_MAX)
+            yield min(self._delay, left)
+            left = deadline - time.monotonic()
+
+    def wake(self) -> None:
+        self._bell.ring()
+
+    def close(self) -> None:
+        if self._mark is not None:
+            self._mark.close()

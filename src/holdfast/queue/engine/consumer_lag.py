@@ -1,0 +1,58 @@
+"""How far the slowest consumer group is behind: what ``maxsize`` bounds."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.groups.group_files import list_groups, progress_reader
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.queue.consumer.read_side import ReadSide
+
+_LOOK_SECONDS = 0.05
+"""How old the view of groups in other processes may be."""
+
+
+class ConsumerLag:
+    """Looks at all groups: at our own in memory, at the others through their position files.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    own_group, own_side
+        The group that this process reads for; None where it does not read.
+    """
+
+    def __init__(
+        self, storage: Storage, directory: QueueDirectory, queue_id: bytes, own_group: str, own_side: ReadSide | None
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._queue_id = queue_id
+        self._own_group = own_group if own_side is not None else None
+        self._own_side = own_side
+        self._readers: dict[bytes, PositionFileReader] = {}
+        self._looked_at = float("-inf")
+
+    def depth(self, next_offset: int, first_offset: int) -> int:
+        """Return how many messages, but dead letters, the slowest group has not finished; without a group, all."""
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._look()
+        finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]
+        if self._own_side is not None and (self._own_side.is_started or not finished):
+            finished.append(self._own_side.progress.finished_count + len(self._own_side.progress.dead))
+        return max(0, next_offset - min(finished, default=first_offset))
+
+    def _look(self) -> None:
+        readers = {}
+        with storage_errors("looking at groups", self._directory.groups):
+            for group in list_groups(self._storage, self._directory):
+                if group.name != self._own_group:
+                    reader = self._readers.get(group.group_id)
+                    reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
+                    reader.refresh()
+                    readers[group.group_id] = reader
+        self._readers = readers
+        self._looked_at = time.monotonic()

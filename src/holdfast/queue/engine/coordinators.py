@@ -1,0 +1,65 @@
+"""The write sides that are open in this process: whoever coordinates a transaction is asked here first.
+
+A queue of this process holds its own write lock, so nobody else could read its log for a verdict.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+
+
+class Outcome(Enum):
+    """What a coordinator says of a transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    IN_DOUBT = "in doubt"
+
+
+class Coordinator:
+    """The write side of a queue as those see it that take part in its transactions.
+
+    Parameters
+    ----------
+    queue_id : bytes, length 16
+        The queue.
+    decisions : PendingCommitRecords
+        What it has decided and may still be asked about.
+    """
+
+    def __init__(self, queue_id: bytes, decisions: PendingCommitRecords) -> None:
+        self._queue_id = queue_id
+        self._decisions = decisions
+        self._deciding: set[bytes] = set()
+        _coordinators[queue_id] = self
+
+    def begin(self, nonce: bytes) -> None:
+        """Note that a transaction is about to be decided: until :meth:`end` its absence says nothing."""
+        self._deciding.add(nonce)
+
+    def end(self, nonce: bytes) -> None:
+        """Note that it was decided, and that everybody knows; or that it was given up."""
+        self._deciding.discard(nonce)
+
+    def verdict(self, nonce: bytes) -> Outcome:
+        """Return what became of a transaction; what the log does not have was aborted."""
+        if nonce in self._deciding:
+            return Outcome.IN_DOUBT
+        if self._decisions.find(nonce) is None:
+            return Outcome.ABORTED
+        return Outcome.COMMITTED if self._decisions.is_durable(nonce) else Outcome.IN_DOUBT
+
+    def close(self) -> None:
+        """Answer no more."""
+        if _coordinators.get(self._queue_id) is self:
+            del _coordinators[self._queue_id]
+
+
+_coordinators: dict[bytes, Coordinator] = {}
+
+
+def find_coordinator(queue_id: bytes) -> Coordinator | None:
+    """Return the coordinator of a queue that this process has open; None where it has not."""
+    return _coordinators.get(queue_id)

@@ -1,0 +1,424 @@
+"""Opens a queue: who may, what has to be recovered first, and which sides come up.
+
+Whoever reads a log reads a recovered log: a consumer that finds no writer takes the free write lock for as long as
+recovery takes. Sides are locked, and consumers recover, while the groups lock is held: so nobody takes a consumer that
+recovers for the owner of the write side, and who owns a side is written down once others find it locked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.clock import Clock
+from holdfast.errors import DiskFullError, UsageError
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.access import writable_by_others
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.locks import Guard, SideLock
+from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, storage_error, storage_errors
+from holdfast.persistence.format.report import Damage, RecoveryReport
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.reclaim import retire_finished_files
+from holdfast.persistence.index.dedup_ring import DedupRing
+from holdfast.persistence.index.priorities import Priorities
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_reader import CHUNK_BYTES
+from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.log.run_reader import RunReader
+from holdfast.persistence.outcomes.redo import redo_decisions
+from holdfast.persistence.recovery.admission import admit, check_file_system
+from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
+from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
+from holdfast.queue.consumer.known_since import KnownSince
+from holdfast.queue.consumer.look_side import LookSide
+from holdfast.queue.consumer.own_group import OwnGroup
+from holdfast.queue.consumer.pausing import Pausing
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.consumer.redelivery import Redelivery
+from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.dispatch.sources import LocalSource, RemoteSource, Source
+from holdfast.queue.engine.consumer_lag import ConsumerLag
+from holdfast.queue.engine.coordinators import Coordinator
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.producer.capacity import Capacity
+from holdfast.queue.producer.deduplication import open_deduplication
+from holdfast.queue.producer.waiting_batches import WaitingBatches
+from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.remote.submit_side import SubmitSide
+
+logger = logging.getLogger("holdfast")
+
+Begun = TypeVar("Begun")
+
+POSITION_FILE_BYTES_MAX = 2**20
+"""16,000 acknowledgements between two checkpoints; each group keeps two such files."""
+
+SPILL_BYTES_MAX = 16 * 2**20
+"""A transaction that puts more goes on in a file."""
+
+POSITION_FILE_BYTES_MIN = 16 * 2**10
+
+
+class QueueHandle:
+    """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode."""
+
+    def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
+        self.storage = self._storage = storage
+        self.path = root
+        self.clock = clock
+        self.options = self._options = options
+        if options.mode != "look":
+            with storage_errors("opening the queue", root):
+                check_file_system(storage, root, is_any_allowed=options.any_file_system)
+        self.directory, self.queue_id, self._is_new = open_directory(
+            storage, root, create=options.mode != "look", writable=options.mode != "look"
+        )
+        self._position_file_bytes = min(
+            POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
+        )
+        self.report = RecoveryReport()
+        self.known_since = KnownSince(clock)
+        self.write_side: WriteSide | None = None
+        self.read_side: ReadSide | None = None
+        self.look_side: LookSide | None = None
+        self.batches: WaitingBatches | None = None
+        self.coordinator: Coordinator | None = None
+        self.submit_side: SubmitSide | None = None
+        self.bounds_wanted: tuple[int, int | None] = (0, None)
+        try:
+            if options.mode == "look" and writable_by_others(storage, root):
+                logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
+            if options.mode != "look" and not self._is_new:
+                admit(storage, self.directory, self.queue_id)
+            self._open_sides()
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, OSError):
+                raise storage_error(error, "opening the queue", root) from error
+            raise
+        if not self.report.clean:
+            level = logging.WARNING if self.report.damage or self.report.progress_damage else logging.INFO
+            logger.log(level, "opening %s: %s", root, "; ".join(str(self.report).splitlines()))
+
+    def _open_sides(self) -> None:
+        options = self._options
+        if options.writes:
+            self._lock_writes()
+            keep_reserve(self._storage, self.directory)
+        elif options.looks:
+            self._open_log(None)
+        else:
+            with self._groups_locked():
+                self._open_log(locks.try_acquire(self._storage, self.directory.write_lock))
+        if options.reads:
+            self._with_reserve(self._open_read_side)
+        elif options.looks:
+            self._open_look_side()
+
+    def _open_log(self, write_lock: SideLock | None) -> None:
+        """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
+        try:
+            self.files = LogFiles(self._storage, self.directory)
+            self.priorities = Priorities(self._storage, self.directory)
+            self.group = OwnGroup(
+                self._storage, self.clock, self.directory, self.queue_id, self.files, self._options.group, self._is_new
+            )
+            if write_lock is not None:
+                self._open_writer(self._recover(), write_lock)
+        finally:
+            if write_lock is not None and self.write_side is None:
+                write_lock.release()
+
+    def _groups_locked(self) -> Guard:
+        return groups_locked(self._storage, self.directory, self.clock)
+
+    def _undo(self) -> None:
+        if self.write_side is not None:
+            self.close()
+
+    # -- The write side ----------------------------------------------------------------------------------------------
+
+    def _lock_writes(self) -> None:
+        """Take the write lock and recover the log; a consumer that finds it locked finds it recovered."""
+        locks.acquire(
+            self._storage,
+            self.directory.write_lock,
+            self.clock,
+            timeout=self._options.lock_timeout,
+            what="the write side",
+            guard=self._groups_locked,
+            begin=self._open_log,
+            is_visitor=self._options.is_visitor,
+        )
+
+    def _recover(self) -> RecoveredLog:
+        started = self.clock.monotonic()
+        seen = 0
+        groups = list_groups(self._storage, self.directory)
+        sync_deletions(self._storage, self.directory, groups)  # what opening shows stays so
+        for group in groups:
+            seen = max(seen, self.group.recover(group).seen_end)
+        log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=seen)
+        undone = redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
+        seconds = self.clock.monotonic() - started
+        self.report = replace(log.report, seconds=seconds, progress_damage=tuple(undone))
+        return log
+
+    def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
+        """Make the writer; a consumer lets it publish where the log ends, and no more."""
+        options = self._options
+        writer = LogWriter(
+            self._storage,
+            self.directory,
+            self.files,
+            self.clock,
+            log.tail,
+            log.mark,
+            log.fence,
+            self.priorities,
+            file_bytes=options.data_file_bytes,
+            synced_only=options.flush.syncs_every_commit,
+        )
+        if options.writes:
+            ring = DedupRing(self._storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
+            ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
+            self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids)
+            self.batches = WaitingBatches(
+                self._storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
+            )
+            self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
+        else:
+            writer.abandon()
+
+    # -- The read side -----------------------------------------------------------------------------------------------
+
+    def _open_read_side(self) -> None:
+        options = self._options
+        if options.group != DEFAULT_GROUP:
+            self.group.find()  # where there is none, nothing is made
+        path = self.directory.group(options.group)
+        self._storage.make_directory(path)
+        lock = locks.acquire(
+            self._storage,
+            self.directory.group_lock(options.group),
+            self.clock,
+            timeout=options.lock_timeout,
+            what=f"group {options.group!r}",
+            guard=self._groups_locked,
+            is_visitor=options.is_visitor,
+        )
+        source: Source | None = None
+        try:
+            group = self.group.find()  # whoever had the lock may have begun the default group, or deleted ours
+            source = self._source()
+            books = self._open_books(group) if group is not None else None
+            progress = books.progress if books is not None else self.group.unused().initial_progress()
+            notes = DeadLetterNotes(self._storage, path, is_synced=options.flush.syncs_every_commit)
+            if books is not None:
+                notes.keep(progress.dead)
+            self.read_side = ReadSide(
+                source,
+                self._make_reader,
+                progress,
+                lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
+                lock,
+                books,
+                self.clock,
+                options.retry,
+                Redelivery(
+                    options.retry,
+                    self.clock.time_ns,
+                    notes,
+                    DeadLetterLog(self.path.name, options.group, options.redact),
+                ),
+                Pausing(self._storage, path, self.clock.time_ns, self.group.poison),
+            )
+        except BaseException:
+            if source is not None:
+                source.close()
+            lock.release()
+            raise
+
+    def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> RunReader:
+        return RunReader(self._storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES)
+
+    def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
+        """Begin to read; on a full disk once more with the room that was set aside for this."""
+        try:
+            return begin()
+        except (OSError, DiskFullError) as error:
+            full = isinstance(error, DiskFullError) or error.errno in DISK_FULL_ERRNOS
+            if not full or not spend_reserve(self._storage, self.directory):
+                raise
+        self._position_file_bytes = POSITION_FILE_BYTES_MIN
+        return begin()
+
+    def _open_books(self, group: GroupInfo) -> ProgressStore:
+        positions, damage = self.group.open(group, self._position_file_bytes)
+        self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
+        books = ProgressStore(
+            positions,
+            positions.progress,
+            self.files,
+            self._options.flush,
+            self.clock,
+            lambda own, sync: self.reclaim(group.name, own, sync),
+        )
+        for each in self.report.damage:  # what recovery knows to be lost does not wait for a reader to come by
+            books.lose(each.offsets)
+        return books
+
+    def reclaim(
+        self,
+        own_group: str | None = None,
+        own: GroupProgress | None = None,
+        sync: Callable[[], object] | None = None,
+    ) -> None:
+        """Retire the data files that every group has finished."""
+        retire_finished_files(
+            self._storage,
+            self.directory,
+            self.files,
+            self.queue_id,
+            self.clock,
+            own_group=own_group,
+            own_progress=own,
+            sync_own=sync,
+        )
+
+    def _source(self) -> Source:
+        if self.write_side is not None:
+            return LocalSource(self.write_side)
+        return self._remote_source()
+
+    def _remote_source(self) -> RemoteSource:
+        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.priorities)
+
+    # -- What a handle may do ----------------------------------------------------------------------------------------
+
+    def require_write_side(self) -> WriteSide:
+        """Return the write side; raises UsageError where the mode has none."""
+        if self.write_side is None:
+            raise self._lacks("put", "both", "produce", "submit")
+        return self.write_side
+
+    def require_putting(self) -> WriteSide | SubmitSide:
+        """Return what puts: the write side, or what asks its owner; raises UsageError where the mode has neither."""
+        return self.submit_side or self.require_write_side()
+
+    def require_staging(self) -> WaitingBatches | SubmitSide:
+        """Return where batches wait outside of the log; raises as :meth:`require_putting`."""
+        return self.submit_side or self.require_batches()
+
+    def require_batches(self) -> WaitingBatches:
+        """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
+        if self.batches is None:
+            raise self._lacks("put", "both", "produce", "submit")
+        return self.batches
+
+    def require_coordinator(self) -> Coordinator:
+        """Return who answers for the log's decisions; raises as :meth:`require_write_side`."""
+        if self.coordinator is None:
+            raise self._lacks("put", "both", "produce", "submit")
+        return self.coordinator
+
+    def require_read_side(self) -> ReadSide:
+        """Return the read side; raises UsageError where the mode has none."""
+        if self.read_side is None:
+            raise self._lacks("take", "both", "consume")
+        return self.read_side
+
+    def _lacks(self, verb: str, *modes: str) -> UsageError:
+        return UsageError(
+            f"{self.path} was opened with mode={self._options.mode!r}, which does not {verb}; "
+            f"use {' or '.join(map(repr, modes))}"
+        )
+
+    @cached_property
+    def real_path(self) -> str:
+        """Where the queue is, whatever links lead there: two queues find each other by it."""
+        return os.path.realpath(self.path)
+
+    @property
+    def spill_bytes(self) -> int:
+        """Payloads of one transaction that are kept in memory."""
+        return min(self._options.data_file_bytes // 4, SPILL_BYTES_MAX)
+
+    # -- Both --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give deliveries back, sync, leave the files clean, and let the next owner in.
+
+        The write side goes first: whoever gets the group next finds the log recovered, or recovers it.
+        """
+        parts = (self.submit_side, self.coordinator, self.write_side, self.read_side, self.batches, self.look_side)
+        with ExitStack() as closing:  # each is closed, whatever the others raise; the last one entered first
+            for part in reversed(parts):
+                if part is not None:
+                    closing.callback(part.close)
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        for part in (self.write_side, self.read_side, self.batches, self.submit_side):
+            if part is not None:
+                part.forget()
+        if self.coordinator is not None:
+            self.coordinator.close()
+
+    def bound(self, maxsize: int, max_bytes: int | None) -> None:
+        """Make producers wait where there is no room; 0 and None: no bound."""
+        side = self.write_side
+        self.bounds_wanted = (maxsize, max_bytes)
+        if side is not None and side.bounds is not None:
+            side.bounds.change(maxsize, max_bytes)
+            return
+        if side is None or not (maxsize or max_bytes is not None):
+            return
+        slowest = ConsumerLag(self._storage, self.directory, self.queue_id, self._options.group, self.read_side)
+        side.bounds = Capacity(
+            maxsize,
+            max_bytes,
+            lambda: slowest.depth(side.next_offset, self.files.first_offset),
+            lambda size: side.disk_bytes_with(size, self.files, self._options.data_file_bytes),
+        )
+        if self.read_side is not None:
+            self.read_side.room = side.bounds.room
+
+    def depth(self) -> int:
+        """Return how many messages the group has not finished; without a group, how many the log holds."""
+        reader = self.read_side or self.look_side
+        return reader.depth if reader is not None else self.next_offset() - self.files.first_offset
+
+    def next_offset(self) -> int:
+        """Return the offset of the message that comes next, as far as this handle may see."""
+        if self.write_side is not None:
+            return self.write_side.next_offset
+        reader = self.read_side or self.look_side
+        assert reader is not None, "every mode has a side"
+        return reader.end
+
+    def recovery(self) -> RecoveryReport:
+        """Return what opening found, and the damage that reading has met since."""
+        reader = self.read_side or self.look_side
+        met: list[Damage] = [] if reader is None else list(reader.damage)
+        new = [damage for damage in met if not any(known.covers(damage) for known in self.report.damage)]
+        return replace(self.report, damage=(*self.report.damage, *new))
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def _open_look_side(self) -> None:
+        self.group.positions()  # raises where there is no such group
+        source = self._remote_source()
+        self.look_side = LookSide(
+            self._storage, self.files, self.queue_id, source, self.group.positions, self.clock.time_ns
+        )

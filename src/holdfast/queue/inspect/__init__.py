@@ -1,0 +1,6 @@
+"""Looks at a queue and administers it: browsing, statistics, consumer groups, dead letters.
+
+Invariants: looking takes no lock of an owner and changes nothing; a verb is done by the owner of what it changes.
+
+May import: engine and everything below it.
+"""

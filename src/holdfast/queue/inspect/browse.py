@@ -1,0 +1,188 @@
+"""Looking through a queue by state, page by page; nothing is taken, nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.errors import UsageError
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.message_headers import readable_headers
+from holdfast.persistence.format.message_options import decode_options
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_reader import LogReader, Record
+from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.message_state import MessageState, state_of
+
+_READ_COUNT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """A message as :meth:`PersistentQueue.browse` shows it.
+
+    Attributes
+    ----------
+    payload, offset, timestamp_ns, headers, delivery_count
+        As in :class:`Message`.
+    state : str
+        "ready", "leased", "delayed" or "dead".
+    until_ns : int or None
+        Of a delayed one: when it is ready, in nanoseconds since the epoch.
+    priority : int
+        0 to 9.
+    order_key : str or None
+        Whose messages come one at a time.
+    """
+
+    payload: bytes
+    offset: int
+    timestamp_ns: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delivery_count: int = 0
+    state: str = "ready"
+    until_ns: int | None = None
+    priority: int = 0
+    order_key: str | None = None
+
+
+class View(Protocol):
+    """What is known of a group just now."""
+
+    @property
+    def progress(self) -> GroupProgress:
+        """What the group has done."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the progress changes: other threads go on."""
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where the log ends for consumers."""
+
+    @property
+    def leased(self) -> Mapping[int, object]:
+        """The messages that are handed out, by offset."""
+
+
+class Browser:
+    """Walks the log of one queue with a reader of its own.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, with a read side or a look side.
+    """
+
+    def __init__(self, sides: QueueHandle) -> None:
+        self._sides = sides
+        self._view: View = sides.look_side or sides.require_read_side()
+        if sides.read_side is not None:
+            sides.read_side.give_back_due()  # what it shows is true now, though nobody has taken anything since
+        self._losses: list[Damage] = []  # reported when their turn comes to be taken
+
+    def _end(self) -> LogEnd:
+        return self._view.log_end
+
+    def browse(self, state: str, limit: int, after: int | None) -> list[BrowsedMessage]:
+        """Return up to ``limit`` messages of a state behind offset ``after``, in offset order."""
+        try:
+            wanted = MessageState(state)
+        except ValueError:
+            wanted = MessageState.DONE
+        if wanted is MessageState.DONE:
+            raise UsageError(f'state is "ready", "leased", "delayed" or "dead", not {state!r}')
+        progress, leased = self.progress(), self._view.leased
+        if wanted is MessageState.LEASED:
+            end = self._end()[2]
+            with self._view.lock:
+                held = progress.held_offsets(end)
+            candidates = self._records_behind(after, [*leased, *held])
+        elif wanted is MessageState.DEAD:
+            candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads go on
+        else:
+            candidates = self._walk(progress, after)
+        found: list[BrowsedMessage] = []
+        for record in candidates:
+            message = self._message(record, progress, leased)
+            if message is not None and message.state == wanted.value:
+                found.append(message)
+                if len(found) == limit:
+                    break
+        return found
+
+    def progress(self) -> GroupProgress:
+        """Return what the group has done; of one that this process owns, it goes on changing."""
+        return self._view.progress
+
+    def records(self, offsets: list[int]) -> Iterator[Record]:
+        """Yield the records of ascending offsets, as far as they can be read."""
+        with self._reader() as reader:
+            for offset in offsets:
+                reader.go_on_to(offset)
+                while reader.next_offset <= offset and (records := reader.read(1, self._end())):
+                    if records[0][0] >= offset:
+                        if records[0][0] == offset:
+                            yield records[0]
+                        break
+
+    def _records_behind(self, after: int | None, offsets: list[int]) -> Iterator[Record]:
+        return self.records(sorted({offset for offset in offsets if after is None or offset > after}))
+
+    def _walk(self, progress: GroupProgress, after: int | None) -> Iterator[Record]:
+        with self._reader() as reader:
+            with self._view.lock:
+                floor, hint = progress.floor, progress.hint
+            if after is None or after < floor:
+                reader.seek(floor, hint)
+            else:
+                reader.seek(after + 1)
+            while records := reader.read(_READ_COUNT, self._end()):
+                for record in records:
+                    if after is None or record[0] > after:
+                        yield record
+                with self._view.lock:
+                    run = progress.run_at(reader.next_offset)
+                if run is not None and run[0] - reader.next_offset > _READ_COUNT * 4:
+                    reader.seek(*run)
+
+    @contextmanager
+    def _reader(self) -> Iterator[LogReader]:
+        sides = self._sides
+        with storage_errors("browsing", sides.files.directory):
+            reader = LogReader(sides.storage, sides.files, sides.queue_id, self._losses.append, recheck=True)
+            try:
+                yield reader
+            finally:
+                reader.close()
+
+    def _message(self, record: Record, progress: GroupProgress, leased: Mapping[int, object]) -> BrowsedMessage | None:
+        offset, timestamp, headers, payload, _, _ = record
+        options = decode_options(headers)
+        now = self._sides.clock.time_ns()
+        with self._view.lock:
+            until = progress.due_ns(offset, options.not_before_ns)
+            is_dead = offset in progress.dead
+            is_leased = offset in leased or progress.is_held(offset)
+            is_over = progress.is_over(offset, options.expires_ns, now) and not is_dead and not is_leased
+            is_finished = progress.is_finished(offset) or is_over
+            delivery_count = progress.deliveries.get(offset, 0)
+        state = state_of(is_finished=is_finished, is_dead=is_dead, is_leased=is_leased, until_ns=until, now_ns=now)
+        if state is MessageState.DONE:
+            return None
+        return BrowsedMessage(
+            payload,
+            offset,
+            timestamp,
+            readable_headers(headers),
+            delivery_count,
+            state.value,
+            until if state is MessageState.DELAYED else None,
+            options.priority,
+            options.order_key or None,
+        )

@@ -1,0 +1,220 @@
+"""Dead letters: messages of a group that nobody is given any more, until somebody decides. docs/work-queue.md."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.constants import DEAD_REASONS
+from holdfast.persistence.format.message_headers import readable_headers
+from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.browse import Browser
+from holdfast.queue.remote.group_verbs import DEAD_DISCARD, DEAD_RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that is not handed out any more.
+
+    Attributes
+    ----------
+    offset, timestamp_ns, payload, headers
+        As in :class:`Message`.
+    reason : str
+        "exception", "lease_expired", "rejected", "expired", "undecodable" or "max_deliveries": how it ended.
+    detail : str
+        What whoever rejected it said, or the text of the exception.
+    delivery_count : int
+        How often it was handed out.
+    first_failure_ns, last_failure_ns : int
+        In nanoseconds since the epoch; the first one to the second.
+    exception, traceback : str
+        Type and traceback of the last exception, cut; empty where there was none.
+    """
+
+    offset: int
+    timestamp_ns: int
+    payload: bytes
+    reason: str
+    delivery_count: int
+    first_failure_ns: int
+    last_failure_ns: int
+    detail: str = ""
+    exception: str = ""
+    traceback: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        """Return one line of JSON; the payload is base64."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("payload", "headers")}
+        payload = base64.b64encode(self.payload).decode()
+        return json.dumps({**fields, "headers": dict(self.headers), "payload_base64": payload})
+
+
+Letters = list[DeadLetter]
+"""Named here, because a class whose verb is ``list`` cannot name the type any more."""
+
+Which = int | DeadLetter | Iterable[int | DeadLetter]
+"""One dead letter or several, as they are or by offset."""
+
+
+class DeadLetters:
+    """The dead letters of the group that a handle is for: ``queue.dead``.
+
+    Looking needs no lock, but a mode that reads. The others work from every process, whoever owns the group.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue.
+    make_browser : callable
+        Makes what reads messages.
+    do : callable
+        Has a verb done by the owner of the group.
+    """
+
+    def __init__(
+        self, sides: QueueHandle, make_browser: Callable[[], Browser], do: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
+        self._sides = sides
+        self._make_browser = make_browser
+        self._do = do
+
+    def list(self, *, reason: str | None = None, limit: int | None = None) -> Letters:
+        """Return dead letters in offset order: those of one reason, or all; at most ``limit``."""
+        letters: Letters = []
+        for letter in self._letters(_check_reason(reason)):
+            if limit is not None and len(letters) >= limit:
+                break
+            letters.append(letter)
+        return letters
+
+    def retry(self, which: Which | None = None, *, reason: str | None = None) -> int:
+        """Hand dead letters out again, as if they never had been; return how many of these there were.
+
+        Parameters
+        ----------
+        which : int, DeadLetter, or an iterable of those
+            Letters, or their offsets; ``queue.dead.list()`` for all.
+        reason : str
+            All of one reason, instead.
+
+        Raises
+        ------
+        UsageError
+            Neither was named, or both; or a reason, and the mode does not read.
+        HoldfastError
+            As whoever owns the group has it; nothing is known to have changed.
+        """
+        return self._decide(DEAD_RETRY, which, reason)
+
+    def discard(self, which: Which | None = None, *, reason: str | None = None) -> int:
+        """Finish dead letters for good; return how many of these there were. Takes and raises what :meth:`retry` does.
+
+        Notes
+        -----
+        Durability: what the flush policy says.
+        """
+        return self._decide(DEAD_DISCARD, which, reason)
+
+    def export(self, path: str | os.PathLike[str], which: Which | None = None, *, reason: str | None = None) -> int:
+        """Write dead letters into a new file, as lines of JSON; return how many. They stay what they are.
+
+        The payload is base64. The file is whole and on the disk when this returns; what stood there before is replaced.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        which : int, DeadLetter, or an iterable of those
+            Letters, or their offsets; by default all. What is no dead letter any more is left out.
+        reason : str
+            All of one reason, instead.
+
+        Raises
+        ------
+        UsageError
+            Both were named, or the mode does not read; no file was made.
+        OSError
+            It cannot be written; what stood there before still does.
+        """
+        if which is not None and reason is not None:
+            raise UsageError("say which dead letters: some of queue.dead.list(), or a reason; not both")
+        letters = self._letters(_check_reason(reason), None if which is None else _offsets(which))
+        target = Path(path)
+        new = target.with_name(target.name + ".new")
+        count = 0
+        try:
+            with new.open("w", encoding="utf-8") as lines:
+                for letter in letters:
+                    lines.write(letter.as_json() + "\n")
+                    count += 1
+                lines.flush()
+                os.fsync(lines.fileno())
+            new.replace(target)
+            OsStorage().sync_directory(target.parent)
+        except BaseException:
+            with suppress(OSError):
+                new.unlink()
+            raise
+        return count
+
+    def __len__(self) -> int:
+        return len(self._make_browser().progress().dead)
+
+    def _decide(self, verb: str, which: Which | None, reason: str | None) -> int:
+        if (which is None) == (reason is None):
+            raise UsageError("say which dead letters: some of queue.dead.list(), or a reason")
+        if which is None:
+            dead = dict(self._make_browser().progress().dead)
+            offsets = [offset for offset, mark in dead.items() if mark.reason == _check_reason(reason)]
+        else:
+            offsets = _offsets(which)
+        return int(self._do({"verb": verb, "offsets": offsets})["count"]) if offsets else 0
+
+    def _letters(self, reason: str | None, offsets: Iterable[int] | None = None) -> Iterator[DeadLetter]:
+        browser = self._make_browser()
+        dead = dict(browser.progress().dead)  # that of an owner goes on changing
+        if offsets is not None:
+            dead = {offset: dead[offset] for offset in offsets if offset in dead}
+        notes = DeadLetterNotes(self._sides.storage, self._sides.directory.group(self._sides.options.group))
+        for record in browser.records(sorted(each for each in dead if reason in (None, dead[each].reason))):
+            offset, timestamp, headers, payload, _, _ = record
+            mark, note = dead[offset], notes.read(offset)
+            yield DeadLetter(
+                offset,
+                timestamp,
+                payload,
+                mark.reason,
+                mark.delivery_count,
+                mark.first_failure_ns,
+                mark.last_failure_ns,
+                note.get("detail", ""),
+                note.get("exception", ""),
+                note.get("traceback", ""),
+                readable_headers(headers),
+            )
+
+
+def _offsets(which: Which) -> list[int]:
+    several: Iterable[int | DeadLetter] = (which,) if isinstance(which, int | DeadLetter) else which
+    offsets = [each.offset if isinstance(each, DeadLetter) else each for each in several]
+    if not all(isinstance(each, int) and each >= 0 for each in offsets):
+        raise UsageError("dead letters are named as queue.dead.list() has them, or by offsets, each 0 or more")
+    return offsets
+
+
+def _check_reason(reason: str | None) -> str | None:
+    known = DEAD_REASONS[1:]
+    if reason is not None and reason not in known:
+        raise UsageError(f"a reason is one of {', '.join(known)}; not {reason!r}")
+    return reason

@@ -1,0 +1,167 @@
+"""``queue.groups``: consumer groups, each with its own progress through the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import ConfigError, StorageError, UsageError
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import QueueDirectory, check_name
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.storage import Storage, storage_error, storage_errors
+from holdfast.persistence.groups.group_files import (
+    find_group,
+    groups_locked,
+    list_groups,
+    remove_group,
+    require_group,
+    write_group,
+)
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.sealed_file import retired_ranges
+from holdfast.queue.remote.verb_log import logged, own_process
+
+
+class Groups:
+    """Makes, lists and deletes the consumer groups of one queue. Reached as ``queue.groups``.
+
+    A group keeps every message that it has not finished on the disk, also while nobody reads for it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: QueueDirectory,
+        files: LogFiles,
+        clock: Clock,
+        next_offset: Callable[[], int],
+        reclaim: Callable[[], object],
+        poison: Poison,
+        *,
+        check_open: Callable[[], None],
+        may_change: bool,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._files = files
+        self._clock = clock
+        self._next_offset = next_offset
+        self._reclaim = reclaim
+        self._poison = poison
+        self._check_open = check_open
+        self._may_change = may_change
+
+    def create(self, name: str, start: str | int = "earliest") -> int:
+        """Make a group; return the offset where it starts. Nothing happens where it exists.
+
+        Parameters
+        ----------
+        name : str
+            1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot.
+        start : "earliest", "latest" or int
+            The oldest message that is still there, the next one to be put, or an offset; an offset that is not there
+            any more means the oldest one behind it.
+
+        Raises
+        ------
+        ConfigError
+            The name or the start cannot be.
+        UsageError
+            The queue was opened with ``mode="look"``.
+        DiskFullError, StorageError
+            Nothing was made.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        self._check_open()
+        check_name(name, "group")
+        self._check_may_change()
+        details = {"group": name, "start": start}
+        return logged(self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start))
+
+    def _create(self, name: str, start: str | int) -> int:
+        self._poison.check()
+        try:
+            with groups_locked(self._storage, self._directory, self._clock):
+                group = find_group(self._storage, self._directory, name)
+                if group is None:
+                    first = self._start_offset(start)
+                    group = write_group(self._storage, self._directory, name, self._files, first, poison=self._poison)
+                return group.start_offset
+        except OSError as error:
+            raise self._error(error, "making a group", name) from error
+
+    def list(self) -> list[str]:
+        """Return the names of the groups, sorted; the default group is among them once it was used."""
+        self._check_open()
+        with storage_errors("listing groups", self._directory.groups):
+            return [group.name for group in list_groups(self._storage, self._directory)]
+
+    def delete(self, name: str) -> None:
+        """Delete a group and its progress; messages that only it had not finished go with it.
+
+        Raises
+        ------
+        GroupNotFoundError
+            There is none of that name.
+        QueueLockedError
+            Somebody reads for it: close that handle first.
+        DiskFullError, StorageError
+            It may be gone all the same, and ``list`` says so; where it is not, delete it again.
+        CommitUnknownError, PoisonedError
+            As for :meth:`create`.
+        """
+        self._check_open()
+        check_name(name, "group")
+        self._check_may_change()
+        logged(self._directory.root, "groups.delete", {"group": name}, own_process(), lambda: self._delete(name))
+
+    def _delete(self, name: str) -> None:
+        self._poison.check()
+        try:
+            require_group(self._storage, self._directory, name)
+            lock = locks.acquire(
+                self._storage,
+                self._directory.group_lock(name),
+                self._clock,
+                timeout=0,
+                what=f"group {name!r}",
+                guard=lambda: groups_locked(self._storage, self._directory, self._clock),
+            )
+            try:
+                with groups_locked(self._storage, self._directory, self._clock):
+                    group = require_group(self._storage, self._directory, name)
+                    remove_group(self._storage, self._directory, group, poison=self._poison)
+                self._reclaim()
+            finally:
+                lock.release()
+        except OSError as error:
+            raise self._error(error, "deleting a group", name) from error
+
+    def _error(self, error: OSError, what: str, name: str) -> StorageError:
+        if self._poison.cause is not None:
+            return commit_unknown(what, self._path(name), error)
+        return storage_error(error, what, self._path(name))
+
+    def _path(self, name: str) -> Path:
+        return self._directory.group(name)
+
+    def _check_may_change(self) -> None:
+        if not self._may_change:
+            raise UsageError("a queue opened with mode='look' changes nothing; open it with another mode")
+
+    def _start_offset(self, start: str | int) -> int:
+        self._files.refresh()
+        names = self._files.names()
+        earliest = names[0].first_offset if names else 0
+        if start == "earliest":
+            return earliest
+        latest = self._next_offset()
+        if start == "latest":
+            return latest
+        if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:
+            raise ConfigError(f"a group starts at 'earliest', 'latest' or an offset from 0 to {latest}, not {start!r}")
+        gaps = retired_ranges(self._storage, self._files)
+        return next((gap.stop for gap in gaps if start in gap), max(start, earliest))

@@ -1,0 +1,73 @@
+"""What callers may pass to a queue, and the errors they get for the rest."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigError, RecordTooLargeError
+from holdfast.persistence.format.constants import DATA_FILE_BYTES_LIMIT, HEADERS_BYTES_MAX
+
+DATA_FILE_BYTES_MIN = 16 * 2**10
+"""Below this a data file would be mostly header."""
+
+RECORD_BYTES_LIMIT = DATA_FILE_BYTES_LIMIT - 2**24
+"""A record has to fit into a data file with its headers and the file's seal."""
+
+
+def as_bytes(payload: object) -> bytes:
+    """Return a bytes-like payload as bytes; raises TypeError for anything else."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"a payload is bytes, not {type(payload).__name__}; QueueService takes objects and serializes them")
+
+
+def wait_for(block: bool, timeout: float | None) -> float | None:
+    """Return how long to wait, in seconds: 0 for not at all, None for ever."""
+    if not block:
+        return 0.0
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"a timeout is None or at least 0 seconds, not {timeout!r}")
+    return timeout
+
+
+def check_count(count: int) -> int:
+    """Return a number of messages; raises ValueError below 1."""
+    if count < 1:
+        raise ValueError(f"at least 1 message, not {count!r}")
+    return count
+
+
+def too_large(payload: bytes, max_bytes: int) -> RecordTooLargeError:
+    """Return the error for a payload over ``record_bytes_max``."""
+    return RecordTooLargeError(
+        f"a payload of {len(payload)} bytes is larger than record_bytes_max={max_bytes}; nothing was written. "
+        "Split it, or open the queue with a larger bound",
+        size_bytes=len(payload),
+        max_bytes=max_bytes,
+    )
+
+
+def check_sizes(
+    *, data_file_bytes: int, record_bytes_max: int, maxsize: int, max_bytes: int | None, lock_timeout: float
+) -> None:
+    """Refuse sizes that cannot work; raises ConfigError."""
+    if not DATA_FILE_BYTES_MIN <= data_file_bytes <= DATA_FILE_BYTES_LIMIT:
+        raise ConfigError(
+            f"data_file_bytes is from {DATA_FILE_BYTES_MIN} to {DATA_FILE_BYTES_LIMIT}, not {data_file_bytes}"
+        )
+    if not 0 <= record_bytes_max <= RECORD_BYTES_LIMIT - HEADERS_BYTES_MAX:
+        raise ConfigError(
+            f"record_bytes_max is from 0 to {RECORD_BYTES_LIMIT - HEADERS_BYTES_MAX}, not {record_bytes_max}"
+        )
+    check_maxsize(maxsize)
+    if max_bytes is not None and max_bytes < 2 * data_file_bytes:
+        raise ConfigError(
+            f"max_bytes={max_bytes} leaves no room for two data files of {data_file_bytes} bytes: one is written "
+            "while the other is drained; make it larger, or data_file_bytes smaller"
+        )
+    if not lock_timeout >= 0:
+        raise ConfigError(f"lock_timeout is at least 0 seconds, not {lock_timeout!r}")
+
+
+def check_maxsize(maxsize: int) -> None:
+    """Refuse a bound that cannot work; raises ConfigError."""
+    if maxsize < 0:
+        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize}")

@@ -1,0 +1,74 @@
+"""Why a delivery did not end in an acknowledgement. Pure."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.log import text_of
+from holdfast.persistence.format.constants import NOTE_CHARACTERS_MAX
+
+TRACEBACK_CHARACTERS_MAX = 4000
+"""Of a long traceback the end is kept: it says where it happened."""
+
+SEEN_CHARACTERS_MAX = 2**14
+"""What ``redact=`` sees of a text before it is cut to what is kept; half a secret would not be known for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is kept of a failed delivery if it was the last one.
+
+    Attributes
+    ----------
+    reason : str
+        Why the message becomes a dead letter, if it does: one of ``DEAD_REASONS``.
+    detail : str
+        What whoever rejected it said, or what the exception said.
+    exception : str
+        Its type, with its module; empty where there was none.
+    trace : str
+        Its traceback.
+    cause : BaseException or None
+        The exception itself, for the log; never leaves its process.
+    """
+
+    reason: str
+    detail: str = ""
+    exception: str = ""
+    trace: str = ""
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failure, (self.reason, self.detail, self.exception, self.trace)
+
+
+GIVEN_BACK = Failure("max_deliveries")
+"""By hand, with nack()."""
+
+RAN_OUT = Failure("lease_expired")
+
+
+def failure_of(error: BaseException | Failure, reason: str = "exception") -> Failure:
+    """Return what is kept of an exception; what was made of one already, in another process, stays as it is."""
+    if isinstance(error, Failure):
+        return error
+    kind = type(error)
+    trace = _end_of("".join(traceback.format_exception(error)), SEEN_CHARACTERS_MAX)
+    detail = text_of(error)[:SEEN_CHARACTERS_MAX]
+    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", trace, error)
+
+
+def shortened(failure: Failure) -> Failure:
+    """Return a failure with as much of its texts as is kept. Not before secrets are taken out."""
+    trace = _end_of(failure.trace, TRACEBACK_CHARACTERS_MAX)
+    return replace(failure, detail=failure.detail[:NOTE_CHARACTERS_MAX], trace=trace)
+
+
+def _end_of(trace: str, characters_max: int) -> str:
+    """Return the last lines of a traceback."""
+    if len(trace) <= characters_max:
+        return trace
+    end = trace[-characters_max:]
+    return "... " + end[end.find("\n", 0, -1) + 1 :]  # whole lines: half a secret would not be known for one

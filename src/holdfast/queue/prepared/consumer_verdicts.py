@@ -1,0 +1,109 @@
+"""Prepared transactions as a handle sees them that only consumes: what has puts the owner of the write side decides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast.errors import ClosedError, TransactionStateError
+from holdfast.persistence.exchange.requests import ABORT_PREPARED, COMMIT_PREPARED, VERDICT
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.queue.engine.coordinators import Outcome, find_coordinator
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.prepared_resolver import AskCoordinator, PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import Found, find_batch, find_transaction
+from holdfast.queue.prepared.vote_settling import AskGroup
+from holdfast.queue.remote.submit_side import SubmitSide
+
+DECIDE_SECONDS = 30.0
+"""How long the owner of the write side is waited for that does not answer: by far longer than a sync under load."""
+
+VERDICT_SECONDS = 1.0
+"""The same while looking, where nobody waits for the answer: what is not answered stays in doubt."""
+
+
+class ConsumerVerdicts(PreparedResolver):
+    """Decides what only acknowledges, and has the owner of the write side decide the rest.
+
+    It asks while it holds nothing that the owner needs in order to answer.
+
+    Parameters
+    ----------
+    sides, ask, ask_group
+        As for :class:`PreparedResolver`.
+    open_submit_side : callable
+        Returns how the owner is asked; called at the first need, for it makes a mailbox.
+    """
+
+    def __init__(
+        self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup, open_submit_side: Callable[[], SubmitSide]
+    ) -> None:
+        super().__init__(sides, ask, ask_group)
+        self._open_submit_side = open_submit_side
+        self._lock = threading.Lock()
+        self._submit_side: SubmitSide | None = None
+        self._is_stopped = False
+
+    def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
+        """Commit a prepared transaction, or have it committed; return the offsets of its puts."""
+        self._check_may_decide()
+        if self._is_decided_here(transaction_id, nonce, force=force):
+            return super().commit(transaction_id, force=force, nonce=nonce)
+        side = self._asking()
+        return side.decide(COMMIT_PREPARED, transaction_id, force=force, nonce=nonce, timeout=DECIDE_SECONDS)
+
+    def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
+        """Abort a prepared transaction, or have it aborted."""
+        self._check_may_decide()
+        if self._is_decided_here(transaction_id, nonce, force=force):
+            super().abort(transaction_id, force=force, nonce=nonce)
+        else:
+            side = self._asking()
+            side.decide(ABORT_PREPARED, transaction_id, force=force, nonce=nonce, timeout=DECIDE_SECONDS)
+
+    def _is_decided_here(self, transaction_id: str, nonce: bytes | None, *, force: bool) -> bool:
+        """Whether a transaction has nothing to do with the log, or another queue has to be asked first."""
+        with storage_errors("looking for a prepared transaction", self._sides.path):
+            found = find_transaction(self._sides, transaction_id)
+        if found is None or (nonce is not None and found.nonce not in (nonce, b"")):
+            return self._memory.is_of_votes(transaction_id, nonce)
+        if found.decider is not None or found.part_of is not None:
+            return not force or (found.batch is None and not found.damage)
+        return found.batch is None and not found.damage and found.coordinator is None
+
+    def _own_verdict(self, found: Found) -> Outcome:
+        verdict = super()._own_verdict(found)
+        is_asked = find_coordinator(self._sides.queue_id) is not None  # in this process, and so was asked just now
+        if verdict is not Outcome.IN_DOUBT or is_asked or find_batch(self._sides, found.id) is not None:
+            return verdict
+        side = self._asking()
+        try:
+            offsets = side.decide(VERDICT, found.id, force=False, nonce=found.nonce, timeout=VERDICT_SECONDS)
+        except TransactionStateError:
+            return Outcome.IN_DOUBT
+        return Outcome.COMMITTED if offsets else Outcome.ABORTED
+
+    # -- Asking ------------------------------------------------------------------------------------------------------
+
+    def _asking(self) -> SubmitSide:
+        with self._lock:
+            if self._is_stopped:
+                raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
+            if self._submit_side is None:
+                self._submit_side = self._open_submit_side()
+            return self._submit_side
+
+    def stop_asking(self) -> None:
+        """Take back what no owner has taken, and let go of the mailbox."""
+        with self._lock:
+            self._is_stopped = True
+            side, self._submit_side = self._submit_side, None
+        if side is not None:
+            side.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        super().forget()
+        self._lock = threading.Lock()
+        if self._submit_side is not None:
+            self._submit_side.forget()

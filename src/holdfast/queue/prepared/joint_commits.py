@@ -1,0 +1,110 @@
+"""``queue.joint_commits``: several prepared transactions committed as one, once, by many processes. docs/adr/0039."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.joint_decisions import JointDecisions, check_age, check_part_of
+from holdfast.queue.prepared.joint_verbs import ABORT, COLLECT, abort_fields, collect_fields, commit_fields
+from holdfast.queue.prepared.parts import joint_file
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.remote.verb_log import logged, own_process
+
+
+class JointCommits:
+    """Commits what many transactions have prepared, in whichever processes, as one.
+
+    Each commit belongs to an **application**, which is a name, and has a **version** that grows. A transaction is
+    prepared as a part of one: ``tx.prepare(part_of=(application, version))``. Committing a version a second time does
+    nothing, nor does an earlier one; so whoever does not know whether it has committed commits again.
+
+    Works with every mode that puts: "both", "produce", and "submit", where the owner does it.
+    """
+
+    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+        self._sides = sides
+        self._decisions = JointDecisions(sides, in_doubt)
+        self._check_open = check_open
+
+    def latest(self, application: str) -> int | None:
+        """Return the version that an application has committed last; None where none is remembered.
+
+        Raises
+        ------
+        CorruptionError, StorageError
+            The memory of joint commits cannot be read.
+        """
+        self._check_open()
+        commit = joint_file(self._sides).find(check_name(application, "application"))
+        return None if commit is None else commit.version
+
+    def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool = True) -> None:
+        """Commit prepared transactions as one; where this version or a later one was committed before, do nothing.
+
+        Parameters
+        ----------
+        application : str
+            1 to 100 of ``A-Z a-z 0-9 . _ -`` without a leading dot.
+        version : int
+            From 0 to 2**63 - 1.
+        ids : sequence of str
+            What ``prepare`` returned for each part. Their messages come into the log in this order, those of each part
+            together. All other parts of this version, and of earlier ones, are aborted.
+        is_remembered : bool
+            False where nobody will commit for this application again: once it is done it takes no place among the
+            1,024 applications that are remembered.
+
+        Raises
+        ------
+        TransactionNotFoundError, TransactionStateError, CorruptionError
+            One is not prepared, not as a part of this, or is damaged; nothing was committed.
+        DiskFullError, StorageError
+            Nothing was committed; or it is, and ``latest`` says so: then commit again, or reopen the queue, and what is
+            not visible yet becomes so.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+
+        Notes
+        -----
+        Durability: power loss, whatever the flush policy. Cost: three syncs, and those of committing each part. All or
+        nothing holds over every crash; while it runs, consumers may see the first parts and not yet the last.
+        """
+        self._check_open()
+        check_part_of(application, version)
+        if self._sides.submit_side is not None:
+            self._sides.submit_side.ask(commit_fields(application, version, ids, is_remembered=is_remembered))
+        else:
+            self._decisions.commit(application, version, ids, is_remembered=is_remembered)
+
+    def abort(self, application: str, version: int) -> None:
+        """Abort the parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
+        self._check_open()
+        check_part_of(application, version)
+        if self._sides.submit_side is not None:
+            self._sides.submit_side.ask(abort_fields(application, version))
+        else:
+            abort = partial(self._decisions.abort, application, version)
+            details = {"application": application, "version": version}
+            logged(self._sides.path, ABORT, details, own_process(), abort)
+
+    def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
+        """Abort the parts of any application that were prepared so long ago and not committed since.
+
+        Parameters
+        ----------
+        older_than_seconds : float
+            By the wall clock.
+        id_prefix : str
+            Only those whose ids begin so; empty: all of them.
+        """
+        self._check_open()
+        check_age(older_than_seconds)
+        if self._sides.submit_side is not None:
+            self._sides.submit_side.ask(collect_fields(older_than_seconds, id_prefix))
+        else:
+            collect = partial(self._decisions.collect, older_than_seconds, id_prefix)
+            details = {"older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
+            logged(self._sides.path, COLLECT, details, own_process(), collect)

@@ -1,0 +1,240 @@
+"""Decides joint commits for whoever owns the write side: several prepared transactions as one. docs/transactions.md.
+
+The document ``prepared/joint.json`` says which transactions an application's latest commit consists of: once it is
+durable they are committed, and each is put into the log by itself. After a crash the next opening goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import (
+    CommitUnknownError,
+    ConfigError,
+    CorruptionError,
+    FencedError,
+    HoldfastError,
+    PoisonedError,
+    ShutDown,
+    StorageError,
+    TransactionNotFoundError,
+    TransactionStateError,
+)
+from holdfast.persistence.filesystem.layout import check_name, list_batch_files
+from holdfast.persistence.filesystem.poison import commit_unknown
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.outcomes.joint_file import JointCommit
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.parts import joint_file
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import Found, find_batches, find_transaction
+
+logger = logging.getLogger("holdfast")
+
+VERSION_MAX = 2**63 - 1
+
+
+class JointDecisions:
+    """Commits, aborts and finishes what was prepared as parts.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, with its write side.
+    in_doubt : PreparedResolver
+        Settles each part.
+    """
+
+    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
+        self._sides = sides
+        self._in_doubt = in_doubt
+        self._file = joint_file(sides)
+
+    def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool) -> None:
+        """Commit parts as one, once: see ``JointCommits.commit``."""
+        self._sides.require_batches().make_directory()
+        part_of = check_part_of(application, version)
+        self._finish_all(each.application for each in self._file.pending() if each.application != application)
+        with self._in_doubt.deciding_alone(_turn_of(application)):
+            known = self._publish_latest(application)  # also before another commit takes its place
+            if known is None or not known.covers(part_of):
+                parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
+                self._sides.require_write_side().flush()  # else what was put before could be lost, and this not
+                known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
+                self._check_owner()
+                self._publish(known)
+            trouble = f"what {_text(part_of)} leaves in {self._sides.path} stays"  # the next one tries again
+            follow_up(trouble, self._let_go_of, application, known.version)
+            if not is_remembered:
+                self._file.forget(application)
+
+    def _check_owner(self) -> None:
+        """Raise CommitUnknownError where another owner has opened the queue: it may not know what was just decided."""
+        try:
+            self._sides.require_write_side().check_fence()
+        except FencedError as error:
+            raise commit_unknown("committing jointly", self._sides.directory.joint, error) from error
+
+    def abort(self, application: str, version: int) -> None:
+        """Let go of parts that were not committed: see ``JointCommits.abort``."""
+        self._sides.require_write_side()
+        check_part_of(application, version)
+        with self._in_doubt.deciding_alone(_turn_of(application)), self._for_good():
+            self._publish_latest(application)  # in the order of its parts
+            self._let_go([each for each in self._parts() if _is_of(each, application, version)])
+
+    def collect(self, older_than_seconds: float, id_prefix: str) -> None:
+        """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
+        self._sides.require_write_side()
+        check_age(older_than_seconds)
+        self._sides.require_batches().removals.check()
+        oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
+        for found in self._parts():
+            is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
+            if is_old and found.part_of is not None:
+                with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)), self._for_good():
+                    self._publish_latest(found.part_of.application)
+                    self._let_go([found])
+
+    @contextmanager
+    def _for_good(self) -> Iterator[None]:
+        """Refuse where nobody knows whether what was let go of comes back; say so where that begins."""
+        removals = self._sides.require_batches().removals
+        removals.check()
+        try:
+            yield
+        except StorageError as error:
+            if removals.cause is None or isinstance(error, CommitUnknownError | PoisonedError):
+                raise
+            raise commit_unknown("aborting jointly", self._sides.directory.prepared, error) from error
+
+    def resume(self) -> None:
+        """Go on with the commits that a crash has interrupted. What fails is logged, and waits for the next time."""
+        if self._sides.write_side is None:
+            return
+        try:
+            pending = [each.application for each in self._file.pending()]
+            waiting = [each.part_of.application for each in self._parts() if each.part_of is not None]
+        except HoldfastError as error:
+            logger.error("joint commits of %s are not looked at: %s", self._sides.path, error)
+            return
+        self._finish_all(pending + waiting)
+
+    def _finish_all(self, applications: Iterable[str]) -> None:
+        for application in dict.fromkeys(applications):
+            try:
+                self._finish(application)
+            except (HoldfastError, ShutDown) as error:
+                logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
+
+    def _finish(self, application: str) -> None:
+        """Put the latest commit of an application into the log, and let go of what it leaves."""
+        with self._in_doubt.deciding_alone(_turn_of(application)):
+            known = self._publish_latest(application)
+            if known is not None:
+                self._let_go_of(application, known.version)
+
+    def _let_go_of(self, application: str, version: int) -> None:
+        """Let go of what a commit leaves."""
+        self._let_go([each for each in self._parts() if _is_of(each, application, version)])
+
+    def _publish_latest(self, application: str) -> JointCommit | None:
+        known = self._file.find(application)
+        if known is not None:
+            self._publish(known)
+        return known
+
+    # -- Parts -------------------------------------------------------------------------------------------------------
+
+    def _find_part(self, transaction_id: str, part_of: PartOf) -> bytes:
+        """Return the nonce of a part that can be committed."""
+        with storage_errors("looking for a prepared transaction", self._sides.path):
+            found = find_transaction(self._sides, transaction_id)
+        if found is None:
+            raise TransactionNotFoundError(
+                f"no transaction {transaction_id!r} is prepared in {self._sides.path}; nothing was committed",
+                id=transaction_id,
+            )
+        batch = found.batch
+        damage = found.damage if batch is None else self._sides.require_batches().damage(batch)
+        if damage:
+            raise CorruptionError(
+                f"transaction {transaction_id} is damaged ({damage[0].reason}); nothing was committed. Abort it, and "
+                "put again what it held",
+                path=str(damage[0].path),
+                position=damage[0].position,
+            )
+        if found.part_of != part_of:
+            raise TransactionStateError(
+                f"transaction {transaction_id} was not prepared as a part of {_text(part_of)}; nothing was committed",
+                transaction=transaction_id,
+                state="prepared",
+            )
+        return found.nonce
+
+    def _parts(self) -> list[Found]:
+        """Return the parts that wait, whosever they are."""
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            found = list(find_batches(self._sides))
+        return [each for each in found if each.part_of is not None]
+
+    def _publish(self, commit: JointCommit) -> None:
+        """Put into the log what of a commit is not there yet, and note that all of it is."""
+        if not commit.parts:
+            return
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            waiting = set(list_batch_files(self._sides.storage, self._sides.directory))
+        for transaction_id, nonce in commit.parts:
+            if transaction_id in waiting:
+                self._publish_part(commit, transaction_id, nonce)
+        self._sides.require_batches().sync()
+        self._file.finished(commit)
+
+    def _publish_part(self, commit: JointCommit, transaction_id: str, nonce: bytes) -> None:
+        cause: CorruptionError | None = None
+        try:
+            if self._in_doubt.settle(transaction_id, nonce):
+                return
+        except CorruptionError as error:
+            cause = error
+        raise CorruptionError(
+            f"transaction {transaction_id} is damaged, a part of {_text(PartOf(commit.application, commit.version))}, "
+            "which is decided. To give it up, abort it with force=True, and commit again: what it held is lost",
+            path=str(self._sides.directory.batch_file(transaction_id)),
+        ) from cause
+
+    def _let_go(self, parts: Sequence[Found]) -> None:
+        for found in parts:
+            self._in_doubt.settle(found.id, found.nonce, lets_go=True)
+
+
+def check_part_of(application: str, version: int) -> PartOf:
+    """Return what a part belongs to; raises ConfigError for names and versions that cannot be."""
+    check_name(application, "application")
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
+        raise ConfigError(f"a version is a whole number from 0 to {VERSION_MAX}, not {version!r}")
+    return PartOf(application, version)
+
+
+def check_age(older_than_seconds: float) -> float:
+    """Return for how long a part may wait; raises ConfigError for what is no time."""
+    if not 0 <= older_than_seconds < float("inf"):
+        raise ConfigError(f"older_than_seconds is a number of seconds from 0, not {older_than_seconds!r}")
+    return older_than_seconds
+
+
+def _turn_of(application: str) -> str:
+    return f"application {application}"  # which no transaction's id can be
+
+
+def _is_of(found: Found, application: str, version: int) -> bool:
+    part_of = found.part_of
+    return part_of is not None and part_of.application == application and part_of.version <= version
+
+
+def _text(part_of: PartOf) -> str:
+    return f"commit {part_of.version} of {part_of.application}"

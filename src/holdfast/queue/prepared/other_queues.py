@@ -1,0 +1,51 @@
+"""Asks the queue that coordinates a transaction what became of it: under its lock, after its own recovery."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.persistence.outcomes.redo import find_queue
+from holdfast.queue.engine.coordinators import Outcome, find_coordinator
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.prepared_resolver import AskCoordinator
+
+logger = logging.getLogger("holdfast")
+
+_DATA_FILE_BYTES = 2**20
+"""Size of a data file that nothing is written into."""
+
+
+def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
+    """Return what asks other queues on behalf of the one at ``root``.
+
+    A queue that this process has open is asked as it is. Another one is recovered, if its write lock is free: what its
+    log has not decided by then never will be. While it is missing, or locked, there is no answer.
+    """
+
+    def ask(participant: Participant, nonce: bytes) -> Outcome:
+        live = find_coordinator(participant.queue_id)
+        if live is not None:
+            return live.verdict(nonce)
+        directory = find_queue(storage, root, participant)
+        if directory is None:
+            return Outcome.IN_DOUBT
+        options = Options("produce", "default", FlushPolicy.every_commit(), _DATA_FILE_BYTES, 0)
+        try:
+            sides = QueueHandle(storage, clock, directory.root, options)
+        except HoldfastError as error:
+            logger.info("no verdict from %s: %s", directory.root, error)
+            return Outcome.IN_DOUBT
+        try:
+            assert sides.coordinator is not None, "this mode writes"
+            return sides.coordinator.verdict(nonce)
+        finally:
+            sides.close()
+
+    return ask

@@ -1,0 +1,97 @@
+"""Answers what was decided of transactions lately, by id: those with puts in ``prepared/``, others with their group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.groups.group_files import list_groups
+from holdfast.persistence.outcomes.outcome_log import COMMITTED, Decided, OutcomeLog
+from holdfast.queue.engine.queue_handle import QueueHandle
+
+
+class OutcomeMemory:
+    """The memory of one queue, as far as this handle owns it: the rest it reads.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue.
+    """
+
+    def __init__(self, sides: QueueHandle) -> None:
+        self._sides = sides
+        self._lock = threading.Lock()
+        self._own_group: OutcomeLog | None = None
+
+    def reserve(self, *, puts: bool) -> None:
+        """Set room aside for one more; raises DiskFullError or StorageError."""
+        (self._sides.require_batches().decided if puts else self._of_own_group()).reserve()
+
+    def find(self, transaction_id: str, nonce: bytes | None) -> Decided | None:
+        """Return what became of the latest transaction of this id, or of this nonce; None where nothing is known."""
+        sides = self._sides
+        memories = [self._of_own_group()] if sides.batches is None else [self._of_own_group(), sides.batches.decided]
+        found = _latest(memories, transaction_id, nonce)
+        if found is None:
+            with storage_errors("looking for decided transactions", sides.directory.groups):
+                names = [group.name for group in list_groups(sides.storage, sides.directory)]
+            found = _latest((self._of_group(name) for name in names if name != sides.group.name), transaction_id, nonce)
+        return found
+
+    def is_of_votes(self, transaction_id: str, nonce: bytes | None) -> bool:
+        """Whether the latest transaction of this id, or of this nonce, that is remembered only acknowledged.
+
+        For who does not own the write side: what had puts its owner answers for, who knows what is durable.
+        """
+        sides = self._sides
+        with storage_errors("looking for decided transactions", sides.directory.groups):
+            groups = {group.name for group in list_groups(sides.storage, sides.directory)} - {sides.group.name}
+        votes = _latest((self._of_own_group(), *map(self._of_group, groups)), transaction_id, nonce)
+        puts = _latest((OutcomeLog(sides.storage, sides.directory.decided),), transaction_id, nonce)
+        return votes is not None and (puts is None or puts.timestamp_ns <= votes.timestamp_ns)
+
+    def note_batch(self, decision: CommitRecord, offsets: range) -> None:
+        """Note that a transaction with puts was committed; its decision says so until this is synced."""
+        decided = self._sides.require_batches().decided
+        decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
+
+    def note_own_vote(self, transaction_id: str, nonce: bytes, verdict: int) -> None:
+        """Note what becomes of a transaction that only acknowledges, durably, with the group that this handle owns."""
+        memory = self._of_own_group()
+        memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
+        memory.sync()
+
+    def note_vote(self, group: str, transaction_id: str, nonce: bytes, verdict: int) -> None:
+        """Note the same with a group that nobody owns; the caller holds the lock under which one could come to."""
+        memory = self._of_group(group)
+        try:
+            memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
+        finally:
+            memory.close()
+
+    def _of_own_group(self) -> OutcomeLog:
+        with self._lock:
+            if self._own_group is None:
+                self._own_group = self._of_group(self._sides.group.name)
+            return self._own_group
+
+    def _of_group(self, name: str) -> OutcomeLog:
+        return OutcomeLog(self._sides.storage, self._sides.directory.group(name) / "decided")
+
+    def close(self) -> None:
+        """Sync and let go of the files."""
+        if self._own_group is not None:
+            self._own_group.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        if self._own_group is not None:
+            self._own_group.abandon()
+
+
+def _latest(memories: Iterable[OutcomeLog], transaction_id: str, nonce: bytes | None) -> Decided | None:
+    found = [each.find(transaction_id) if nonce is None else each.find_nonce(nonce) for each in memories]
+    return max((each for each in found if each is not None), key=lambda each: each.timestamp_ns, default=None)

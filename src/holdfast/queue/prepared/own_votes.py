@@ -1,0 +1,74 @@
+"""Settles votes of the group that this handle owns, for whoever asks: docs/transactions.md, "Other handles"."""
+
+from __future__ import annotations
+
+from holdfast.errors import TransactionNotFoundError, TransactionStateError
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.threads.keyed_lock import KeyedLock
+
+
+class OwnVotes:
+    """The votes of this handle's group, as :class:`VoteControls`.
+
+    It asks nobody, so that whoever asks gets an answer.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, with the read side of the group.
+    memory : OutcomeMemory
+        What was decided; the only one that this handle writes to.
+    turns : KeyedLock
+        Those of all who decide transactions with this handle.
+    """
+
+    def __init__(self, sides: QueueHandle, memory: OutcomeMemory, turns: KeyedLock) -> None:
+        self._sides = sides
+        self._memory = memory
+        self._turns = turns
+
+    def has_vote(self, nonce: bytes) -> bool:
+        """Whether messages are held under a transaction."""
+        return nonce in self._sides.require_read_side().progress.votes
+
+    def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
+        """Finish what a vote holds, or let go of it: following a log, or deciding it here; durably.
+
+        Raises
+        ------
+        TransactionStateError
+            It was decided here, the other way.
+        TransactionNotFoundError
+            It should be decided here, and nothing is known of it.
+        """
+        if is_decided:  # not in turn: who has it may be the one who waits for this
+            self._resolve(nonce, is_committed=is_committed)
+            return
+        with self._turns.alone(transaction_id):
+            if self.has_vote(nonce):
+                verdict = COMMITTED if is_committed else ABORTED
+                self._memory.note_own_vote(transaction_id, nonce, verdict)
+            elif not self._was_decided(transaction_id, nonce, is_committed=is_committed):
+                raise TransactionNotFoundError(
+                    f"group {self._sides.group.name!r} of {self._sides.path} holds nothing of transaction "
+                    f"{transaction_id!r} any more, and does not remember what became of it",
+                    id=transaction_id,
+                )
+            self._resolve(nonce, is_committed=is_committed)
+
+    def _was_decided(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> bool:
+        decided = self._memory.find(transaction_id, nonce)
+        if decided is not None and decided.is_committed != is_committed:
+            state = "committed" if decided.is_committed else "aborted"
+            raise TransactionStateError(
+                f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
+            )
+        return decided is not None
+
+    def _resolve(self, nonce: bytes, *, is_committed: bool) -> None:
+        side = self._sides.require_read_side()
+        is_there = side.is_started and side.resolve(nonce, is_committed=is_committed, is_durable=True)
+        if not is_there:  # whoever has settled it may not have waited for the disk
+            side.flush()

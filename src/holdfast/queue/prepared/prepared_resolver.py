@@ -1,0 +1,392 @@
+"""Prepared transactions of one queue: which there are, and what is decided of them. docs/transactions.md.
+
+What a transaction has prepared stands in up to two places: its puts in ``prepared/``, its acknowledgements as a vote in
+a group's position file. Where there are puts, putting them into the log is the decision, and the vote follows it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from holdfast.errors import (
+    ClosedError,
+    CorruptionError,
+    HoldfastError,
+    QueueLockedError,
+    ShutDown,
+    TransactionNotFoundError,
+    TransactionStateError,
+    UsageError,
+)
+from holdfast.persistence.filesystem.layout import list_batch_files
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import Participant, PartOf
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided
+from holdfast.persistence.outcomes.redo import OWN, other_root
+from holdfast.queue.engine.coordinators import Outcome
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.prepared.parts import check_may_prepare, decided_elsewhere, verdict_of_part
+from holdfast.queue.prepared.prepared_transactions import (
+    Found,
+    PreparedTransaction,
+    find_batch,
+    find_damage,
+    find_prepared,
+    find_transaction,
+)
+from holdfast.queue.prepared.vote_settling import AskGroup, VoteSettling
+from holdfast.queue.threads.keyed_lock import KeyedLock
+
+logger = logging.getLogger("holdfast")
+
+AskCoordinator = Callable[[Participant, bytes], Outcome]
+"""Asks another queue what became of a transaction: takes the queue as seen from this one, and the nonce."""
+
+
+class PreparedResolver:
+    """Decides prepared transactions.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, and what of it this process owns.
+    ask : callable
+        How another queue is asked for its verdict.
+    ask_group : callable
+        How the owners of other groups of this queue are asked.
+
+    Attributes
+    ----------
+    own_votes : OwnVotes
+        What others may ask of this handle's group.
+    """
+
+    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+        self._sides = sides
+        self._ask = ask
+        self._turns = KeyedLock()
+        self._memory = OutcomeMemory(sides)
+        self._votes = VoteSettling(sides, self._memory, ask_group)
+        self.own_votes = OwnVotes(sides, self._memory, self._turns)
+        self._is_closed = False
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Return what is in doubt, oldest first; what another queue has decided meanwhile is settled first."""
+        if not self.resolve():
+            return []
+        now = self._sides.clock.time_ns()
+        return [self._describe(found, now) for found in self._find_all()]
+
+    def _describe(self, found: Found, now: int) -> PreparedTransaction:
+        batch, decider = found.batch, found.decider
+        damage = found.damage
+        if batch is not None:
+            damage += tuple(find_damage(self._sides, batch))
+        return PreparedTransaction(
+            id=found.id,
+            age_seconds=max(0, now - found.timestamp_ns) / 1e9 if found.timestamp_ns else 0.0,
+            put_count=batch.message_count if batch is not None else 0,
+            ack_count=sum(vote.count for _, vote in found.votes),
+            size_bytes=batch.frames_bytes if batch is not None else 0,
+            coordinator=None if decider is None else other_root(self._sides.path, decider),
+            part_of=found.part_of,
+            damage=damage,
+        )
+
+    def _find_all(self) -> list[Found]:
+        with storage_errors("looking for prepared transactions", self._sides.path):
+            return find_prepared(self._sides)
+
+    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
+        """Refuse an id that is in doubt already, and set room aside for remembering what becomes of it.
+
+        Raises TransactionStateError, DiskFullError or StorageError.
+        """
+        sides = self._sides
+        if part_of is not None:
+            check_may_prepare(sides, transaction_id, part_of)
+        votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
+        with storage_errors("looking for prepared transactions", sides.path):
+            taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
+        if transaction_id in taken:
+            raise TransactionStateError(
+                f"transaction {transaction_id} is prepared: decide it before its id is used again",
+                transaction=transaction_id,
+                state="prepared",
+            )
+        self._memory.reserve(puts=puts)
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
+        """Commit a prepared transaction; return the offsets of its puts. Again: the same, and nothing happens.
+
+        ``nonce``: that one, and none that has its id by now.
+        """
+        self._check_may_decide()
+        with self.deciding_alone(transaction_id):
+            found = self._find(transaction_id, COMMITTED, nonce, force=force)
+            return found.offsets if isinstance(found, Decided) else self._commit(found, is_asked=True)
+
+    def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
+        """Abort a prepared transaction. Again: nothing happens. ``nonce`` as for :meth:`commit`."""
+        self._check_may_decide()
+        with self.deciding_alone(transaction_id):
+            found = self._find(transaction_id, ABORTED, nonce, force=force)
+            if not isinstance(found, Decided):
+                self._abort(found)
+
+    def finish(self, transaction_id: str, nonce: bytes) -> None:
+        """Commit what only holds messages of this handle's group: as :meth:`commit`, but with one sync.
+
+        It is not remembered: whoever holds it sees from its being gone that it was committed.
+        """
+        self._check_may_decide()
+        with self.deciding_alone(transaction_id):
+            side = self._sides.require_read_side()
+            is_done = side.resolve(nonce, is_committed=True, is_durable=True)
+        if not is_done:  # somebody has decided it by its id
+            self.commit(transaction_id, nonce=nonce)
+
+    def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
+        """Let one thread at a time decide a transaction; others go on with theirs."""
+        return self._turns.alone(transaction_id)
+
+    def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
+        """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
+        with storage_errors("looking for a prepared transaction", self._sides.path):
+            found = find_transaction(self._sides, transaction_id)
+        if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
+            found = None
+        if found is not None and (self._finish_decided(found) or self._follow_log(found)):
+            found = None
+        if found is not None and ((found.decider is None and found.part_of is None) or force):
+            if found.batch is not None or found.damage:
+                self._votes.check(found)
+            return found
+        if found is not None and (found.part_of is not None or not self._resolve(found)):
+            raise decided_elsewhere(self._sides, found)
+        decided = self._memory.find(transaction_id, nonce)
+        if decided is None:
+            raise TransactionNotFoundError(
+                f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and none of that id was decided "
+                "lately; prepared() lists those in doubt",
+                id=transaction_id,
+            )
+        if decided.is_committed != (verdict == COMMITTED):
+            state = "committed" if decided.is_committed else "aborted"
+            raise TransactionStateError(
+                f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
+            )
+        return decided
+
+    def _commit(self, found: Found, *, is_asked: bool) -> range:
+        """Commit what this handle may; remember it where it was asked for by its id."""
+        sides, batch = self._sides, found.batch
+        if found.damage:
+            raise CorruptionError(
+                f"transaction {found.id} is damaged ({found.damage[0].reason}): it cannot be committed; abort it, and "
+                "put again what it held",
+                path=str(found.damage[0].path),
+            )
+        if batch is None:
+            end = sides.next_offset()  # which may fail, so before anything is done
+            self._votes.decide(found, COMMITTED, is_committed=True)
+            return range(end, end)
+        offsets = sides.require_batches().commit(batch)
+        witnesses: list[DurabilityCheck] = [sides.require_batches().sync]
+        try:
+            if not self._follow(found, is_committed=True, is_durable=False):
+                witnesses += self._votes.witnesses(found)
+            if is_asked:
+                self._memory.note_batch(batch.decision, offsets)
+        except HoldfastError as error:
+            logger.error("%s is committed, and the next opening of %s does the rest: %s", found.id, sides.path, error)
+            return offsets
+        if found.votes and sides.read_side is not None:
+            witnesses.append(sides.read_side.flush)
+        sides.require_write_side().open_decisions.applied(found.nonce, *witnesses)
+        return offsets
+
+    def _abort(self, found: Found) -> None:
+        sides = self._sides
+        if found.batch is not None or found.damage:
+            sides.require_batches().abort(found.id, found.nonce or bytes(16), sides.clock.time_ns())
+            self._follow(found, is_committed=False)
+        else:
+            self._votes.decide(found, ABORTED, is_committed=False)
+
+    def _follow(self, found: Found, *, is_committed: bool, is_durable: bool = True) -> bool:
+        """Settle the votes as the log has decided; where the owner of a group does not do it, that stays to be done."""
+        try:
+            self._votes.follow(found, is_committed=is_committed, is_durable=is_durable)
+        except QueueLockedError as error:
+            verdict = "committed" if is_committed else "aborted"
+            logger.error(
+                "%s of %s is %s, and its group has yet to note it: %s", found.id, self._sides.path, verdict, error
+            )
+            return False
+        return True
+
+    def _finish_decided(self, found: Found) -> bool:
+        """Do the rest of what was decided here, where a fault or an interruption came in between; False: it was not.
+
+        A file that could not be removed may still be there, or, where nobody knows whether its removal was durable,
+        be there again.
+        """
+        write_side, batches = self._sides.write_side, self._sides.batches
+        if write_side is None or batches is None:
+            return False
+        is_committed = write_side.has_decided(found.nonce)
+        if is_committed:
+            decision = write_side.open_decisions.find(found.nonce)
+            if decision is not None and decision.is_remembered:
+                self._memory.note_batch(decision, decision.offsets)
+        else:
+            decided = batches.decided.find_nonce(found.nonce) if found.batch is not None else None
+            if decided is None:
+                return False
+            is_committed = decided.is_committed
+        if found.batch is not None:
+            batches.decided.sync()  # where that failed before, nobody knows what it says
+            batches.drop(found.batch.path)
+            batches.sync()
+        self._follow(found, is_committed=is_committed)
+        return True
+
+    def _follow_log(self, found: Found) -> bool:
+        """Settle votes whose puts do not wait any more, or never did, as this queue's own log says; False: no such.
+
+        Raises TransactionStateError where it is just being prepared or decided.
+        """
+        if not _is_left_to_log(found):
+            return False
+        verdict = self._own_verdict(found)
+        if verdict is Outcome.IN_DOUBT:
+            raise TransactionStateError(
+                f"transaction {found.id} is being prepared or decided just now, or by a log that cannot be asked; see "
+                "prepared()",
+                transaction=found.id,
+                state="prepared",
+            )
+        self._follow(found, is_committed=verdict is Outcome.COMMITTED)
+        return True
+
+    # -- What another queue decides ----------------------------------------------------------------------------------
+
+    def resolve(self) -> bool:
+        """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared.
+
+        Returns whether there was anything in doubt.
+        """
+        all_found = self._find_all()
+        for found in all_found:
+            if found.part_of is not None:  # JointDecisions puts parts into the log in their order
+                continue
+            try:
+                with self.deciding_alone(found.id):
+                    self._resolve(found)
+            except (HoldfastError, ShutDown) as error:
+                logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
+        return bool(all_found)
+
+    def _resolve(self, found: Found) -> bool:
+        """Settle what this handle owns of a transaction, if its coordinator says how; return whether it did."""
+        sides = self._sides
+        if self._finish_decided(found):
+            return True
+        if (found.coordinator is None and found.part_of is None) or found.damage:
+            return False
+        votes = found.votes
+        if sides.write_side is None or not _is_left_to_log(found):  # else nobody else knows what to do with them
+            votes = tuple(each for each in votes if each[0] == sides.group.name and sides.read_side is not None)
+        found = replace(found, votes=votes, batch=found.batch if sides.batches is not None else None)
+        if not votes and found.batch is None:
+            return False
+        if found.part_of is not None:
+            verdict = verdict_of_part(sides, found)
+        else:
+            verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
+        if verdict is Outcome.COMMITTED and found.batch is not None:
+            self._commit(found, is_asked=False)
+        elif verdict is Outcome.COMMITTED:
+            self._votes.follow(found, is_committed=True)
+        elif verdict is Outcome.ABORTED:
+            self._discard(found)
+        return verdict is not Outcome.IN_DOUBT
+
+    def settle(self, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
+        """Settle one transaction as its decision says; False where there is none. What is not there is settled.
+
+        ``lets_go``: where nobody has decided it, abort it.
+        """
+        with self.deciding_alone(transaction_id):
+            with storage_errors("looking for a prepared transaction", self._sides.path):
+                found = find_transaction(self._sides, transaction_id)
+            if found is None or found.nonce not in (nonce, b"") or self._resolve(found):  # b"": damaged
+                return True
+            if lets_go:
+                self._discard(found)
+            return lets_go
+
+    def verdict(self, transaction_id: str, nonce: bytes) -> Outcome:
+        """Return what this queue's own log says of a transaction, whose votes another handle may hold.
+
+        Raises UsageError where this handle has no write side.
+        """
+        with self.deciding_alone(transaction_id):
+            if self._sides.require_write_side().has_decided(nonce):
+                return Outcome.COMMITTED
+            own = Participant(OWN, self._sides.queue_id)
+            return self._own_verdict(Found(transaction_id, nonce, 0, own))
+
+    def _own_verdict(self, found: Found) -> Outcome:
+        """Return what became of a transaction that this queue's own log decides."""
+        assert found.coordinator is not None
+        own = self._sides.coordinator
+        verdict = own.verdict(found.nonce) if own is not None else self._ask(found.coordinator, found.nonce)
+        if verdict is not Outcome.ABORTED:
+            return verdict
+        waits = find_batch(self._sides, found.id) is not None  # looked for once nobody prepares or commits it
+        return Outcome.IN_DOUBT if waits else verdict
+
+    def _discard(self, found: Found) -> None:
+        """Abort what nobody asks for by its id."""
+        batches = self._sides.batches
+        if found.batch is not None and batches is not None:
+            batches.drop(found.batch.path)
+            batches.sync()
+        self._votes.follow(found, is_committed=False)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def stop_asking(self) -> None:
+        """End requests that wait for the owner of the write side; this handle has none."""
+
+    def close(self) -> None:
+        """Let go of what is held, and decide nothing more."""
+        self._is_closed = True
+        self._memory.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copy of the handle."""
+        self._memory.forget()
+
+    def _check_may_decide(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
+        if self._sides.look_side is not None:
+            raise UsageError("this handle owns no side of the queue, so it decides nothing; open it with another mode")
+
+
+def _is_left_to_log(found: Found) -> bool:
+    """Whether these are votes whose puts do not wait: this queue's log has them, or never will."""
+    return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None

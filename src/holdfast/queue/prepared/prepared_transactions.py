@@ -1,0 +1,170 @@
+"""Finds the prepared transactions of one queue: their puts in ``prepared/``, their votes in position files."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import ConfigError, CorruptionError
+from holdfast.persistence.filesystem.layout import check_name, is_missing, list_batch_files
+from holdfast.persistence.filesystem.storage import storage_error
+from holdfast.persistence.format.commit_record import Participant, PartOf
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.groups.group_files import list_groups, progress_reader
+from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
+from holdfast.queue.engine.queue_handle import QueueHandle
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction that is durable and undecided.
+
+    Attributes
+    ----------
+    id : str
+        Its name, for ``commit_prepared`` and ``abort_prepared``.
+    age_seconds : float
+        Since it was prepared, by the wall clock.
+    put_count, ack_count : int
+        Messages that it puts, and that it finishes.
+    size_bytes : int
+        What its puts take, frames included.
+    coordinator : Path or None
+        The queue whose log decides; None: whoever calls.
+    part_of : PartOf or None
+        The joint commit that decides (``queue.joint_commits``); None: there is none.
+    damage : tuple of Damage
+        What of it does not verify: it can only be aborted.
+    """
+
+    id: str
+    age_seconds: float
+    put_count: int
+    ack_count: int
+    size_bytes: int
+    coordinator: Path | None = None
+    part_of: PartOf | None = None
+    damage: tuple[Damage, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """What stands where of one transaction: puts in a batch file, acknowledgements in votes, each with its group."""
+
+    id: str
+    nonce: bytes
+    timestamp_ns: int
+    coordinator: Participant | None
+    batch: BatchSummary | None = None
+    votes: tuple[tuple[str, Vote], ...] = ()
+    damage: tuple[Damage, ...] = ()
+
+    @property
+    def decider(self) -> Participant | None:
+        """The other queue that decides; None where this one does, or whoever calls."""
+        return None if self.coordinator is None or self.coordinator.path == OWN else self.coordinator
+
+    @property
+    def part_of(self) -> PartOf | None:
+        """The joint commit that decides; None where there is none."""
+        return None if self.batch is None else self.batch.decision.part_of
+
+
+def find_prepared(sides: QueueHandle) -> list[Found]:
+    """Return what is in doubt, oldest first. Raises ``OSError``."""
+    found: dict[bytes, Found] = {}
+    damaged: list[Found] = []
+    for each in find_batches(sides):
+        if each.batch is None:
+            damaged.append(each)
+        else:
+            found[each.nonce] = each
+    for group, vote in _votes(sides):
+        each = found.setdefault(vote.nonce, Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator))
+        each.votes += ((group, vote),)
+    for each in damaged:  # its vote, if it has one, knows the nonce
+        twin = next((other for other in found.values() if other.id == each.id and other.batch is None), None)
+        if twin is not None:
+            twin.damage = each.damage
+        else:
+            found[each.id.encode()] = each
+    return sorted(found.values(), key=lambda each: (each.timestamp_ns, each.id))
+
+
+def find_transaction(sides: QueueHandle, transaction_id: str) -> Found | None:
+    """Return one transaction that is in doubt, reading no more than that; None where there is none of that id.
+
+    Raises ``OSError``.
+    """
+    try:
+        batch = find_batch(sides, check_name(transaction_id, "transaction"))
+    except ConfigError:  # which no transaction can have
+        return None
+    except CorruptionError:
+        return next((each for each in find_prepared(sides) if each.id == transaction_id), None)
+    own = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
+    if batch is None:
+        vote = next((each for each in list(own) if each.id == transaction_id), None)
+        if vote is None:
+            return next((each for each in find_prepared(sides) if each.id == transaction_id), None)
+        found = Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator)
+        found.votes = ((sides.group.name, vote),)
+        return found
+    decision = batch.decision
+    voters = {each.group for each in decision.participants if each.path == OWN}
+    votes = tuple(each for each in _votes(sides, voters) if each[1].nonce == decision.nonce)
+    return Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch, votes)
+
+
+def find_batches(sides: QueueHandle) -> Iterator[Found]:
+    """Yield what has a batch, without its votes. Raises ``OSError``."""
+    for transaction_id in list_batch_files(sides.storage, sides.directory):
+        path = sides.directory.batch_file(transaction_id)
+        try:
+            batch = find_batch(sides, transaction_id)
+        except CorruptionError as error:
+            damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
+            yield Found(transaction_id, b"", 0, None, damage=(damage,))
+            continue
+        if batch is not None:
+            decision = batch.decision
+            yield Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch)
+
+
+def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
+    """Return what waits under an id; None where nothing does."""
+    path = sides.directory.batch_file(transaction_id)
+    try:
+        batch = read_summary(sides.storage, path, sides.queue_id)
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise storage_error(error, "reading a prepared transaction", path) from error
+    check_batch_name(batch, transaction_id)
+    return batch
+
+
+def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
+    """Return what of a batch does not verify, reading all of it unless that was done before."""
+    if sides.batches is not None:
+        return sides.batches.damage(batch)
+    try:
+        return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
+    except OSError as error:
+        if is_missing(error):  # decided just now
+            return []
+        raise storage_error(error, "verifying a prepared transaction", batch.path) from error
+
+
+def _votes(sides: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
+    """Yield the votes of every group, or of those named: of the own one from memory, of others from the disk."""
+    own = sides.group.name if sides.read_side is not None else ""
+    if sides.read_side is not None and (names is None or own in names):
+        yield from ((own, vote) for vote in list(sides.read_side.progress.votes.values()))
+    for group in list_groups(sides.storage, sides.directory, but=own):
+        if names is None or group.name in names:
+            progress = progress_reader(sides.storage, sides.directory, sides.queue_id, group).refresh()
+            yield from ((group.name, vote) for vote in progress.votes.values())

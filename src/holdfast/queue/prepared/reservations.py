@@ -1,0 +1,227 @@
+"""``queue.reservations``: many messages held under one id, over restarts, until they are committed or given back.
+
+A reservation is a prepared transaction that acknowledges and puts nothing. docs/adr/0038.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from holdfast.messages import Message
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import Run
+from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.log.log_reader import Record
+from holdfast.persistence.log.run_reader import RunReader
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.taken_runs import TakenRuns
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+
+_NO_LIMIT = 2**63 - 1
+
+_READ_COUNT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Messages that are held together.
+
+    Attributes
+    ----------
+    id : str
+        Of the queue, of the group, and of the first of the messages: no other messages of this queue ever have it,
+        unless these were given back.
+    nonce : bytes
+        Of the transaction.
+    runs : tuple of Run
+        The messages, ascending: first offset, count, data file, and the position behind the last of them.
+    size_bytes : int or None
+        Of their payloads; None where it was taken in an earlier life: :meth:`Reservations.size_bytes` counts them.
+    """
+
+    id: str
+    nonce: bytes
+    runs: tuple[Run, ...]
+    size_bytes: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, vote: Vote, size_bytes: int | None = None) -> Reservation:
+        """Return the reservation that a vote makes."""
+        return cls(vote.id, vote.nonce, vote.runs, size_bytes)
+
+    @property
+    def count(self) -> int:
+        """How many messages it holds."""
+        return sum(run[1] for run in self.runs)
+
+
+class Reservations:
+    """Takes, finds, reads and decides the reservations of the group that this handle owns.
+
+    They are among ``prepared()`` as well, and ``commit_prepared`` and ``abort_prepared`` decide them too.
+    """
+
+    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+        self._sides = sides
+        self._in_doubt = in_doubt
+        self._check_open = check_open
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        *,
+        prefix: str = "reserved",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        end_offset: int | None = None,
+    ) -> Reservation | None:
+        """Hold what comes next under an id; return None where nothing can be taken now.
+
+        Parameters
+        ----------
+        prefix : str
+            What the id begins with.
+        max_messages : int or None
+            At most so many.
+        max_bytes : int or None, bytes
+            At most so many bytes of payloads; a larger message comes alone.
+        end_offset : int or None
+            Nothing from this offset on.
+
+        Raises
+        ------
+        queue.ShutDown, ClosedError
+            The queue was shut down and nothing is left to wait for, or was closed.
+        DiskFullError, StorageError
+            It could not be noted; nothing is held.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and see :meth:`held`.
+
+        Notes
+        -----
+        Taken is what ``receive_many`` would hand out: messages of a priority, those whose time has come and those that
+        were given back, then the others in their order; those that wait stay. Messages of one order key may be
+        together in it. It ends early after 4,096 separate runs of offsets. It is not counted as a delivery.
+
+        Durability: power loss, whatever the flush policy. Cost: one sync, and a look at the header of each message.
+        """
+        taken = TakenRuns(max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT, _or_no_limit(end_offset))
+        vote = self._side().reserve(taken, lambda runs: self._vote(prefix, runs))
+        return None if vote is None else Reservation.of(vote, taken.size_bytes)
+
+    def _vote(self, prefix: str, runs: tuple[Run, ...]) -> Vote:
+        chosen = f"{self.id_prefix(prefix)}{runs[0][0]}"
+        self._in_doubt.make_ready(chosen, puts=False)
+        return Vote(chosen, secrets.token_bytes(16), self._sides.clock.time_ns(), None, runs)
+
+    def id_prefix(self, prefix: str) -> str:
+        """Return what the ids of all reservations of this group begin with that have this prefix."""
+        group_id = self._sides.group.require().group_id
+        return f"{prefix}-{self._sides.queue_id.hex()}-{group_id.hex()[:16]}-"
+
+    def held(self, prefix: str = "reserved") -> list[Reservation]:
+        """Return the reservations with this prefix that wait for a decision, oldest first."""
+        side = self._side()
+        if not side.is_started:  # a group that nobody has used holds nothing, and a look does not make it
+            return []
+        begins = self.id_prefix(prefix)
+        votes = [vote for vote in list(side.progress.votes.values()) if vote.id.startswith(begins)]
+        return [Reservation.of(vote) for vote in votes if vote.coordinator is None and vote.runs]
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def commit(self, reservation: Reservation) -> None:
+        """Finish the messages, with one sync.
+
+        Raises
+        ------
+        TransactionStateError, TransactionNotFoundError
+            Somebody has given them back meanwhile, or longer ago than is remembered.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and see :meth:`held`.
+        """
+        self._check_open()
+        self._in_doubt.finish(reservation.id, reservation.nonce)
+
+    def abort(self, reservation: Reservation) -> None:
+        """Give the messages back, as if they never had been taken. Raises as :meth:`commit`."""
+        self._check_open()
+        self._in_doubt.abort(reservation.id, nonce=reservation.nonce)
+
+    # -- Reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Message]:
+        """Yield the messages in offset order; ``on_loss`` hears of those that are damaged, and the others come."""
+        counts = self.delivery_counts(reservation)
+        for record in self._records(reservation, on_loss):
+            yield Message(record[3], record[0], record[1], decode_headers(record[2]), counts.get(record[0], 0))
+
+    def delivery_counts(self, reservation: Reservation) -> dict[int, int]:
+        """Return how often messages were handed out, of those that ever were."""
+        deliveries = self._side().progress.deliveries
+        if not deliveries:
+            return {}
+        known = [range(first, first + count) for first, count, _, _ in reservation.runs]
+        return {offset: times for offset, times in list(deliveries.items()) if any(offset in run for run in known)}
+
+    def size_bytes(self, reservation: Reservation) -> int:
+        """Return the bytes of all payloads, as far as they can be read; looks at frame headers only, nearly always."""
+        if reservation.size_bytes is not None:
+            return reservation.size_bytes
+        size = 0
+        with self._reader(lambda _: None) as reader, storage_errors("reading a reservation", self._sides.path):
+            for first, count, _, _ in reservation.runs:
+                reader.go_on_to(first)
+                while (left := first + count - reader.next_offset) > 0:
+                    before = first - reader.next_offset  # it may stand a little before the first one
+                    run = reader.pass_plain(before if before > 0 else left, _NO_LIMIT, self._side().log_end)
+                    if run is not None:
+                        size += run.size_bytes if before <= 0 else 0
+                        continue
+                    records = reader.read(min(left, _READ_COUNT), self._side().log_end)
+                    if not records:
+                        break
+                    size += sum(len(record[3]) for record in records if first <= record[0] < first + count)
+        return size
+
+    def _records(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Record]:
+        losses: list[Damage] = []
+        with self._reader(losses.append) as reader:
+            for first, count, _, _ in reservation.runs:
+                with storage_errors("reading a reservation", self._sides.path):
+                    reader.go_on_to(first)
+                while (left := first + count - reader.next_offset) > 0:
+                    with storage_errors("reading a reservation", self._sides.path):
+                        records = reader.read(min(left, _READ_COUNT), self._side().log_end)
+                    for each in losses:
+                        lost = range(max(first, each.offsets.start), min(first + count, each.offsets.stop))
+                        if lost:  # what others have of it is not this one's loss
+                            on_loss(replace(each, offsets=lost))
+                    losses.clear()
+                    if not records:
+                        break
+                    yield from (record for record in records if first <= record[0] < first + count)
+
+    @contextmanager
+    def _reader(self, on_loss: Callable[[Damage], None]) -> Iterator[RunReader]:
+        sides = self._sides
+        reader = RunReader(sides.storage, sides.files, sides.queue_id, on_loss)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    def _side(self) -> ReadSide:
+        self._check_open()
+        return self._sides.require_read_side()
+
+
+def _or_no_limit(number: int | None) -> int:
+    return _NO_LIMIT if number is None else number

@@ -1,0 +1,164 @@
+"""Settles what a transaction holds of groups: of the own one, of one that nobody owns, and through a group's owner.
+
+docs/transactions.md, "Other handles". Nothing is asked while a lock is held that its owner might need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import CommitUnknownError, QueueLockedError, RetryableError, UsageError
+from holdfast.persistence.filesystem.locks import read_owner
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.groups.group_files import groups_locked
+from holdfast.persistence.groups.group_visit import is_group_free, visit_group
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import Vote, outcome_changes
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.outcomes.redo import OWN, settled_witness
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.prepared.prepared_transactions import Found
+from holdfast.queue.remote.group_verbs import Fields
+from holdfast.queue.remote.vote_verbs import IS_HELD, has_vote_fields, settle_vote_fields
+
+AskGroup = Callable[[str, Fields, float], Fields]
+"""Has a verb done by the owner of a group: takes its name, the verb with its fields, and how long to wait."""
+
+OWNER_SECONDS = 2.0
+"""How long the owner of a group is waited for that has not taken a request yet: many times a look, and a long sync. The
+owner of the write side serves no other requests meanwhile."""
+
+
+class VoteSettling:
+    """Settles votes for a handle, whosever the groups are.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, and what of it this handle owns.
+    memory : OutcomeMemory
+        Where it is noted what was decided by id.
+    ask_group : callable
+        How the owners of other groups are asked.
+    """
+
+    def __init__(self, sides: QueueHandle, memory: OutcomeMemory, ask_group: AskGroup) -> None:
+        self._sides = sides
+        self._memory = memory
+        self._ask_group = ask_group
+
+    def check(self, found: Found) -> None:
+        """See that each vote can be settled once the log has decided; raises QueueLockedError, with nothing done."""
+        for group, vote in found.votes:
+            if self._is_own(group):
+                continue
+            with self._visiting(group):
+                is_free = is_group_free(self._sides.storage, self._sides.directory, group)
+            if not is_free and not self._ask(found, group, has_vote_fields(vote.nonce)).get(IS_HELD):
+                raise self._locked(found, group, "has settled them just now; look at prepared(), and decide again")
+
+    def follow(self, found: Found, *, is_committed: bool, is_durable: bool = True) -> None:
+        """Settle each vote as a log has decided; again: nothing happens. Of other groups always durably.
+
+        Raises QueueLockedError where the owner of a group does not do it: it is to be asked again.
+        """
+        for group, vote in found.votes:
+            if self._is_own(group):
+                side = self._sides.require_read_side()
+                side.resolve(vote.nonce, is_committed=is_committed, is_durable=is_durable)
+                continue
+            with self._visiting(group):
+                is_done = self._visit(group, vote, is_committed=is_committed)
+            if not is_done:
+                asked = settle_vote_fields(found.id, vote.nonce, is_committed=is_committed, is_decided=True)
+                try:
+                    self._ask(found, group, asked)
+                except CommitUnknownError as error:
+                    raise self._locked(found, group, "has not said yet whether it has settled them") from error
+
+    def decide(self, found: Found, verdict: int, *, is_committed: bool) -> None:
+        """Decide what has no puts, durably: note the verdict with the group that holds messages, and settle the vote.
+
+        Raises
+        ------
+        QueueLockedError
+            The owner of the group does not do it; nothing was done.
+        CommitUnknownError
+            It has begun, and does not say what became of it. The same verdict again does no harm.
+        TransactionStateError
+            Somebody was faster, with the other verdict.
+        """
+        for group, vote in found.votes:
+            if self._is_own(group):
+                self._memory.note_own_vote(found.id, vote.nonce, verdict)
+                side = self._sides.require_read_side()
+                side.resolve(vote.nonce, is_committed=is_committed, is_durable=True)
+                continue
+            with self._visiting(group):
+                is_free = is_group_free(self._sides.storage, self._sides.directory, group)
+                if is_free:  # and stays so while the lock of all groups is held
+                    self._memory.note_vote(group, found.id, vote.nonce, verdict)
+                    self._visit(group, vote, is_committed=is_committed)
+            if not is_free:
+                asked = settle_vote_fields(found.id, vote.nonce, is_committed=is_committed, is_decided=False)
+                self._ask(found, group, asked)
+
+    def witnesses(self, found: Found) -> list[DurabilityCheck]:
+        """Return what says, once that can be seen, that the votes of other groups are settled durably."""
+        sides = self._sides
+        return [
+            settled_witness(sides.storage, sides.path, sides.clock, Participant(OWN, sides.queue_id, group), vote.nonce)
+            for group, vote in found.votes
+            if not self._is_own(group)
+        ]
+
+    # -- Whose it is -------------------------------------------------------------------------------------------------
+
+    def _is_own(self, group: str) -> bool:
+        return group == self._sides.group.name and self._sides.read_side is not None
+
+    @contextmanager
+    def _visiting(self, group: str) -> Iterator[None]:
+        sides = self._sides
+        with (
+            storage_errors("visiting a group", sides.directory.group(group)),
+            groups_locked(sides.storage, sides.directory, sides.clock),
+        ):
+            yield
+
+    def _visit(self, group: str, vote: Vote, *, is_committed: bool) -> bool:
+        """Settle a vote if nobody owns its group; what its owner has written may not be on the disk yet."""
+        sides = self._sides
+
+        def changes(progress: GroupProgress) -> list[Change]:
+            return outcome_changes(vote, committed=is_committed) if vote.nonce in progress.votes else []
+
+        return visit_group(
+            sides.storage, sides.directory, sides.queue_id, sides.clock, group, changes, is_needed=lambda _: True
+        )
+
+    def _ask(self, found: Found, group: str, fields: Fields) -> Fields:
+        """Have the owner of a group do something; what it cannot be asked for is refused as what is locked."""
+        try:
+            return self._ask_group(group, fields, OWNER_SECONDS)
+        except UsageError as error:
+            if type(error) is not UsageError:  # this handle was closed, or forked
+                raise
+            raise self._locked(found, group, "is too old to be asked; decide it there, or close that one") from error
+        except RetryableError as error:
+            raise self._locked(found, group, "does not answer; try again, or close that one") from error
+
+    def _locked(self, found: Found, group: str, why: str) -> QueueLockedError:
+        path = self._sides.directory.group(group)
+        owner = read_owner(self._sides.storage, self._sides.directory.group_lock(group))
+        who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+        return QueueLockedError(
+            f"transaction {found.id} holds messages of group {group!r}, which {who} owns, and that {why}",
+            path=str(path),
+            pid=owner.pid,
+            host=owner.host,
+        )

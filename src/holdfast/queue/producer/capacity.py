@@ -1,0 +1,67 @@
+"""``maxsize`` and ``max_bytes``: how much may wait before producers do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast.errors import Full, RecordTooLargeError
+from holdfast.queue.threads.notifier import Notifier
+
+_POLL_SECONDS = 0.02
+"""How often to look where consumers in other processes may have made room."""
+
+
+class Capacity:
+    """Says whether there is room, and waits for it.
+
+    Parameters
+    ----------
+    maxsize : int
+        Most messages that the slowest group may have unfinished; 0: no bound.
+    max_bytes : int or None
+        Most bytes that data files may take; None: no bound.
+    depth : callable
+        How many messages the slowest group has unfinished now.
+    disk_bytes : callable
+        How many bytes data files would take with so many bytes more of frames.
+    """
+
+    def __init__(
+        self, maxsize: int, max_bytes: int | None, depth: Callable[[], int], disk_bytes: Callable[[int], int]
+    ) -> None:
+        self._maxsize = maxsize
+        self._max_bytes = max_bytes
+        self._depth = depth
+        self._disk_bytes = disk_bytes
+        self.room = Notifier()
+
+    def change(self, maxsize: int, max_bytes: int | None) -> None:
+        """Set other bounds; whoever waits looks again."""
+        self._maxsize, self._max_bytes = maxsize, max_bytes
+        self.room.ring()
+
+    def check_fits(self, count: int) -> None:
+        """Refuse a batch that could never fit; raises RecordTooLargeError."""
+        if self._maxsize and count > self._maxsize:
+            raise RecordTooLargeError(
+                f"a batch of {count} messages can never fit maxsize={self._maxsize}; put smaller ones",
+                size_bytes=count,
+                max_bytes=self._maxsize,
+            )
+
+    def has_room(self, count: int, size_bytes: int) -> bool:
+        """Whether ``count`` messages of ``size_bytes`` in all may be put now."""
+        if self._maxsize and self._depth() + count > self._maxsize:
+            return False
+        return self._max_bytes is None or self._disk_bytes(size_bytes) <= self._max_bytes
+
+    def wait(self, count: int, size_bytes: int, deadline: float | None, is_open: Callable[[], bool]) -> None:
+        """Sleep until there may be room for these messages; raises queue.Full once ``deadline`` is over."""
+        pause = _POLL_SECONDS
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Full
+            pause = min(pause, left)
+        self.room.wait(lambda: not is_open() or self.has_room(count, size_bytes), pause)

@@ -1,0 +1,195 @@
+"""Remembers the ids of messages that were put, so that a second put of the same id writes nothing.
+
+In memory all of it; on the disk the message itself says it, and ``dedup.ids`` once its data file is left
+(``persistence/index/dedup_ring.py``). So an id is remembered as durably as its message, and putting one costs no second
+write. docs/format.md, "Deduplication".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.clock import Clock
+from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_tail import LogTail
+from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.recovery.dedup_scan import recall
+from holdfast.queue.options.queue_options import Options
+
+logger = logging.getLogger("holdfast")
+
+WARNING_SECONDS = 60.0
+"""How often to say that ids are forgotten early."""
+
+Appended = TypeVar("Appended")
+
+
+class Deduplication:
+    """The ids of the write side. The caller holds the append lock around every call.
+
+    Parameters
+    ----------
+    ring : DedupRing
+        Where they are kept.
+    clock : Clock
+        For the window.
+    next_offset : callable
+        Returns the offset of the message that comes next.
+    window_ns, ids_max : int
+        How long, and how many of them, ids are remembered.
+    remembered : list of Remembered
+        From before, the oldest first.
+
+    Attributes
+    ----------
+    forgotten_count : int
+        Ids that were forgotten before their time, because there were more than ``ids_max``.
+    """
+
+    def __init__(
+        self,
+        ring: DedupRing,
+        clock: Clock,
+        next_offset: Callable[[], int],
+        window_ns: int,
+        ids_max: int,
+        remembered: list[Remembered],
+    ) -> None:
+        self._ring = ring
+        self._clock = clock
+        self._next_offset = next_offset
+        self._window_ns = window_ns
+        self._ids_max = ids_max
+        self._wall_ns = clock.time_ns()
+        self._ahead_ns = 0
+        self._ids: dict[bytes, Remembered] = {}
+        self._order: deque[Remembered] = deque()  # as they were put; those that were put again since stand there twice
+        self._begun: Remembered | None = None
+        self._warned_at: float | None = None
+        self.forgotten_count = 0
+        latest = 0
+        for each in remembered:  # a wall clock that was set back meanwhile makes nothing come from the future
+            latest = max(latest, min(each.timestamp_ns, self._wall_ns))
+            self._take_up(Remembered(each.digest, each.offset, latest))
+        # Messages of the last data file bring back what was forgotten early. What the ring has room for stays until the
+        # next put, which gives it its new size.
+        self._forget(self._wall_ns, max(ids_max, ring.slot_count))
+
+    def find(self, dedup_id: str) -> int | None:
+        """Return the offset of the message that was put with an id within the window; None where there is none."""
+        if not dedup_id:
+            return None
+        self._settle()
+        found = self._ids.get(digest_of(dedup_id))
+        if found is None or self._now_ns() - found.timestamp_ns >= self._window_ns:
+            return None
+        return found.offset
+
+    def append(self, dedup_id: str, append: Callable[[], Appended]) -> Appended:
+        """Append one message, and remember its id, if it has one; where appending fails nothing is remembered.
+
+        Raises as ``append``, and StorageError where there is no room to keep ids.
+        """
+        if not dedup_id:
+            return append()
+        self._settle()
+        self._ring.reserve(self._kept)
+        self._begun = Remembered(digest_of(dedup_id), self._next_offset(), self._now_ns())
+        try:
+            return append()
+        finally:
+            follow_up("the id of a message is remembered with the next one", self._settle)
+
+    def keep(self) -> None:
+        """Make durable what is remembered: the data file that says it is about to be left. Raises StorageError."""
+        begun = self._begun
+        if begun is not None and begun.offset < self._next_offset():  # else it will be the first of the next file
+            self._settle()
+        self._ring.keep(self._kept)
+
+    def _settle(self) -> None:
+        """Remember what has been appended, also where that was interrupted behind its last step."""
+        begun = self._begun
+        if begun is not None and begun.offset < self._next_offset():
+            self._forget(begun.timestamp_ns, self._ids_max - 1)
+            self._take_up(begun)
+            self._ring.resize(self._ids_max)
+            self._ring.note(self._by_wall_clock(begun))
+        self._begun = None
+
+    def _take_up(self, remembered: Remembered) -> None:
+        self._ids[remembered.digest] = remembered
+        self._order.append(remembered)
+
+    def _forget(self, now_ns: int, count_max: int) -> None:
+        """Forget those whose time is over, and the oldest where there are more than so many."""
+        ids, order = self._ids, self._order
+        while order:
+            oldest = order[0]
+            if ids.get(oldest.digest) is oldest:
+                age_ns = now_ns - oldest.timestamp_ns
+                if age_ns < self._window_ns:
+                    if len(ids) <= count_max:
+                        return
+                    self._forget_early(age_ns)
+                del ids[oldest.digest]
+            order.popleft()
+
+    def _forget_early(self, age_ns: int) -> None:
+        self.forgotten_count += 1
+        now = self._clock.monotonic()
+        if self._warned_at is None or now - self._warned_at >= WARNING_SECONDS:
+            self._warned_at = now
+            logger.warning(
+                "deduplication ids come faster than dedup_max=%d allows: just now one is forgotten after %.3f s, not "
+                "after dedup_window=%.3f s; so far %d were forgotten early",
+                self._ids_max,
+                age_ns / 1e9,
+                self._window_ns / 1e9,
+                self.forgotten_count,
+            )
+
+    def _now_ns(self) -> int:
+        """Return the time: that of the wall clock, which stands still where that one is set back."""
+        wall_ns = self._clock.time_ns()
+        if wall_ns < self._wall_ns:
+            self._ahead_ns += self._wall_ns - wall_ns
+        self._wall_ns = wall_ns
+        return wall_ns + self._ahead_ns
+
+    def _by_wall_clock(self, remembered: Remembered) -> Remembered:
+        """Return it with the time that the next opening can compare."""
+        return remembered._replace(timestamp_ns=max(0, remembered.timestamp_ns - self._ahead_ns))
+
+    def _kept(self) -> list[Remembered]:
+        return [self._by_wall_clock(each) for each in self._order if self._ids.get(each.digest) is each]
+
+
+def open_deduplication(
+    ring: DedupRing,
+    files: LogFiles,
+    tail: LogTail,
+    writer: LogWriter,
+    clock: Clock,
+    options: Options,
+) -> Deduplication:
+    """Return what is remembered of a log that was recovered; ``writer`` has it kept from here on.
+
+    Raises StorageError; ``writer`` is given up then.
+    """
+    try:
+        remembered = recall(files, tail, ring)
+    except BaseException:
+        writer.abandon()
+        raise
+    window_ns, ids_max = options.dedup_window_ns, options.dedup_max
+    if options.is_visitor:  # a guest keeps what its host has room for
+        ids_max = max(ids_max, ring.slot_count)
+    ids = Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)
+    writer.before_leaving = ids.keep
+    return ids

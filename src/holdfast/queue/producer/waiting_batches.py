@@ -1,0 +1,270 @@
+"""The batches of one queue that wait outside of its log, in ``prepared/``: being written, or prepared and undecided.
+
+Committing copies a small one into the log, and adopts a large one, or any where there is no room for a copy: its file
+becomes the next data file as it is. docs/format.md, "Batch files".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.outcomes.joint_file import JointFile
+from holdfast.persistence.outcomes.outcome_log import ABORTED, OutcomeLog
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
+from holdfast.queue.producer.write_side import WriteSide
+
+logger = logging.getLogger("holdfast")
+
+COPY_BYTES_MAX = 16 * 2**20
+"""A larger batch is never copied, whatever the size of a data file: a copy passes through memory."""
+
+_STAGING = ".staging"
+
+
+class WaitingBatches:
+    """Makes, lists, commits and removes batch files; the process owns the write side.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    write_side : WriteSide
+        Where batches are committed.
+    file_bytes : int
+        Size of a data file: a batch of more than a quarter of it is adopted.
+
+    Attributes
+    ----------
+    decided : OutcomeLog
+        The memory of transactions that were decided here.
+    joint : JointFile
+        The memory of joint commits.
+    copy_bytes_max : int
+        A batch whose frames take more is adopted.
+    removals : Poison
+        Set where nobody knows whether a batch that was removed stays so over a loss of power.
+    """
+
+    def __init__(
+        self, storage: Storage, directory: QueueDirectory, queue_id: bytes, write_side: WriteSide, file_bytes: int
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._queue_id = queue_id
+        self._write_side = write_side
+        self.copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._sound: set[bytes] = set()
+        self._is_made = False
+        self._has_removed = False
+        self._has_leftovers = False
+        self.decided = OutcomeLog(storage, directory.decided)
+        self.joint = JointFile(storage, directory.joint, is_owner=True)
+        self.removals = Poison("the removal of prepared batches", directory.prepared)
+        self._remove_staging()
+
+    def _remove_staging(self) -> None:
+        """Remove what transactions were writing when their process died: nobody prepared it."""
+        with storage_errors("clearing", self._directory.prepared):
+            if "prepared" in self._storage.list(self._directory.root):
+                for name in self._storage.list(self._directory.prepared):
+                    if name.endswith(_STAGING):
+                        self._storage.remove(self._directory.prepared / name)
+
+    # -- Making ------------------------------------------------------------------------------------------------------
+
+    def stage(self, nonce: bytes) -> BatchFileWriter:
+        """Begin a batch file that nobody else sees; it goes with this process."""
+        self.make_directory()
+        return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
+
+    def make_directory(self) -> None:
+        """Make ``prepared/``, durably, where it is not there yet. Raises DiskFullError or StorageError."""
+        with self._lock, storage_errors("making", self._directory.prepared):
+            if self._is_made:
+                return
+            self._storage.make_directory(self._directory.prepared)
+            try:
+                self._storage.sync_directory(self._directory.root)
+            except OSError:  # a second sync could succeed over a lost name: the next attempt makes a new one
+                with suppress(OSError):
+                    self._storage.remove_directory(self._directory.prepared)
+                raise
+            self._is_made = True
+
+    def prepared_name(self, transaction_id: str) -> str:
+        """Return where, below the queue's directory, :meth:`prepare` puts a batch."""
+        return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
+
+    def prepare(self, writer: BatchFileWriter, decision: CommitRecord) -> BatchSummary:
+        """Make a batch durable under its id, and return what it says: it waits for a verdict over every restart.
+
+        Raises
+        ------
+        TransactionStateError
+            The id is in doubt already.
+        DiskFullError, StorageError
+            It is not prepared; the caller discards the batch.
+        """
+        summary = writer.finish(decision)
+        writer.sync()
+        path = self._enter(writer.path, decision)
+        self._sound.add(decision.nonce)
+        writer.close()
+        return replace(summary, path=path)
+
+    def take_over(self, source: Path) -> None:
+        """Prepare a batch that another process has written and synced. Raises as :meth:`prepare`, and ``OSError``."""
+        decision = read_summary(self._storage, source, self._queue_id).decision
+        if decision.waiting_file != self.prepared_name(decision.id) or decision.participants or decision.acknowledged:
+            raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
+        self.make_directory()
+        self._enter(source, decision)
+
+    def _enter(self, source: Path, decision: CommitRecord) -> Path:
+        """Give a batch that is on the disk the name that makes it prepared; return its path."""
+        if decision.coordinator is not None:  # another log decides: what was put here before is not lost without it
+            self._write_side.flush()
+        path = self._directory.batch_file(decision.id)
+        with self._lock, storage_errors("preparing", path):
+            if decision.id in list_batch_files(self._storage, self._directory):
+                raise TransactionStateError(
+                    f"transaction {decision.id} is prepared: decide it before its id is used again",
+                    transaction=decision.id,
+                    state="prepared",
+                )
+            self._storage.rename(source, path)
+            try:
+                self._storage.sync_directory(self._directory.prepared)
+            except OSError as error:
+                self.removals.set(error)
+                with suppress(OSError):
+                    self._storage.remove(path)
+                raise commit_unknown("preparing a transaction", path, error) from error
+        return path
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def damage(self, summary: BatchSummary) -> list[Damage]:
+        """Return what of a prepared batch does not verify. Read once: what was prepared here was good."""
+        if summary.decision.nonce in self._sound:
+            return []
+        with storage_errors("verifying", summary.path):
+            try:
+                found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
+            except OSError as error:
+                if is_missing(error):  # decided just now
+                    return []
+                raise
+        if not found:
+            self._sound.add(summary.decision.nonce)
+        return found
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def commit(self, summary: BatchSummary, *, is_new: bool = False) -> range:
+        """Put a batch into the log, with the decision that stands in its file, durably; return its offsets.
+
+        Its file is gone from here on, though not durably so: see :meth:`sync`. ``is_new``: this process has just
+        written it, so it is not read before.
+
+        Raises
+        ------
+        CorruptionError
+            Some of it is damaged; nothing was done.
+        DiskFullError, StorageError
+            Nothing was done.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        damage = [] if is_new else self.damage(summary)
+        if damage:
+            raise CorruptionError(
+                f"{summary.path} is damaged ({damage[0].reason}): it cannot be committed; abort it, and put again "
+                "what it held",
+                path=str(summary.path),
+                position=damage[0].position,
+            )
+        if summary.frames_bytes > self.copy_bytes_max:
+            return self._adopt(summary)
+        with storage_errors("reading a prepared batch", summary.path):
+            content = list(messages(self._storage, summary.path, self._queue_id))
+        payloads = [payload for payload, _ in content]
+        headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
+        try:
+            offsets = self._write_side.decide(payloads, headers, summary.decision)
+        except DiskFullError:
+            return self._adopt(summary)
+        self._sound.discard(summary.decision.nonce)
+        self._has_removed = True
+        try:
+            self._storage.remove(summary.path)
+        except OSError as error:  # it is committed: its decision stays open, and the next opening removes this
+            if not is_missing(error):
+                self._has_leftovers = True
+                logger.warning("%s is committed and could not be removed: %s", summary.path, error)
+        return offsets
+
+    def _adopt(self, summary: BatchSummary) -> range:
+        with storage_errors("opening a prepared batch", summary.path):
+            file = self._storage.open(summary.path)
+        try:
+            offsets = self._write_side.adopt(file, summary)
+        finally:
+            file.close()
+        self._sound.discard(summary.decision.nonce)
+        self._has_removed = True
+        return offsets
+
+    def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
+        """Remove a prepared batch, durably, and remember it as aborted."""
+        self.decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
+        self.decided.sync()
+        self.drop(self._directory.batch_file(transaction_id))
+        self._sound.discard(nonce)
+        self.sync()
+
+    def drop(self, path: Path) -> None:
+        """Remove a batch file."""
+        with storage_errors("removing a batch", path):
+            try:
+                self._storage.remove(path)
+            except OSError as error:
+                if not is_missing(error):
+                    raise
+        self._has_removed = True
+
+    def sync(self) -> bool:
+        """Make durable what was removed and remembered; False where something could not be removed."""
+        self.decided.sync()
+        with self._sync_lock:
+            if self._has_removed:
+                self._has_removed = False  # before the sync: what is removed meanwhile needs the next one
+                try:
+                    with storage_errors("syncing", self._directory.prepared):
+                        self._storage.sync_directory(self._directory.prepared)
+                except BaseException as error:
+                    self._has_leftovers = True  # never sync again what a sync has failed on
+                    self.removals.set(error)
+                    raise
+            return not self._has_leftovers
+
+    def close(self) -> None:
+        """Let go of the memory of decided transactions."""
+        self.decided.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self.decided.abandon()

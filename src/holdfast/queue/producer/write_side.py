@@ -1,0 +1,416 @@
+"""The write side of a queue in the process that owns it: producers' threads, one append lock, shared syncs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.clock import Clock
+from holdfast.errors import ClosedError, Full, ShutDown
+from holdfast.persistence.filesystem.locks import SideLock
+from holdfast.persistence.filesystem.storage import File, storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+from holdfast.queue.producer.capacity import Capacity
+from holdfast.queue.producer.deduplication import Deduplication
+from holdfast.queue.threads.flusher import Flusher
+from holdfast.queue.threads.fork import forked_error
+from holdfast.queue.threads.group_commit import GroupCommit
+from holdfast.queue.threads.notifier import Notifier
+
+EARLY_SYNC_BYTES = 8 * 2**20
+"""Policies that do not sync every commit still start writing this often, so that sealing a file, which always syncs,
+waits for little, and so that recovery after a power cut has little to read."""
+
+_PUBLISH_SECONDS = 0.005
+"""How far other processes lag behind a policy that does not sync every commit."""
+
+_OPEN_DECISIONS_MAX = 256
+"""At so many open decisions those that can end are made to: one sync of each position file, and so on, for them all."""
+
+_IDLE_SECONDS = 1.0
+"""A queue that is idle for this long writes a mark frame as the witness of its last commit."""
+
+
+class WriteSide:
+    """Appends for all threads of a process.
+
+    Parameters
+    ----------
+    writer : LogWriter
+        Where records go.
+    lock : SideLock
+        Held until :meth:`close`.
+    policy : FlushPolicy
+        When a commit is synced.
+    clock : Clock
+        For the background thread.
+    deduplication : Deduplication
+        Which ids were put.
+    """
+
+    def __init__(
+        self, writer: LogWriter, lock: SideLock, policy: FlushPolicy, clock: Clock, deduplication: Deduplication
+    ) -> None:
+        self._writer = writer
+        self.deduplication = deduplication
+        self._lock = lock
+        self._policy = policy
+        self._append_lock = threading.Lock()
+        self._commits = GroupCommit(writer.sync)
+        self._synced_only = policy.syncs_every_commit
+        self._policy_commits = policy.commits
+        self._unsynced_commits = 0
+        self._due = 0
+        self._unsynced_since: float | None = None
+        self._marked_end = writer.end
+        self._seen_end = writer.end
+        self._moved_at = 0.0
+        self._refusal: Callable[[], Exception] | None = None
+        self.arrivals = Notifier()
+        self.bounds: Capacity | None = None
+        interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
+        if policy.seconds is not None:
+            interval = min(interval, policy.seconds / 2)
+        self._flusher = Flusher(self._tick, self._flush_now, interval, clock)
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends for consumers: behind the last synced commit, or the last written one, by policy."""
+        return self._writer.synced if self._synced_only else self._writer.end
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the message that comes next."""
+        return self._writer.end[2]
+
+    @property
+    def prioritized_end(self) -> int:
+        """Offset behind the last message that may have a priority; 0: none ever had. To be read behind :attr:`end`."""
+        return self._writer.prioritized_end
+
+    def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
+        """Return what data files would take with ``size`` bytes of frames more."""
+        if self._writer.has_room(size):
+            return files.total_bytes
+        with storage_errors("listing data files", files.directory):
+            files.refresh()  # a consumer in another process may have retired some
+        return files.total_bytes + max(size, file_bytes)
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """Append one message and return its offset once it is as durable as the policy says."""
+        if self.bounds is not None:
+            size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+            return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offset = self._writer.append(payload, headers)
+        if self._policy_commits is not None:
+            self._commit(offset + 1)
+        if self._flusher.idle or self.arrivals.waiting:
+            self._announce()
+        return offset
+
+    def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
+        """As :meth:`put`; of a message whose id is remembered return the offset, once that is as durable."""
+        size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+        return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers), dedup_id)
+
+    def put_many(
+        self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
+    ) -> range:
+        """Append a batch as one commit; return its offsets."""
+        if self.bounds is not None:
+            size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
+            append = lambda: self._writer.append_batch(payloads, headers).start  # noqa: E731  # as put has one
+            first = self._put_bounded(len(payloads), size, timeout, append)
+            return range(first, first + len(payloads))
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.append_batch(payloads, headers)
+        self._commit(offsets.stop)
+        self._announce()
+        return offsets
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def wait_for_room(self, count: int, size: int, timeout: float | None) -> None:
+        """Return once a bounded queue has room for a batch; raises queue.Full after ``timeout`` seconds.
+
+        Raises queue.ShutDown or ClosedError where nothing can be put any more.
+        """
+        if self.bounds is not None and count:
+            self.bounds.check_fits(count)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while self._refusal is None and not self.bounds.has_room(count, size):
+                self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+        if self._refusal is not None:
+            raise self._refusal()
+
+    def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord) -> range:
+        """Append a batch that ends with a decision, and sync it whatever the policy; return its offsets."""
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.append_batch(payloads, headers, decision)
+        if payloads:
+            self._commits.wait(offsets.stop)
+        else:  # no offset tells a sync that covers it from one that does not
+            self._writer.sync()
+        self._writer.open_decisions.confirm(decision.nonce)
+        self.end_decisions_if_many()
+        self._announce()
+        return offsets
+
+    def has_decided(self, nonce: bytes) -> bool:
+        """Whether the log decides a transaction, durably: one that was cut short before its sync is synced now.
+
+        Raises
+        ------
+        CommitUnknownError, PoisonedError
+            Nobody knows.
+        """
+        with self._append_lock:  # so it stands there whole, or could not be taken back
+            decisions = self._writer.open_decisions
+            if decisions.find(nonce) is None:
+                return False
+            if not decisions.is_durable(nonce):
+                self._writer.sync()
+                decisions.confirm(nonce)
+            return True
+
+    def append_requested(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord, dedup_id: str
+    ) -> tuple[range, bool] | None:
+        """Append what another process asked for, and return its offsets; None where a bounded queue has no room now.
+
+        It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, where the
+        second value is false: its id is remembered, and it was not appended.
+        """
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            known = self.deduplication.find(dedup_id)
+            if known is not None:
+                return range(known, known + 1), False
+            if self.bounds is not None:
+                size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
+                self.bounds.check_fits(len(payloads))
+                if not self.bounds.has_room(len(payloads), size):
+                    return None
+            append = lambda: self._writer.append_batch(payloads, headers, decision)  # noqa: E731
+            return self.deduplication.append(dedup_id, append), True
+
+    def has_room_for_one(self) -> bool:
+        """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
+        return self._refusal is not None or self.bounds is None or self.bounds.has_room(1, FRAME_HEADER_BYTES)
+
+    def settle(self, ticket: int, commit_count: int) -> None:
+        """Make ``commit_count`` commits, all below offset ``ticket``, as durable as the policy says, and announce them.
+
+        Raises
+        ------
+        CommitUnknownError
+            The sync failed: nobody knows of any of them.
+        """
+        if self._synced_only:
+            self._commits.wait(ticket)
+        elif self._policy_commits is not None:
+            self._count_commit(self._policy_commits, commit_count)
+        self._announce()
+
+    def confirm(self, ticket: int) -> None:
+        """Return once a commit below offset ``ticket`` is as durable as its own return says. Raises as above."""
+        if self._synced_only or ticket <= self._due:
+            self._commits.wait(ticket)
+        elif self._policy_commits is not None:  # its own thread may not have counted it yet
+            self._count_commit(self._policy_commits)
+
+    def end_decisions_if_many(self) -> None:
+        """Keep the number of open decisions bounded."""
+        if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
+            follow_up("decisions stay open for now", self.end_decisions)
+
+    def adopt(self, file: File, batch: BatchSummary) -> range:
+        """Make a batch file the next data file: that decides it; return its offsets."""
+        with self._append_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            offsets = self._writer.adopt(file, batch)
+        self._announce()
+        return offsets
+
+    @property
+    def open_decisions(self) -> PendingCommitRecords:
+        """Decisions whose consequences are not all on the disk yet."""
+        return self._writer.open_decisions
+
+    def end_decisions(self) -> None:
+        """End those decisions that can end: what follows from them is made durable elsewhere."""
+        self._writer.open_decisions.end()
+
+    def _put_bounded(
+        self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
+    ) -> int:
+        """Append once there is room; what was put before needs none."""
+        ids, bounds = self.deduplication, self.bounds
+        if bounds is not None:
+            bounds.check_fits(count)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._append_lock:
+                if self._refusal is not None:
+                    raise self._refusal()
+                known = ids.find(dedup_id)
+                if known is None and (bounds is None or bounds.has_room(count, size)):
+                    offset = ids.append(dedup_id, append)
+                    break
+            if known is not None:
+                self.confirm(known + count)
+                return known
+            if timeout is not None and timeout <= 0:
+                raise Full
+            assert bounds is not None
+            bounds.wait(count, size, deadline, lambda: self._refusal is None)
+        self._commit(offset + count)
+        self._announce()
+        return offset
+
+    def _commit(self, ticket: int) -> None:
+        """Make everything below offset ``ticket`` as durable as the policy says."""
+        if self._synced_only:
+            self._commits.wait(ticket)
+        elif self._policy_commits is not None:
+            self._count_commit(self._policy_commits)
+
+    def _announce(self) -> None:
+        """Let consumers see what was put, and the background thread do its part."""
+        follow_up("what was put is seen later", self._tell)
+
+    def _tell(self) -> None:
+        if self.arrivals.waiting:
+            self.arrivals.ring()
+        if self._flusher.idle:
+            self._flusher.kick()
+
+    def _count_commit(self, commits_max: int, commit_count: int = 1) -> None:
+        """Count commits, and sync all that was appended once there are so many: others may have counted before."""
+        with self._append_lock:
+            ticket = self._writer.end[2]
+            self._unsynced_commits += commit_count
+            due = self._unsynced_commits >= commits_max
+            if due:
+                self._unsynced_commits, self._due = 0, max(self._due, ticket)
+        if due:
+            self._commits.wait(ticket)
+
+    def flush(self) -> None:
+        """Sync everything put so far, whatever the policy."""
+        with self._append_lock:
+            if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
+                raise self._refusal()
+            ticket = self._writer.end[2]
+        self._commits.wait(ticket)
+        self._writer.publish()
+
+    # -- In the background -------------------------------------------------------------------------------------------
+
+    def _tick(self) -> bool:
+        """Do what is due; return whether there will be more to do without another commit."""
+        writer = self._writer
+        end = writer.end
+        moved, self._seen_end = end != self._seen_end, end
+        now = time.monotonic()
+        if moved:
+            self._moved_at = now
+        if not self._synced_only:
+            writer.publish()
+            if self._is_sync_due():
+                writer.sync()
+        if moved or (self._policy.seconds is not None and writer.end != writer.synced):
+            return True
+        if self._policy.commits is None or end == self._marked_end:
+            return False
+        if now - self._moved_at < _IDLE_SECONDS:
+            return True
+        self._leave_mark()
+        return False
+
+    def _flush_now(self) -> None:
+        """Do at once what the background would do in time, where it has no thread."""
+        writer = self._writer
+        if self._policy.seconds is not None or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
+            writer.sync()
+        else:
+            writer.publish()
+
+    def _is_sync_due(self) -> bool:
+        writer = self._writer
+        if writer.end == writer.synced:
+            self._unsynced_since = None
+            return False
+        now = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        overdue = self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2
+        is_due = overdue or writer.unsynced_bytes >= EARLY_SYNC_BYTES
+        if is_due:
+            self._unsynced_since = None
+        return is_due
+
+    def _leave_mark(self) -> None:
+        with self._append_lock:
+            if self._refusal is None and self._writer.end == self._seen_end:
+                self._writer.append_mark()
+                self._marked_end = self._seen_end = self._writer.end
+
+    def check_fence(self) -> None:
+        """Return if no other owner has opened the queue. Raises FencedError, StorageError."""
+        self._writer.check_fence()
+
+    def rest(self) -> None:
+        """Let go of the handle that is not needed while nothing is put."""
+        self._writer.rest()
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Refuse further puts with queue.ShutDown."""
+        with self._append_lock:
+            self._refusal = self._refusal or ShutDown
+        self._wake()
+
+    def close(self) -> None:
+        """Refuse further puts, leave the files clean, and let the next owner in."""
+        with self._append_lock:
+            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+        self._wake()
+        self._flusher.stop()
+        try:
+            with self._append_lock:
+                self._writer.close()
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        self._append_lock = threading.Lock()
+        self._refusal = forked_error
+        self._writer.abandon()
+
+    def _wake(self) -> None:
+        self.arrivals.ring()
+        if self.bounds is not None:
+            self.bounds.room.ring()

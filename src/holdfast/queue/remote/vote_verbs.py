@@ -1,0 +1,76 @@
+"""What may be asked of a group's owner about the votes that it holds, by name. docs/format.md, "Requests".
+
+Beside ``group_verbs.py``, and served in the same way: each may be done twice.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.errors import UsageError
+from holdfast.queue.remote.group_verbs import Fields, check_names
+
+HAS_VOTE = "has_vote"
+SETTLE_VOTE = "settle_vote"
+VOTE_VERBS = (HAS_VOTE, SETTLE_VOTE)
+
+IS_HELD = "is_held"
+"""What ``has_vote`` returns."""
+
+_NONCE_DIGITS = 32
+
+
+class VoteControls(Protocol):
+    """The votes of a group, for who owns its read side. What it has done is durable when it returns."""
+
+    def has_vote(self, nonce: bytes) -> bool:
+        """Whether messages are held under a transaction."""
+
+    def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
+        """Finish what a vote holds, or let go of it.
+
+        ``is_decided``: a log says so, and this follows it. Else this is what decides the transaction.
+        """
+
+
+def has_vote_fields(nonce: bytes) -> Fields:
+    """Return the request for :meth:`VoteControls.has_vote`."""
+    return {"verb": HAS_VOTE, "nonce": nonce.hex()}
+
+
+def settle_vote_fields(transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> Fields:
+    """Return the request for :meth:`VoteControls.settle_vote`."""
+    verdict = {"is_committed": is_committed, "is_decided": is_decided}
+    return {"verb": SETTLE_VOTE, "id": transaction_id, "nonce": nonce.hex(), **verdict}
+
+
+def perform_on_votes(votes: VoteControls, fields: Fields) -> Fields:
+    """Do what ``fields["verb"]`` says, one of ``VOTE_VERBS``; return what it returns.
+
+    Raises
+    ------
+    UsageError
+        Not such fields; nothing was done.
+    HoldfastError
+        The owner refuses.
+    """
+    verb, rest = fields["verb"], {key: value for key, value in fields.items() if key != "verb"}
+    if verb == HAS_VOTE:
+        check_names(verb, rest, {"nonce"})
+        return {IS_HELD: votes.has_vote(_nonce(rest))}
+    check_names(verb, rest, {"id", "nonce", "is_committed", "is_decided"})
+    transaction_id, is_committed, is_decided = (rest.get(name) for name in ("id", "is_committed", "is_decided"))
+    if not isinstance(transaction_id, str) or not isinstance(is_committed, bool) or not isinstance(is_decided, bool):
+        raise UsageError(f"{verb} takes an id, and says of is_committed and is_decided whether they hold")
+    votes.settle_vote(transaction_id, _nonce(rest), is_committed=is_committed, is_decided=is_decided)
+    return {}
+
+
+def _nonce(fields: Fields) -> bytes:
+    text = fields.get("nonce")
+    try:
+        if isinstance(text, str) and len(text) == _NONCE_DIGITS:
+            return bytes.fromhex(text)
+    except ValueError:
+        pass
+    raise UsageError(f"{text!r} names no transaction")

@@ -1,0 +1,94 @@
+"""Does a verb on a consumer group for a handle that may not own it: itself, or through whoever does.
+
+``docs/format.md``, "Requests". Handles that never ask make no mailbox.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import ClosedError, UsageError
+from holdfast.persistence.exchange.requests import ASK
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.remote.group_verbs import perform_logged
+from holdfast.queue.remote.requester import Requester
+from holdfast.queue.remote.verb_log import own_process
+from holdfast.queue.server.group_visitor import GroupVisitor
+from holdfast.queue.threads.fork import forked_error
+
+ASK_SECONDS = 30.0
+"""How long an owner is waited for unless told otherwise: by far longer than a sync under load."""
+
+
+class GroupAsker:
+    """Asks for one group. Threads may share it.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The handle, of any mode. Where it owns the read side, nobody is asked.
+    group : str or None
+        The group; None: the one that the handle was opened for.
+    """
+
+    def __init__(self, sides: QueueHandle, group: str | None = None) -> None:
+        self._sides = sides
+        self._group = sides.options.group if group is None else group
+        self._lock = threading.Lock()
+        self._requester: Requester | None = None
+        self._refusal: Callable[[], Exception] | None = None
+
+    def do(self, fields: dict[str, Any], *, timeout: float = ASK_SECONDS) -> dict[str, Any]:
+        """Have ``fields["verb"]`` done with the other fields; return what it returns: :mod:`group_verbs`.
+
+        Raises
+        ------
+        RetryableError
+            The owner does not answer within ``timeout`` seconds: nothing was done.
+        CommitUnknownError
+            The owner has begun, and does not say what became of it. Ask again: verbs may be done twice.
+        DiskFullError, StorageError
+            The request cannot be written: asking changes the queue's directory, in each mode.
+        HoldfastError
+            What the owner raises.
+        """
+        if self._refusal is not None:
+            raise self._refusal()
+        if self._sides.read_side is not None and self._group == self._sides.options.group:
+            return perform_logged(self._sides.read_side, self._sides.path, self._group, fields, own_process())
+        try:
+            json.dumps(fields)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"what is asked of a group has to be JSON: {error}") from None
+        answer = self._open().ask_verb(ASK, fields, timeout, self._group)
+        returned: dict[str, Any] = json.loads(answer.text)
+        return returned
+
+    def _open(self) -> Requester:
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            if self._requester is None:
+                sides = self._sides
+                visitor = GroupVisitor(sides, self._group)
+                lock_path = sides.directory.group_lock(self._group)
+                self._requester = Requester(sides.storage, sides.clock, sides.directory, lock_path, visitor)
+            return self._requester
+
+    def close(self) -> None:
+        """Take back what no owner has taken, and let go of the mailbox."""
+        with self._lock:
+            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            requester, self._requester = self._requester, None
+        if requester is not None:
+            requester.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self._lock = threading.Lock()
+        self._refusal = forked_error
+        if self._requester is not None:
+            self._requester.forget()

@@ -1,0 +1,53 @@
+"""Asks the owners of any groups of a queue, each through an asker of its own. docs/format.md, "Requests"."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast.errors import ClosedError
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.remote.group_verbs import Fields
+from holdfast.queue.server.group_asker import GroupAsker
+from holdfast.queue.threads.fork import forked_error
+
+
+class GroupAskers:
+    """Asks for groups by name. Threads may share it.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The handle.
+    """
+
+    def __init__(self, sides: QueueHandle) -> None:
+        self._sides = sides
+        self._lock = threading.Lock()
+        self._askers: dict[str, GroupAsker] = {}
+        self._refusal: Callable[[], Exception] | None = None
+
+    def do(self, group: str, fields: Fields, timeout: float) -> Fields:
+        """Have a verb on a group done; return what it returns. Raises as :meth:`GroupAsker.do`."""
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            asker = self._askers.get(group)
+            if asker is None:
+                asker = self._askers[group] = GroupAsker(self._sides, group)
+        return asker.do(fields, timeout=timeout)
+
+    def close(self) -> None:
+        """Take back what no owner has taken, and let go of the mailboxes."""
+        with self._lock:
+            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            askers, self._askers = self._askers, {}
+        for asker in askers.values():
+            asker.close()
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self._lock = threading.Lock()
+        self._refusal = forked_error
+        for asker in self._askers.values():
+            asker.forget()

@@ -1,0 +1,105 @@
+"""Serves what is asked of a group that nobody owns: takes its read side for a moment, and lets go.
+
+Who comes to stay does not fail because of a visitor: it waits until the visit is over, as for one to the write side
+(``visitor.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+
+from holdfast.errors import HoldfastError, QueueLockedError
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.retry_policy import RetryPolicy
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
+from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.server.group_desk import GroupDesk
+from holdfast.queue.server.visits import may_visit
+from holdfast.queue.threads.keyed_lock import KeyedLock
+
+KEEP = RetryPolicy(max_deliveries=None, dead_letter_seconds=100 * 365 * 86400)
+"""A visitor does what it was asked for; how long dead letters are kept, say, is the owner's business."""
+
+logger = logging.getLogger("holdfast")
+
+
+class GroupVisitor:
+    """Visits the read side of a group in the thread that calls it, if nobody owns it.
+
+    Parameters
+    ----------
+    asking : QueueHandle
+        The handle that asks.
+    group : str
+        What it asks for.
+
+    Attributes
+    ----------
+    failure : HoldfastError or None
+        Why the last visit came to nothing.
+    is_there : bool
+        Whether it could visit when it was called last.
+    """
+
+    def __init__(self, asking: QueueHandle, group: str) -> None:
+        self._asking = asking
+        self._lock_path = asking.directory.group_lock(group)
+        self._options = replace(
+            asking.options,
+            mode="consume",
+            group=group,
+            flush=FlushPolicy.every_commit(),
+            lock_timeout=0,
+            is_visitor=True,
+            retry=KEEP,
+        )
+        self._turn = threading.Lock()
+        self._sides: QueueHandle | None = None
+        self.failure: HoldfastError | None = None
+        self.is_there = False
+
+    def call(self) -> None:
+        """Serve what waits if nobody owns the group, and leave; one thread of a handle does it for all."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            self.is_there = False
+            if may_visit(self._asking, self._lock_path):
+                self._visit()
+        except QueueLockedError:
+            pass  # somebody was faster
+        except HoldfastError as error:
+            self.failure = error
+        finally:
+            self._turn.release()
+
+    def _visit(self) -> None:
+        self._sides = sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
+        try:
+            memory = OutcomeMemory(sides)
+            desk = GroupDesk(sides, OwnVotes(sides, memory, KeyedLock()))
+            try:
+                desk.serve()
+            finally:
+                desk.close()
+                memory.close()
+            self.is_there, self.failure = True, None
+        finally:
+            self._sides = None
+            try:
+                sides.close()
+            except HoldfastError as error:
+                logger.error("a visitor could not leave %s in order: %s", sides.path, error)
+
+    def stop(self) -> None:
+        """Do nothing: a visit ends with the request that it is for."""
+
+    def forget(self) -> None:
+        """In a forked child: close the copies of the handles."""
+        self._turn = threading.Lock()
+        sides, self._sides = self._sides, None
+        if sides is not None:
+            sides.forget()

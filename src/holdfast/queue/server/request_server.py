@@ -1,0 +1,167 @@
+"""Looks for what other processes ask of an owner, and serves it. docs/format.md, "Requests".
+
+Looking is one listing for both sides of a handle, by the thread that looks after all queues of the process
+(``watcher.py``): where nobody ever asked anything the directory is not there, and that is one system call that fails.
+What is found is served by a thread of the queue's own, which looks again soon while requests come, and ends when none
+have come for a while: so nobody waits for the requests of another queue. Where no thread can be started, the one that
+looks serves too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.exchange.mailbox import ANSWERS
+from holdfast.persistence.exchange.requests import list_requests
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.server.group_desk import GroupDesk
+from holdfast.queue.server.request_desk import RequestDesk
+from holdfast.queue.threads.notifier import Flag
+from holdfast.queue.threads.poller import unwatch, watch
+from holdfast.threads import join_thread, start_thread
+
+logger = logging.getLogger("holdfast")
+
+BUSY_SECONDS = 0.0005
+_BUSY_COUNT = 40
+"""So many looks in vain at that pace before the pauses grow: whoever was answered has something new soon."""
+
+IDLE_SECONDS = 0.015
+"""The longest pause while anybody may ask: a request is picked up within 20 ms."""
+
+ALONE_SECONDS = 0.1
+"""The longest pause while nobody has a mailbox: looking more often would be what an idle queue costs most."""
+
+_LINGER_SECONDS = 1.0
+"""How long the serving thread stays after the last request."""
+
+_CLEAR_SECONDS = 30.0
+"""How often to remove what processes that have died left in ``requests/``."""
+
+_TROUBLE_SECONDS = 0.25
+"""The pause after ``requests/`` could not be read."""
+
+
+class RequestServer:
+    """Serves requests in the background while a side is open.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue, with its write side, its read side, or both.
+    in_doubt : PreparedResolver
+        Decides prepared transactions.
+    """
+
+    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
+        self._storage = sides.storage
+        self._clock = sides.clock
+        self._requests = sides.directory.requests  # kept: making a path costs as much as looking
+        self._path = sides.path
+        self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
+        self._group_desk = GroupDesk(sides, in_doubt.own_votes) if sides.read_side is not None else None
+        self._cleared_at: float | None = None
+        self._stopped = Flag()
+        self._thread: threading.Thread | None = None
+        self._is_serving = False
+        watch(self, self._clock)
+
+    def __repr__(self) -> str:
+        return f"<RequestServer {self._path}>"
+
+    def stop(self) -> None:
+        """Serve no more; what is under way is finished, what waits goes on waiting."""
+        unwatch(self, self._clock)
+        self._stopped.set()
+        join_thread(self._thread)
+        self._close_desks()
+
+    def forget(self) -> None:
+        """In a forked child, which has no such thread: close the copies of the handles."""
+        self._stopped.set()
+        self._close_desks()
+
+    def _close_desks(self) -> None:
+        for desk in (self._write_desk, self._group_desk):
+            if desk is not None:
+                desk.close()
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def look(self) -> float:
+        """See whether anything is asked, and have it served; return how soon to look again."""
+        if self._is_serving:  # it looks for itself
+            return IDLE_SECONDS
+        try:
+            names = list_requests(self._storage, self._requests)
+        except OSError as error:
+            logger.error("requests to %s wait: %s", self._path, error)
+            return _TROUBLE_SECONDS
+        if not names:
+            return ALONE_SECONDS
+        if (self._is_asked(names) or self._is_clearing_due()) and not self._begin():
+            self._clear()
+            return BUSY_SECONDS if self._serve(names) else _pause_max(names)
+        return _pause_max(names)
+
+    def _begin(self) -> bool:
+        """Start the thread that serves; False where none can be started."""
+        self._is_serving = True  # before it runs: it may have ended when it is known to have been started
+        self._thread = start_thread(self._run, "holdfast-requests", self._stopped.set)
+        if self._thread is None:
+            self._is_serving = False
+        return self._thread is not None
+
+    def _is_asked(self, names: list[str]) -> bool:
+        """Whether any of ``names`` waits for us."""
+        return any(desk is not None and desk.find(names) for desk in (self._write_desk, self._group_desk))
+
+    def _is_clearing_due(self) -> bool:
+        if self._write_desk is None:
+            return False
+        return self._cleared_at is None or self._clock.monotonic() - self._cleared_at >= _CLEAR_SECONDS
+
+    # -- Serving -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause, vain_count, asked_at = 0.0, _BUSY_COUNT, self._clock.monotonic()
+        while not self._clock.wait(self._stopped, pause):
+            now = self._clock.monotonic()
+            try:
+                self._clear()
+                names = list_requests(self._storage, self._requests)
+                asked_at = now if self._is_asked(names) else asked_at
+                vain_count = 0 if self._serve(names) else vain_count + 1
+                pause = BUSY_SECONDS if vain_count < _BUSY_COUNT else min(2 * pause + BUSY_SECONDS, _pause_max(names))
+            except (HoldfastError, OSError) as error:
+                logger.error("requests to %s wait: %s", self._path, error)
+                pause = _TROUBLE_SECONDS
+            except Exception:  # a fault of ours in one request must not leave all others unanswered
+                logger.exception("requests to %s wait", self._path)
+                pause = _TROUBLE_SECONDS
+            if now - asked_at >= _LINGER_SECONDS:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Leave the looking to others again: what is asked from here on, they find."""
+        self._close_desks()
+        self._is_serving = False
+
+    def _clear(self) -> None:
+        """Remove now and then what the dead have left: who has the write side knows what of it is in the log."""
+        if self._write_desk is not None and self._is_clearing_due():
+            self._write_desk.clear()
+            self._cleared_at = self._clock.monotonic()
+
+    def _serve(self, names: list[str]) -> bool:
+        is_busy = self._group_desk is not None and self._group_desk.serve(names)
+        return (self._write_desk is not None and self._write_desk.serve(names)) or is_busy
+
+
+def _pause_max(names: list[str]) -> float:
+    """Return how long nobody needs to look: who asks has a mailbox."""
+    return IDLE_SECONDS if any(each.endswith(ANSWERS) for each in names) else ALONE_SECONDS

@@ -1,0 +1,170 @@
+"""Serves requests where nobody owns the write side: takes it for a moment, and lets go when nothing more comes.
+
+Who comes to stay does not fail because of a visitor: it waits a little, says so, and the visitor leaves
+(``persistence/filesystem/locks.py``). Many handles may try to visit; one does, and serves all.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+
+from holdfast.errors import HoldfastError, QueueLockedError
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.other_queues import asking
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.remote.submit_side import SubmitSide
+from holdfast.queue.server.group_askers import GroupAskers
+from holdfast.queue.server.request_desk import RequestDesk
+from holdfast.queue.server.visits import may_visit
+from holdfast.queue.threads.notifier import Flag
+from holdfast.threads import join_thread, start_thread
+
+logger = logging.getLogger("holdfast")
+
+LINGER_SECONDS = 0.1
+"""How long a visitor waits for more: opening the write side costs some milliseconds and a few syncs."""
+
+ALONE_SECONDS = 0.25
+"""How long a visitor stays without a thread of its own: whoever has asked waits for its own answer, not for others'."""
+
+_PAUSE_SECONDS = 0.002
+_AWAITED_SECONDS = 0.02
+"""How often to look whether somebody waits who comes to stay."""
+
+
+def open_submit_side(sides: QueueHandle) -> SubmitSide:
+    """Return what submits for a handle, with a visitor for when nobody owns the write side."""
+    return SubmitSide(
+        sides.storage,
+        sides.clock,
+        sides.directory,
+        sides.queue_id,
+        Visitor(sides),
+        sides.next_offset,
+        sides.priorities,
+    )
+
+
+class Visitor:
+    """Visits the write side of a queue in a thread of its own, when it is called and nobody owns it.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The handle that submits.
+    """
+
+    def __init__(self, sides: QueueHandle) -> None:
+        self._asking = sides
+        self._options = Options(
+            "produce",
+            sides.group.name,
+            FlushPolicy.every_commit(),
+            sides.options.data_file_bytes,
+            0,
+            is_visitor=True,
+            dedup_window_ns=sides.options.dedup_window_ns,
+            dedup_max=sides.options.dedup_max,
+            any_file_system=sides.options.any_file_system,
+        )
+        self._directory = sides.directory
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._more = Flag()
+        self._is_stopped = False
+        self._sides: QueueHandle | None = None
+        self.failure: HoldfastError | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has the write side now."""
+        return self._sides is not None
+
+    def call(self) -> None:
+        """Have requests served if nobody owns the write side; returns at once, or soon if there can be no thread."""
+        if self._sides is not None:
+            self._more.set()
+            return
+        with self._lock:
+            is_wanted = not self._is_stopped and (self._thread is None or not self._thread.is_alive())
+            if is_wanted:
+                self._thread = start_thread(self._run, "holdfast-visitor", self._end)
+            is_alone = is_wanted and self._thread is None
+        if is_alone:
+            self._run(ALONE_SECONDS)
+
+    def stop(self) -> None:
+        """Leave, once what is under way is finished."""
+        with self._lock:
+            self._end()
+        join_thread(self._thread)
+
+    def _end(self) -> None:
+        """Have the thread end soon."""
+        self._is_stopped = True
+        self._more.set()
+
+    def forget(self) -> None:
+        """In a forked child, which has no such thread: close the copies of the handles."""
+        self._lock = threading.Lock()
+        self._is_stopped = True
+        self._thread = None
+        sides, self._sides = self._sides, None
+        if sides is not None:
+            sides.forget()
+
+    def _run(self, seconds_max: float = math.inf) -> None:
+        try:
+            if not may_visit(self._asking, self._directory.write_lock):
+                return
+            sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
+        except QueueLockedError:
+            return
+        except HoldfastError as error:
+            self.failure = error
+            return
+        self.failure = None
+        try:
+            self._sides = sides
+            self._visit(sides, seconds_max)
+        except HoldfastError as error:
+            self.failure = error
+        finally:
+            self._sides = None
+            try:
+                sides.close()
+            except HoldfastError as error:
+                logger.error("a visitor could not leave %s in order: %s", sides.path, error)
+
+    def _visit(self, sides: QueueHandle, seconds_max: float) -> None:
+        sides.bound(*self._asking.bounds_wanted)
+        askers = GroupAskers(sides)
+        in_doubt = PreparedResolver(sides, asking(sides.storage, sides.clock, sides.path), askers.do)
+        JointDecisions(sides, in_doubt).resume()
+        desk = RequestDesk(sides, in_doubt)
+        monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
+        served_at = looked_at = began_at = monotonic()
+        try:
+            while not self._is_stopped and looked_at - began_at < seconds_max:
+                self._more.clear()
+                is_busy, now = desk.serve(), monotonic()
+                if is_busy:
+                    served_at = now
+                elif now - served_at >= LINGER_SECONDS:
+                    break
+                if now - looked_at >= _AWAITED_SECONDS:
+                    looked_at = now
+                    if locks.is_awaited(sides.storage, write_lock, sides.clock):
+                        break
+                if not is_busy:
+                    sides.clock.wait(self._more, _PAUSE_SECONDS)
+        finally:
+            desk.close()
+            in_doubt.close()
+            askers.close()

@@ -1,0 +1,6 @@
+"""Primitives that know no queue: notifiers, group commit, the flusher, the poller, deadlines, and what a fork needs.
+
+Invariants: an interruption at any bytecode leaves a primitive usable; a forked child touches nothing of its parent's.
+
+May import: the ground.
+"""

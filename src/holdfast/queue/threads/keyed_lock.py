@@ -1,0 +1,27 @@
+"""One thread at a time decides a transaction; others go on with theirs."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from weakref import ref
+
+
+class KeyedLock:
+    """Who is deciding what just now, in one handle."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, ref[threading.Lock]] = {}  # alive are those of threads that decide or wait
+
+    def alone(self, transaction_id: str) -> AbstractContextManager[object]:
+        """Return what to hold while one decides a transaction.
+
+        It is a plain lock: one written in Python would be held on to where it is interrupted at its door.
+        """
+        with self._lock:
+            self._locks = {name: found for name, found in self._locks.items() if found() is not None}
+            known = self._locks.get(transaction_id)
+            lock = (known and known()) or threading.Lock()
+            self._locks[transaction_id] = ref(lock)
+            return lock

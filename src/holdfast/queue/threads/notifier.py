@@ -1,0 +1,88 @@
+"""Lets a reader that is faster than the writer sleep, at no cost to a writer that nobody waits for.
+
+There is no ``threading.Condition`` in here: entering and leaving one is Python code, so an interruption in there would
+leave it locked for ever, and one in its ``wait`` would unlock it for somebody else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+
+class Notifier:
+    """Wakes waiting threads. Ringing costs one attribute read while nobody waits.
+
+    A waiter first says that it waits and then looks once more; a ringer first changes what is looked at and then reads
+    whether anybody waits. So no ring is missed, and the two sides share no lock while the queue flows.
+
+    Attributes
+    ----------
+    waiting : list of Lock
+        One for each thread that waits; see whether there is any before calling :meth:`ring` on a hot path.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[threading.Lock] = []
+
+    def ring(self) -> None:
+        """Wake everybody who waits."""
+        for bell in list(self.waiting):
+            with suppress(RuntimeError):  # somebody else has rung it
+                bell.release()
+            with suppress(ValueError):  # last, so that whoever has not been woken can be rung again
+                self.waiting.remove(bell)
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Sleep until a ring, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
+        self.poll(ready, lambda: True, (seconds,))
+
+    def poll(self, ready: Callable[[], bool], changed: Callable[[], bool], pauses: Iterable[float | None]) -> bool:
+        """Sleep as :meth:`wait` does, through all ``pauses``; after each of them go on if ``changed()``.
+
+        Returns whether it was ready, or has changed; not whether it rang.
+        """
+        bell = threading.Lock()
+        bell.acquire()
+        try:
+            self.waiting.append(bell)
+            if ready():
+                return True
+            for pause in pauses:
+                if bell.acquire(timeout=-1 if pause is None else max(0.0, pause)):
+                    return False
+                if changed():
+                    return True
+            return False
+        finally:
+            with suppress(ValueError):  # it has been rung
+                self.waiting.remove(bell)
+
+
+class Flag(threading.Event):
+    """An event that an interruption leaves in working order, of the thread that sets it and of the one that waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+        self._bell = Notifier()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it, and wake everybody who waits for that."""
+        self._is_set = True
+        self._bell.ring()
+
+    def clear(self) -> None:
+        """Set it back."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
+        if not self._is_set:
+            self._bell.wait(self.is_set, timeout)
+        return self._is_set

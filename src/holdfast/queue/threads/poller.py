@@ -1,0 +1,183 @@
+"""One thread of a process looks after all queues that are open in it: what costs each of them a look costs no thread.
+
+A look is brief: it sees whether there is something to do, and leaves what takes long to a thread of the queue's own.
+So 200 idle queues cost ten rounds of looks each second, and nobody waits for what another queue has to do.
+
+What is *not* promised: a file system that hangs in a look holds up the looks of all others.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from typing import Protocol
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.queue.threads.notifier import Flag
+from holdfast.threads import join_thread, start_thread
+
+logger = logging.getLogger("holdfast")
+
+_FIRST_SECONDS = 0.0005
+"""From opening to the first look."""
+
+_TOGETHER_SECONDS = 0.002
+"""Looks that are due so close to each other are one round: waking costs more than a look does."""
+
+_TROUBLE_SECONDS = 0.25
+"""The pause after a look that failed by a fault of ours."""
+
+
+class Polled(Protocol):
+    """A part of an open queue that wants to be looked at now and then."""
+
+    def look(self) -> float:
+        """Do briefly what is due; return how many seconds the next look may be away."""
+
+
+class _Entry:
+    """What is looked at, and when the next time."""
+
+    def __init__(self, watched: Polled, due: float) -> None:
+        self._watched = watched
+        self._lock = threading.Lock()
+        self._is_over = False
+        self.due = due
+
+    def look(self, now: float) -> None:
+        """Look once, unless that is over."""
+        with self._lock:
+            if not self._is_over:
+                self.due = _next_round(now, _look(self._watched))
+
+    def end(self) -> None:
+        """Look no more; waits for a look that is under way."""
+        with self._lock:
+            self._is_over = True
+
+
+class _Poller:
+    """The thread that looks, for all queues whose time is that of one clock; made for the first of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[Polled, _Entry] = {}
+        self._bell = Flag()
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, where it does not run yet."""
+        if self._thread is None:
+            self._thread = start_thread(self._run, "holdfast-watcher", self._end_soon)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether its thread could be started."""
+        return self._thread is not None
+
+    def add(self, watched: Polled) -> None:
+        """Look at it from here on."""
+        self._entries[watched] = _Entry(watched, self._clock.monotonic() + _FIRST_SECONDS)
+        self._bell.set()
+
+    def remove(self, watched: Polled) -> _Entry | None:
+        """Take it off the list; None where it is not on it."""
+        return self._entries.pop(watched, None)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self._entries)
+
+    def end(self) -> None:
+        """End the thread, and wait until it has."""
+        self._end_soon()
+        join_thread(self._thread)
+
+    def _end_soon(self) -> None:
+        self._is_over = True
+        self._bell.set()
+
+    def _run(self) -> None:
+        entries: list[_Entry] = []
+        while not self._is_over:
+            now = self._clock.monotonic()
+            pause = min((entry.due for entry in entries), default=now) - now
+            if self._clock.wait(self._bell, max(pause, _FIRST_SECONDS)):
+                self._bell.clear()
+                entries = list(self._entries.values())
+                continue
+            now = self._clock.monotonic() + _TOGETHER_SECONDS
+            entries = list(self._entries.values())
+            for entry in entries:
+                if entry.due <= now:
+                    entry.look(now)
+
+
+def _look(watched: Polled) -> float:
+    try:
+        return watched.look()
+    except Exception:  # a fault of ours in one queue must not leave all others alone
+        logger.exception("%r cannot be looked at", watched)
+        return _TROUBLE_SECONDS
+
+
+def _next_round(now: float, seconds: float) -> float:
+    """Return when to look again: at a multiple of ``seconds``, so that queues opened at any time are due together."""
+    return (math.floor(now / seconds) + 1) * seconds
+
+
+_watchers: dict[object, _Poller] = {}
+_lock = threading.Lock()
+
+
+def _key(clock: Clock) -> object:
+    """Return what clocks have in common that show the same time: all of the system are one."""
+    return SystemClock if type(clock) is SystemClock else clock
+
+
+def watch(watched: Polled, clock: Clock) -> None:
+    """Have it looked at, from soon on until :func:`unwatch`; starts the thread where it is the first.
+
+    Where no thread can be started it is looked at once :func:`ensure_watching` could start one.
+    """
+    with _lock:
+        watcher = _watchers.get(_key(clock)) or _Poller(clock)
+        watcher.add(watched)
+        watcher.start()
+        _watchers[_key(clock)] = watcher
+
+
+def ensure_watching() -> None:
+    """Start what could not be started when it was wanted; for calls that may take a moment."""
+    for watcher in list(_watchers.values()):
+        if not watcher.is_watching:
+            with _lock:
+                watcher.start()
+
+
+def unwatch(watched: Polled, clock: Clock) -> None:
+    """Look at it no more, once this returns; the last one ends the thread."""
+    with _lock:
+        watcher = _watchers.get(_key(clock))
+        entry = watcher.remove(watched) if watcher is not None else None
+        if watcher is None or entry is None:
+            return
+        if not watcher.is_needed:
+            del _watchers[_key(clock)]
+    entry.end()
+    if not watcher.is_needed:
+        watcher.end()
+
+
+def _forget_all() -> None:
+    """In a forked child: those threads are not there, and what they looked at is the parent's."""
+    global _lock  # noqa: PLW0603  # the copy may be held by a thread that is not there
+    _lock = threading.Lock()
+    _watchers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

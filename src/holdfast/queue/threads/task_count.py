@@ -1,0 +1,63 @@
+"""``task_done`` and ``join``, counted in memory as the standard library does, and nothing more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast.queue.threads.notifier import Notifier
+
+_LOOK_SECONDS = 1.0
+"""How often who joins looks for messages that nobody will be given any more."""
+
+
+class TaskCount:
+    """Counts what was put against what was reported done.
+
+    Parameters
+    ----------
+    put_count : callable
+        Messages that this handle has had to do with so far: the depth at opening, and what has been put since; without
+        those that nobody will be given any more.
+    look : callable
+        Sees whether there are more of these; may raise what a take does.
+    """
+
+    def __init__(self, put_count: Callable[[], int], look: Callable[[], None] = lambda: None) -> None:
+        self._put_count = put_count
+        self._look = look
+        self._done_count = 0
+        self._released = False
+        self._lock = threading.Lock()
+        self._bell = Notifier()
+
+    def task_done(self) -> None:
+        """Report one message as done; raises ValueError when called more often than there were messages."""
+        with self._lock:
+            if self._done_count >= self._put_count():
+                raise ValueError("task_done() called too many times")
+            self._done_count += 1
+        self._bell.ring()
+
+    def join(self) -> None:
+        """Wait until every message was reported done, or :meth:`release` was called."""
+        while not self._is_over():
+            self._bell.wait(self._is_over, _LOOK_SECONDS)
+            self._look()
+
+    @property
+    def unfinished_count(self) -> int:
+        """Messages that were not reported done."""
+        return 0 if self._released else max(0, self._put_count() - self._done_count)
+
+    def look_again(self) -> None:
+        """Have everybody who joins see whether that is over."""
+        self._bell.ring()
+
+    def release(self) -> None:
+        """Let everybody who joins go."""
+        self._released = True
+        self._bell.ring()
+
+    def _is_over(self) -> bool:
+        return not self.unfinished_count

@@ -1,0 +1,390 @@
+"""What one transaction does to one queue: its puts, in memory or spilled into a file, and its messages in hand.
+
+Nothing here is visible to others before a verdict, except that the messages taken are not there to be taken again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast.errors import Empty, HoldfastError, StorageError, UsageError
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf, Run
+from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES
+from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.delivery import Delivery, Holder
+from holdfast.queue.dispatch.progress_store import runs_of
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.arguments import as_bytes, too_large
+from holdfast.queue.options.failure import Failure
+from holdfast.queue.options.put_options import Put, as_batch
+from holdfast.queue.remote.submit_side import SubmitSide
+
+
+class Branch:
+    """One queue's part of a transaction.
+
+    Parameters
+    ----------
+    sides : QueueHandle
+        The queue.
+    holder : Holder
+        The transaction, as its deliveries know it.
+    nonce : bytes, length 16
+        Of the transaction.
+    record_bytes_max : int
+        Largest payload.
+
+    Attributes
+    ----------
+    acked : dict of int to Delivery
+        Messages that the transaction acknowledges, by offset.
+    has_voted : bool
+        Whether acknowledgements are prepared.
+    witnesses : list of callable
+        What makes durable all that followed here from a decision.
+    """
+
+    def __init__(self, sides: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
+        self.sides = sides
+        self._holder = holder
+        self._nonce = nonce
+        self._record_bytes_max = record_bytes_max
+        self._spill_bytes = sides.spill_bytes
+        self._payloads: list[bytes] = []
+        self._headers: dict[int, bytes] = {}
+        self._size_bytes = 0
+        self._writer: BatchFileWriter | None = None
+        self._is_streaming = False
+        self._received: dict[int, Delivery] = {}
+        self._taken_over: set[int] = set()
+        self.acked: dict[int, Delivery] = {}
+        self.has_voted = False
+        self._staged: BatchSummary | None = None
+        self.witnesses: list[DurabilityCheck] = []
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether puts are prepared."""
+        return self._staged is not None
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def put_count(self) -> int:
+        """Messages put."""
+        return len(self._payloads) + (self._writer.message_count if self._writer is not None else 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.put_count and not self.acked
+
+    def put(self, payload: bytes | Put, headers: Mapping[str, str] | None) -> None:
+        """Add one message."""
+        if not self._payloads:  # once is enough, and this is the hot path
+            self.sides.require_putting()
+        if type(payload) is not bytes:
+            if isinstance(payload, Put):
+                self.put_many((payload,))
+                return
+            payload = as_bytes(payload)
+        size = len(payload)
+        if size > self._record_bytes_max:
+            raise too_large(payload, self._record_bytes_max)
+        if headers is not None:
+            self._headers[len(self._payloads)] = encode_headers(headers)
+        self._payloads.append(payload)
+        self._size_bytes += size
+        if self._size_bytes > self._spill_bytes:
+            self._spill_after(1, size)
+
+    def put_many(self, payloads: Iterable[bytes | Put]) -> None:
+        """Add messages, all or, where one cannot be, none."""
+        self.sides.require_putting()
+        batch, headers = as_batch(payloads, self.sides.clock)
+        largest = max(batch, key=len, default=b"")
+        if len(largest) > self._record_bytes_max:
+            raise too_large(largest, self._record_bytes_max)
+        size = sum(map(len, batch))
+        for number, stored in (headers or {}).items():
+            self._headers[len(self._payloads) + number] = stored
+        self._payloads += batch
+        self._size_bytes += size
+        if self._size_bytes > self._spill_bytes:
+            self._spill_after(len(batch), size)
+
+    def put_stream(self, chunks: Iterable[Any], headers: Mapping[str, str] | None, max_bytes: int | None) -> int:
+        """Add one message that comes in pieces; return its size."""
+        stored = b"" if headers is None else encode_headers(headers)
+        writer = self._spill()
+        bound = self._record_bytes_max if max_bytes is None else max_bytes
+        self._is_streaming = True
+        try:
+            return writer.add_stream(chunks, stored, self.sides.clock.time_ns(), max_bytes=bound)
+        finally:
+            self._is_streaming = False
+
+    def _spill_after(self, count: int, size: int) -> None:
+        """Spill; where that fails, the last ``count`` messages, of ``size`` bytes, were never put."""
+        try:
+            self._spill()
+        except BaseException:
+            if self._payloads:  # else they have come to be in the file
+                del self._payloads[len(self._payloads) - count :]
+                for number in [number for number in self._headers if number >= len(self._payloads)]:
+                    del self._headers[number]
+                self._size_bytes -= size
+            raise
+
+    def _spill(self) -> BatchFileWriter:
+        """Move what was put so far into a file, so that memory stays bounded."""
+        if self._is_streaming:
+            raise UsageError("whoever yields the pieces for put_stream cannot put into or commit that transaction")
+        if self._writer is None:
+            self._writer = self.sides.require_staging().stage(self._nonce)
+        if self._payloads:
+            self.sides.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
+            self._writer.add_many(self._payloads, self._headers, self.sides.clock.time_ns())
+            self._payloads, self._headers, self._size_bytes = [], {}, 0
+        return self._writer
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def receive(self, timeout: float | None) -> Delivery:
+        """Take one message into the transaction."""
+        side = self.sides.require_read_side()
+        try:
+            delivery = side.receive(1, timeout, self._holder)[0]
+        except Empty:
+            raise
+        except BaseException:
+            self._receive_held(side)
+            raise
+        self._received[delivery.offset] = delivery
+        return delivery
+
+    def _receive_held(self, side: ReadSide) -> None:
+        """After an interruption: give back with the rest, at the end, what has come into hand unnoticed."""
+        self._received.update(
+            {each.offset: each for each in side.held_by(self._holder) if each.offset not in self.acked}
+        )
+
+    def has_received(self, delivery: Delivery) -> bool:
+        """Whether the transaction has taken this message from this queue."""
+        return self._received.get(delivery.offset) is delivery
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Finish messages with the transaction; those that others have received are taken over."""
+        side = self.sides.require_read_side()
+        own = [each for each in deliveries if each.holder is self._holder]
+        side.check(own, self._holder)
+        others = [each for each in deliveries if each.holder is not self._holder]
+        try:
+            if others:
+                side.hold(others, self._holder)
+                self._taken_over.update([each.offset for each in others])
+            self.acked.update({each.offset: each for each in deliveries})
+        except BaseException:
+            self._receive_held(side)
+            raise
+
+    def expire_at(self, deadline: float, expire: Callable[[], bool]) -> None:
+        """Have messages given back at ``deadline``, though nobody does anything with the transaction."""
+        self.sides.require_read_side().deadlines.add(deadline, expire)
+
+    def release(self, expire: Callable[[], bool], failure: Failure | None, delay: float | None) -> None:
+        """Give back what was received and is not finished; what was taken over goes back to its receiver.
+
+        ``failure`` says why, and ``delay`` how soon it may be taken again; no failure: as if it had not been received.
+        """
+        side = self.sides.read_side
+        if side is None:
+            return
+        left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
+        side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
+        own = [each for each in left if each.holder is self._holder]
+        with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
+            try:
+                if failure is None:
+                    side.release(own, self._holder)
+                else:
+                    side.nack(own, delay, failure, self._holder)
+            except StorageError:  # nobody else would ever give them back
+                side.let_go(own, self._holder)
+        self._received, self.acked = {}, {}
+        side.deadlines.discard(expire)  # last: what an interruption has left in hand goes back then
+
+    def discard(self) -> None:
+        """Forget the puts."""
+        self._payloads, self._headers, self._size_bytes = [], {}, 0
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(HoldfastError):  # the next opening removes it
+                writer.discard()
+
+    def forget(self) -> None:
+        """In a forked child: close the copy of the handle, and leave the file to the parent."""
+        self._payloads, self._headers, self._size_bytes = [], {}, 0
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # -- Committing on its own ---------------------------------------------------------------------------------------
+
+    def wait_for_room(self, timeout: float | None) -> None:
+        """Return once a bounded queue has room for the puts, counting what the acknowledgements free."""
+        if self.put_count and self.sides.submit_side is None:  # there the owner waits, or refuses
+            size = self._size_bytes if self._writer is None else self._writer.end
+            count = max(0, self.put_count - len(self.acked))
+            self.sides.require_write_side().wait_for_room(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
+
+    def commit(self, transaction_id: str, timeout: float | None) -> range:
+        """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for room; return the puts' offsets."""
+        if not self.put_count:
+            end = self.sides.next_offset()  # which may fail, so before anything is done
+            if self.acked:
+                self.sides.require_read_side().ack(list(self.acked.values()), self._holder)
+            return range(end, end)
+        if self._writer is None and not self.acked:
+            return self.sides.require_putting().put_many(self._payloads, timeout, self._headers)
+        if self.sides.submit_side is not None:
+            return self._submit(self.sides.submit_side, timeout)
+        self.wait_for_room(timeout)
+        return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.sides.clock.time_ns()))
+
+    def _submit(self, side: SubmitSide, timeout: float | None) -> range:
+        """Have what was spilled into a file committed by the owner."""
+        offsets = side.submit(self._spill(), timeout)
+        self._writer = None
+        return offsets
+
+    def decide(self, decision: CommitRecord) -> range:
+        """Put the batch with its decision into the log, synced; then do what follows from it in this queue."""
+        sides = self.sides
+        write_side = sides.require_write_side()
+        acked = list(self.acked.values())
+        decision = replace(decision, acknowledged=self._acknowledged(acked))
+        if self._writer is None:
+            offsets = write_side.decide(self._payloads, self._headers, decision)
+        else:
+            self._spill()
+            summary = self._writer.finish(decision)
+            self._writer.close()
+            offsets = sides.require_batches().commit(summary, is_new=True)
+            self._writer = None
+        self._follow(acked)
+        if not decision.participants:
+            write_side.open_decisions.applied(decision.nonce, *self.witnesses)
+        return offsets
+
+    def _follow(self, acked: Sequence[Delivery]) -> None:
+        """Note what the decision finishes; where that fails, the decision stays open, and the next opening does it."""
+        self.witnesses = [self.sides.require_batches().sync]
+        if not acked:
+            return
+        side = self.sides.require_read_side()
+        trouble = f"committed, and not noted yet; the next opening of {self.sides.path} does"
+        ack = partial(side.ack, acked, self._holder, is_decided=True)
+        if follow_up(trouble, ack, level=logging.ERROR):
+            self.witnesses.append(side.flush)
+            return
+        for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
+            self._received.pop(each.offset, None)
+        self.acked = {}
+        self.witnesses.append(_never)
+
+    def _acknowledged(self, deliveries: Sequence[Delivery]) -> tuple[Acknowledged, ...]:
+        if not deliveries:
+            return ()
+        group = self.sides.group.require()
+        return (Acknowledged(group.name, group.group_id, self._runs(deliveries)),)
+
+    def _runs(self, deliveries: Sequence[Delivery]) -> tuple[Run, ...]:
+        records = self.sides.require_read_side().check(deliveries, self._holder)
+        return tuple((each.first_offset, each.count, *each.hint) for each in runs_of(ENTRY_DONE, records))
+
+    # -- Preparing ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, transaction_id: str, coordinator: Participant | None, part_of: PartOf | None = None) -> None:
+        """Make everything durable and undecided: acknowledgements as a vote first, then the puts.
+
+        A vote without a batch, where there should be one, counts as aborted; so a crash in between is an abort.
+        """
+        sides, now = self.sides, self.sides.clock.time_ns()
+        acked, count = list(self.acked.values()), self.put_count
+        voters: tuple[Participant, ...] = ()
+        stages = bool(count) or not acked
+        own = Participant(OWN, sides.queue_id)
+        if acked:
+            decides = coordinator or (own if stages else None)
+            vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
+            sides.require_read_side().vote(vote, acked, self._holder)
+            self.has_voted = True
+            voters = (Participant(OWN, sides.queue_id, sides.group.name),)
+        if stages:
+            batches = sides.require_staging()
+            decision = CommitRecord(
+                transaction_id,
+                self._nonce,
+                count,
+                now,
+                participants=voters,
+                coordinator=coordinator,
+                waiting_file=batches.prepared_name(transaction_id),
+                part_of=part_of,
+            )
+            self._staged = batches.prepare(self._spill(), decision)
+            self._writer = None
+
+    def commit_prepared(self) -> range:
+        """Do what another queue has decided: put what was staged into the log, finish what was voted for."""
+        sides, end = self.sides, self.sides.next_offset()
+        offsets = range(end, end)
+        self.witnesses = []
+        if self._staged is not None:
+            offsets = sides.require_batches().commit(self._staged)
+            sides.require_write_side().open_decisions.applied(self._nonce, sides.require_batches().sync)
+            self._staged = None
+        if self.has_voted:
+            side = sides.require_read_side()
+            side.resolve(self._nonce, is_committed=True, is_durable=False)
+            self.witnesses.append(side.flush)
+        return offsets
+
+    def abort_prepared(self) -> None:
+        """Let go of what was prepared, durably."""
+        if self._staged is not None and self.sides.submit_side is None:
+            self.sides.require_batches().drop(self._staged.path)
+            self.sides.require_batches().sync()
+            self._staged = None
+        self._let_go_of_vote()
+
+    def _let_go_of_vote(self) -> None:
+        if self.has_voted:
+            self.has_voted = False
+            self.sides.require_read_side().resolve(self._nonce, is_committed=False, is_durable=True)
+
+
+def _never() -> bool:
+    return False
+
+
+def check_deliveries(items: Delivery | Sequence[Delivery]) -> list[Delivery]:
+    """Return one delivery, or several, as a list; raises TypeError for anything else."""
+    deliveries = [items] if isinstance(items, Delivery) else list(items)
+    for each in deliveries:
+        if not isinstance(each, Delivery):
+            raise TypeError(f"ack takes deliveries, not {type(each).__name__}")
+    return list(dict.fromkeys(deliveries))

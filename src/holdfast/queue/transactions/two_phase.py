@@ -1,0 +1,135 @@
+"""Commits one transaction over several queues: all of it after any crash, or nothing. docs/transactions.md.
+
+One queue coordinates. The others prepare what they have; then the coordinator's batch, with its decision, goes into its
+log and is synced, and that is the commit. Whoever has prepared and dies asks the coordinator; where its log has no
+decision, there will never be one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from holdfast.errors import (
+    CommitUnknownError,
+    DiskFullError,
+    HoldfastError,
+    PoisonedError,
+    StorageError,
+    UsageError,
+)
+from holdfast.persistence.filesystem.storage import is_disk_full
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
+from holdfast.persistence.log.follow_up import follow_up
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.outcomes.redo import relative_path
+from holdfast.queue.transactions.branch import Branch
+
+logger = logging.getLogger("holdfast")
+
+
+def choose_coordinator(branches: Sequence[Branch]) -> Branch:
+    """Return the branch whose log decides: one that puts, if there is one, for it has to write there anyway.
+
+    Raises
+    ------
+    UsageError
+        No queue was opened with its write side.
+    """
+    writers = [branch for branch in branches if branch.sides.write_side is not None]
+    if not writers:
+        raise UsageError("no queue of this transaction has its write side open, so nowhere can it be decided; open one")
+    return max(writers, key=lambda branch: branch.put_count > 0)
+
+
+def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | None) -> dict[Branch, range]:
+    """Commit branches as one; return the offsets of each one's puts.
+
+    Raises
+    ------
+    CommitUnknownError
+        A sync failed in the middle: nobody knows. The others stay prepared, and follow once the coordinator is
+        reopened.
+    HoldfastError
+        Anything else: nothing has happened; what was prepared is let go of.
+    """
+    transaction_id = nonce.hex()
+    deciding = choose_coordinator(branches)
+    others = [branch for branch in branches if branch is not deciding]
+    coordinator = deciding.sides.require_coordinator()
+    for branch in branches:
+        branch.wait_for_room(timeout)
+    coordinator.begin(nonce)
+    try:
+        try:
+            _vote(others, transaction_id, deciding)
+            decision = CommitRecord(
+                transaction_id,
+                nonce,
+                deciding.put_count,
+                deciding.sides.clock.time_ns(),
+                participants=tuple(side for branch in others for side in _sides_of(branch, deciding)),
+            )
+            offsets = {deciding: deciding.decide(decision)}
+        except (CommitUnknownError, PoisonedError):
+            raise
+        except Exception:
+            _let_go(others)
+            raise
+        _follow(others, nonce, offsets, deciding)
+    finally:
+        coordinator.end(nonce)
+    return offsets
+
+
+def _as_seen_from(branch: Branch, other: Branch, group: str = "") -> Participant:
+    path = relative_path(other.sides.real_path, branch.sides.real_path)
+    return Participant(path, other.sides.queue_id, group)
+
+
+def _sides_of(branch: Branch, deciding: Branch) -> list[Participant]:
+    """Return the sides of a prepared branch that wait for the verdict."""
+    sides = [_as_seen_from(deciding, branch)] if branch.is_staged else []
+    return sides + ([_as_seen_from(deciding, branch, branch.sides.group.name)] if branch.has_voted else [])
+
+
+def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> None:
+    """Prepare branches. Whatever fails here, nothing was decided: who voted "yes" finds no decision."""
+    for branch in branches:
+        try:
+            branch.prepare(transaction_id, _as_seen_from(branch, deciding))
+        except (CommitUnknownError, PoisonedError) as error:
+            kind = DiskFullError if is_disk_full(error) else StorageError
+            raise kind(
+                f"{branch.sides.path} could not prepare, so the transaction is aborted everywhere: {error}",
+                path=str(branch.sides.path),
+            ) from error
+
+
+def _let_go(branches: Sequence[Branch]) -> None:
+    for branch in branches:
+        try:
+            branch.abort_prepared()
+        except HoldfastError as error:
+            logger.error(
+                "an aborted transaction stays in doubt in %s until it is reopened: %s", branch.sides.path, error
+            )
+
+
+def _commit(branch: Branch, offsets: dict[Branch, range]) -> None:
+    offsets[branch] = branch.commit_prepared()
+
+
+def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, range], deciding: Branch) -> None:
+    """Do everywhere what was decided. Where that fails the commit stands, and the next opening does the rest."""
+    witnesses: list[DurabilityCheck] = list(deciding.witnesses)
+    has_followed = True
+    for branch in branches:
+        trouble = f"committed; {branch.sides.path} follows when it is reopened"
+        if follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
+            witnesses += branch.witnesses
+        else:
+            has_followed = False
+    if has_followed:
+        deciding.sides.require_write_side().open_decisions.applied(nonce, *witnesses)
