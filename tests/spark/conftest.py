@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.cli import draining
+from holdfast.cli.commands import draining
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark, local_session
 

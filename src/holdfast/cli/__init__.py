@@ -1,1 +1,6 @@
-"""The command ``holdfast``."""
+"""The command ``holdfast``: ``main`` lists the commands, ``commands/`` holds them, the rest is what they share.
+
+Invariants: exit codes are those of docs/cli.md; a library that a command does not need is not imported.
+
+May import: everything below, public names only.
+"""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.dead import dead
-from holdfast.cli.draining import drain
+from holdfast.cli.commands.dead import dead
+from holdfast.cli.commands.draining import drain
+from holdfast.cli.commands.figures import ls, stats
+from holdfast.cli.commands.prepared import abort, commit, prepared
+from holdfast.cli.commands.putting import put
+from holdfast.cli.commands.taking import get, peek
+from holdfast.cli.commands.verifying import verify
+from holdfast.cli.commands.work import work
 from holdfast.cli.ending import Commands
-from holdfast.cli.figures import ls, stats
-from holdfast.cli.prepared import abort, commit, prepared
-from holdfast.cli.putting import put
-from holdfast.cli.taking import get, peek
-from holdfast.cli.verifying import verify
-from holdfast.cli.work import work
 
 COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify, work, drain)
 """In the order in which help lists them. A new command is registered here."""

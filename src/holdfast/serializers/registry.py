@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.errors import ConfigError, UnknownContentTypeError
-from holdfast.serializers.json_serializer import JsonSerializer
-from holdfast.serializers.msgpack_serializer import MsgpackSerializer
-from holdfast.serializers.pickle_serializer import PickleSerializer
-from holdfast.serializers.protobuf_serializer import ProtobufSerializer
-from holdfast.serializers.raw_serializer import RawSerializer
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
+from holdfast.serializers.content_types.msgpack_serializer import MsgpackSerializer
+from holdfast.serializers.content_types.pickle_serializer import PickleSerializer
+from holdfast.serializers.content_types.protobuf_serializer import ProtobufSerializer
+from holdfast.serializers.content_types.raw_serializer import RawSerializer
 from holdfast.serializers.serializer import Serializer
 
 _BUILT_IN: tuple[Serializer, ...] = (

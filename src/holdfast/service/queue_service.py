@@ -34,8 +34,8 @@ from holdfast.service.queue_settings import SUBMIT_OPTIONS, QueueSettings, Setti
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import Consumer, make_consumer, name_of
-from holdfast.service.workers.submit_queue import SubmitQueue
-from holdfast.service.workers.worker_role import is_worker_process
+from holdfast.service.workers.processes.submit_queue import SubmitQueue
+from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import GRACE_SECONDS, Workers
 
 Body = TypeVar("Body")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError, SerializationError
 from holdfast.serializers.codec import Codec
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.headers import CONTENT_ENCODING, CONTENT_TYPE
-from holdfast.serializers.json_serializer import JsonSerializer
 from holdfast.serializers.registry import Registry
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from holdfast import ConfigError
 from holdfast.errors import DecodeError, EncodeError, UnknownContentTypeError
 from holdfast.messages import CommonHeaders
 from holdfast.serializers.codec import Codec
-from holdfast.serializers.json_serializer import JsonSerializer
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.registry import Registry
 from support.typed_bodies import (
     Address,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError
-from holdfast.serializers.json_serializer import JsonSerializer
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from support.typed_bodies import Address, Letter, Order, Parcel, Plain, Point
 
 JSON = JsonSerializer()

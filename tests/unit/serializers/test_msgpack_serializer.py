@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError
-from holdfast.serializers.json_serializer import JsonSerializer
-from holdfast.serializers.msgpack_serializer import MsgpackSerializer
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
+from holdfast.serializers.content_types.msgpack_serializer import MsgpackSerializer
 from support.typed_bodies import Order, Person, Plain, Team
 
 MSGPACK = MsgpackSerializer()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.serializers.pickle_serializer import PickleSerializer
+from holdfast.serializers.content_types.pickle_serializer import PickleSerializer
 from support.typed_bodies import Order, Plain
 
 PICKLE = PickleSerializer()

@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from holdfast import ConfigError
 from holdfast.errors import DecodeError
 from holdfast.serializers.codec import Codec
-from holdfast.serializers.protobuf_serializer import ProtobufSerializer
+from holdfast.serializers.content_types.protobuf_serializer import ProtobufSerializer
 from holdfast.serializers.registry import Registry
 from support.typed_bodies import Event, Order
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast import ConfigError
 from holdfast.errors import DecodeError, EncodeError
 from holdfast.serializers.codec import Codec
-from holdfast.serializers.pydantic_models import is_model
+from holdfast.serializers.content_types.pydantic_models import is_model
 from holdfast.serializers.registry import Registry
 from support.typed_bodies import Order, Person, Point, Team
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError
-from holdfast.serializers.raw_serializer import RawSerializer
+from holdfast.serializers.content_types.raw_serializer import RawSerializer
 
 RAW = RawSerializer()
 

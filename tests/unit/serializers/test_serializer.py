@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.serializers.json_serializer import JsonSerializer
+from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.serializer import BoundSerializer, decoder_of, encoder_of
 from support.typed_bodies import Order, ReversedText
 

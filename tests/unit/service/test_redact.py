@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncQueueService, QueueService
-from holdfast.cli.work import _TextLines
+from holdfast.cli.commands.work import _TextLines
 from support.consumers import running
 from support.threads import wait_until
 

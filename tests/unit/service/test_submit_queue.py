@@ -9,7 +9,7 @@ from holdfast import ClosedError, PersistentQueue, TypedQueue, UsageError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.service.failover import FailoverSource
-from holdfast.service.workers.submit_queue import SubmitQueue
+from holdfast.service.workers.processes.submit_queue import SubmitQueue
 
 
 def test_it_is_opened_by_its_first_put_and_not_before(tmp_path: Path) -> None:

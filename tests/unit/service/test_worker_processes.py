@@ -13,7 +13,7 @@ from holdfast import ConfigError, WorkerDiedError
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.job import Job
-from holdfast.service.workers.worker_pool import WorkerPool
+from holdfast.service.workers.processes.worker_pool import WorkerPool
 from support.consumers import SECONDS, lives, run_until_finished, running
 from support.processes import child
 from support.threads import wait_until
@@ -194,8 +194,8 @@ def test_processes_that_die_before_they_are_ready_stop_run_after_some(
         "import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\ndef handle(task): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("holdfast.service.workers.worker_pool._START_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("holdfast.service.workers.worker_pool.START_FAILURES_MAX", 2)
+    monkeypatch.setattr("holdfast.service.workers.processes.worker_pool._START_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.service.workers.processes.worker_pool.START_FAILURES_MAX", 2)
     from dies_when_imported import handle as deadly  # type: ignore[import-not-found]
 
     service.consumer(tasks, processes=1)(deadly)

@@ -23,7 +23,7 @@ from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
-from holdfast.service.workers.worker_role import is_worker_process
+from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import Workers
 
 logger = logging.getLogger("holdfast")

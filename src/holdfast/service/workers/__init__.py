@@ -1,1 +1,6 @@
-"""Handlers of messages: in threads, in processes of their own, and how they stop. docs/workers.md."""
+"""Handlers of messages: in threads, in processes of their own, and how they stop. docs/workers.md.
+
+Invariants: a message is settled once; a handler's error never ends a worker; stopping gives back what was not begun.
+
+May import: ``typed_queue``, serializers, queue, and the ground.
+"""

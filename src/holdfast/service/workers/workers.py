@@ -19,11 +19,11 @@ from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.engine import Engine
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.job import Job
+from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.supply import Supply
-from holdfast.service.workers.worker_role import is_worker_process
 
 if TYPE_CHECKING:
-    from holdfast.service.workers.worker_pool import WorkerPool
+    from holdfast.service.workers.processes.worker_pool import WorkerPool
 
 logger = logging.getLogger("holdfast")
 
@@ -222,7 +222,7 @@ def _pools(
     if not processes and not any(consumer.processes for consumer in consumers):
         yield [None] * len(consumers)
         return
-    from holdfast.service.workers.worker_pool import WorkerPool  # multiprocessing is imported by who needs it
+    from holdfast.service.workers.processes.worker_pool import WorkerPool  # multiprocessing is imported by who needs it
 
     pools: list[WorkerPool] = []
     try:

@@ -20,9 +20,9 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import failure_of
 from holdfast.service.workers.consumer import name_of
 from holdfast.service.workers.job import Job
+from holdfast.service.workers.processes.worker_process import LAST_SECONDS, WorkerProcess
+from holdfast.service.workers.processes.worker_role import NAME_PREFIX
 from holdfast.service.workers.verdict import NACK, RELEASE, Outcome
-from holdfast.service.workers.worker_process import LAST_SECONDS, WorkerProcess
-from holdfast.service.workers.worker_role import NAME_PREFIX
 
 logger = logging.getLogger("holdfast")
 

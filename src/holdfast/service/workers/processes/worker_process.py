@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure, shortened
+from holdfast.service.workers.processes.worker_ends import how_it_ended
+from holdfast.service.workers.processes.worker_main import READY, SIGNALS, Answer, Task, main
 from holdfast.service.workers.verdict import Outcome
-from holdfast.service.workers.worker_ends import how_it_ended
-from holdfast.service.workers.worker_main import READY, SIGNALS, Answer, Task, main
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
 
 from holdfast.errors import ConfigError
-from holdfast.serializers import pydantic_models
+from holdfast.serializers.content_types import pydantic_models
 from holdfast.serializers.serializer import Decode
 
 TYPES_CACHED_MAX = 256

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.serializers import pydantic_models
-from holdfast.serializers.msgspec_types import TYPES_CACHED_MAX, build_decoder, decode_other, encode_other
+from holdfast.serializers.content_types import pydantic_models
+from holdfast.serializers.content_types.msgspec_types import TYPES_CACHED_MAX, build_decoder, decode_other, encode_other
 from holdfast.serializers.serializer import Decode, Encode
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_other)
