@@ -36,7 +36,7 @@ DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test matrix test-lowest test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test matrix test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -56,7 +56,7 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-delta test-connect  ## run the tests with other Pythons and with the lowest dependencies, not those of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-cluster test-delta test-connect  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -65,6 +65,9 @@ $(addprefix test-,$(PYTHONS)): test-%:
 
 test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) --ignore=tests/spark $(ARGS)
+
+test-cluster: $(VENV)/.dev-ready  ## drain on real clusters of Spark; needs Java 17
+	HOLDFAST_TEST_REQUIRE_CLUSTER=1 $(RUN) -m pytest -n 0 tests/spark/test_cluster.py $(ARGS)
 
 test-delta: $(DELTA)/.delta-ready  ## drain into Delta Lake, with versions that fit together; fetches jars, needs Java 17
 	HOLDFAST_TEST_REQUIRE_DELTA=1 $(DELTA)/bin/python -m pytest -n 0 -W default -m delta tests/spark/test_delta.py $(ARGS)

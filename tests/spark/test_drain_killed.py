@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,9 +18,8 @@ import pytest
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain
-from support import spark_cluster
 from support.cli import command, run
-from support.drain_faults import GROUP, KILLS_THE_EXECUTOR, assert_drained, assert_nothing_left, note, noted
+from support.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
 from support.drains import TablesForSpark
 from support.processes import Signal, child
 from support.threads import Threads, wait_until
@@ -257,30 +255,3 @@ def test_the_command_that_is_killed_in_the_middle_of_a_batch_and_run_again_write
     again = run(*arguments)
     assert (again.code, again.document["resumed_count"], again.document["message_count"]) == (0, 1, 8000)
     assert_drained(path, out, rows)
-
-
-# -- A cluster -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)  # JVMs start, on a machine that may have other things to do
-@pytest.mark.spark
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gives two names to this machine, 127.0.0.1 and .2")
-def test_an_executor_that_is_killed_and_a_task_that_is_overtaken_count_no_row_twice(spark: Any, tmp_path: Path) -> None:
-    """With executors of their own, and Spark starting second attempts of slow tasks."""
-    del spark  # says whether there is one
-    count_each = 8000
-    path, out = fill(tmp_path / "q", range(2 * count_each), size=1200), tmp_path / "out"
-    with (tmp_path / "log").open("w+") as log:
-        done = subprocess.run(
-            [sys.executable, spark_cluster.__file__, path, out, tmp_path, str(count_each)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdout=log,
-            stderr=log,
-            timeout=240,
-            check=False,
-        )
-        log.seek(0)
-        assert done.returncode == 0, log.read()
-    assert noted(tmp_path / "notes") == ["straggles", "overtaken", f"{KILLS_THE_EXECUTOR} 1"]
-    assert_drained(path, out, range(2 * count_each))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from holdfast import ConfigError, Damage, PersistentQueue, QueueNotFoundError, S
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain, finalize
 from holdfast.spark.draining.loss_notes import LossNotes
-from support import other_machines
 from support.drains import TasksForSpark, fill
 from support.other_machines import GROUP, SIGHTS, elsewhere, flip
 from support.spark_rows import planned
@@ -176,55 +172,3 @@ def test_only_whole_notes_of_the_batch_count(path: Path) -> None:
     assert notes.read("this") == [damage]
     notes.remove()
     assert notes.read("this") == []
-
-
-# -- A cluster -------------------------------------------------------------------------------------------------------
-
-
-def on_a_cluster(place: Path, what: str) -> dict[str, Any]:
-    """Run the program of ``support/other_machines.py`` and return what it prints."""
-    with (place / "log").open("w+") as log:
-        done = subprocess.run(
-            [sys.executable, other_machines.__file__, place, what],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            timeout=240,
-            check=False,
-        )
-        log.seek(0)
-        assert done.returncode == 0, log.read()
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/cwd differs by process")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)  # JVMs start, on a machine that may have other things to do
-@pytest.mark.spark
-@on_linux
-def test_executors_that_do_not_see_the_queue_read_nothing_and_finish_nothing(
-    spark: Any, path: Path, tmp_path: Path
-) -> None:
-    """Reads, a drain and a stream with ``failOnDataLoss=false``, on executors of their own."""
-    del spark  # says whether there is one
-    found = on_a_cluster(tmp_path, "unseen")
-    for name in ("strict", "lenient", "drain", "stream"):
-        assert "no queue at /proc/self/cwd/q" in found[name], name
-        assert "failOnDataLoss=false" not in found[name], name
-    assert found["finalized"] == "0"
-    assert [depth(path, group) for group in (GROUP, "stream")] == [COUNT, COUNT]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)  # JVMs start, on a machine that may have other things to do
-@pytest.mark.spark
-@on_linux
-def test_damage_is_reported_from_executors_with_temporary_directories_of_their_own(
-    spark: Any, path: Path, tmp_path: Path
-) -> None:
-    """The driver's is not where they see it."""
-    del spark, path
-    assert on_a_cluster(tmp_path, "private") == {"message_count": COUNT, "lost_count": 1, "row_count": COUNT - 1}
