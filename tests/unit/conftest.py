@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from support.log_parts import LogParts
+from support.simulated_storage import SimulatedStorage
+from support.threads import Threads
+
 MEMORY = Path("/dev/shm")  # Linux; elsewhere, and in containers that get little of it, a disk will do
 FREE_BYTES_MIN = 4 * 2**30  # one test opens twenty queues with data files of 64 MiB; two may run at once
 
@@ -34,3 +38,23 @@ def tmp_path(tmp_path: Path, has_room_in_memory: bool) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-test-", dir=MEMORY) as place:
         yield Path(place)
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    """Threads that have to end well."""
+    group = Threads()
+    yield group
+    group.join()
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """A disk."""
+    return SimulatedStorage()
+
+
+@pytest.fixture
+def parts() -> LogParts:
+    """Return the parts of an empty queue, in a simulated storage."""
+    return LogParts()

@@ -138,7 +138,7 @@ def no_threads() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
         stack.enter_context(patch("holdfast.persistence.log.log_files.close_aside", lambda file: file.close()))
-        for module in ("resting", "request_server"):
+        for module in ("engine.idle_handles", "server.request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))
         yield

@@ -6,7 +6,7 @@ from holdfast.queue.transactions.transaction_state import TRANSITIONS, State
 from support.drawn_states import drawn_arrows
 from support.state_tables import state_rows
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "transactions.md"
 
 
 def documented() -> list[tuple[State, str, State]]:

@@ -11,7 +11,7 @@ from holdfast.queue.inspect.message_state import TRANSITIONS, Event, MessageStat
 from support.jobs import Jobs
 from support.state_tables import state_rows
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "work-queue.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "work-queue.md"
 
 READY, LEASED, DELAYED, DEAD = MessageState.READY, MessageState.LEASED, MessageState.DELAYED, MessageState.DEAD
 PAIRS = [(state, event) for state in MessageState for event in Event]
