@@ -26,6 +26,7 @@ DROPPED = "was dropped and not closed"
 @contextmanager
 def dropping() -> Iterator[None]:
     """Expect a warning for what is dropped inside, once it is collected."""
+    gc.collect()  # what other tests have dropped
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         yield
