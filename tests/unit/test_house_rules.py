@@ -1,14 +1,14 @@
 """The rules of the house that no linter knows: sizes, docstrings, and no module that hides the standard library's."""
 
 import ast
-import io
 import sys
-import tokenize
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+
+from support.code_lines import code_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -16,10 +16,6 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 FILE_CODE_LINES_MAX = 350  # what a newcomer can hold in mind at one sitting; prose and blanks do not cut a class in two
 FUNCTION_LINES_MAX = 70  # one screen
-
-PROSE_TOKENS = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-}  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -62,25 +58,6 @@ def test_the_rules_look_at_the_real_source() -> None:
     """The other rules would pass over an empty folder, so the package has to be where they look."""
     assert PACKAGE / "__init__.py" in SOURCES
     assert PACKAGE / "persistence" / "format" / "constants.py" in SOURCES
-
-
-def code_lines(source: str) -> int:
-    """Count the lines of a source that hold code: without docstrings, comments and blanks."""
-    module = ast.parse(source)
-    docstrings = {
-        number
-        for node in ast.walk(module)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    code = {
-        number
-        for token in tokens
-        if token.type not in PROSE_TOKENS
-        for number in range(token.start[0], token.end[0] + 1)
-    }
-    return len(code - docstrings)
 
 
 def test_lines_of_code_are_counted_without_docstrings_comments_and_blanks() -> None:
