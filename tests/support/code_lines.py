@@ -30,6 +30,6 @@ if __name__ == "__main__":
     for path in PACKAGE.rglob("*.py"):
         count = code_lines(path.read_text(encoding="utf-8"))
         parts = path.relative_to(PACKAGE).parts[:-1]
-        lines.update({place: count for place in {".", "/".join(parts[:1]) or ".", "/".join(parts[:2]) or "."}})
+        lines.update(dict.fromkeys({".", "/".join(parts[:1]) or ".", "/".join(parts[:2]) or "."}, count))
     for place in sorted(lines):
         print(f"{lines[place]:7,} {place}")
