@@ -15,6 +15,9 @@ PACKAGE = ROOT / "src" / "holdfast"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 FILE_CODE_LINES_MAX = 350  # what a newcomer can hold in mind at one sitting; prose and blanks do not cut a class in two
+WHOLE_CLASSES = {  # one class each, without bases: cut into parts, its calls would have to be followed through files
+    PACKAGE / "queue" / "persistent_queue.py",
+}
 FUNCTION_LINES_MAX = 70  # one screen
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -71,9 +74,18 @@ def test_no_source_file_has_more_than_350_lines_of_code() -> None:
     too_long = [
         f"{place(path)}: {lines} lines of code"
         for path in SOURCES
+        if path not in WHOLE_CLASSES
         if (lines := code_lines(path.read_text(encoding="utf-8"))) > FILE_CODE_LINES_MAX
     ]
     assert not too_long, "\n".join(too_long)
+
+
+def test_a_file_without_that_limit_holds_one_class_without_bases() -> None:
+    """The exemption is for a class, not for what gathers beside it."""
+    for path in WHOLE_CLASSES:
+        (only,) = [node for node in tree(path).body if isinstance(node, ast.ClassDef | Function)]
+        assert isinstance(only, ast.ClassDef)
+        assert not only.bases
 
 
 def test_no_function_is_longer_than_70_lines() -> None:

@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ClosedError, ShutDown
+from holdfast.errors import ClosedError, ShutDown, UsageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage
+from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.closing import Closing
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.browse import BrowsedMessage, Browser
+from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.inspect.stats import QueueStats, gather_stats
-from holdfast.queue.options.arguments import check_count, check_maxsize, check_sizes, wait_for
-from holdfast.queue.options.put_options import Seconds, as_ns, lease_of
+from holdfast.queue.options.arguments import as_bytes, check_count, check_maxsize, check_sizes, too_large, wait_for
+from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Options, check_options
 from holdfast.queue.options.retry_policy import Backoff, retry_policy
+from holdfast.queue.prepared.consumer_verdicts import ConsumerVerdicts
 from holdfast.queue.prepared.joint_commits import JointCommits
+from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.other_queues import asking
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
 from holdfast.queue.prepared.reservations import Reservations
+from holdfast.queue.prepared.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.producer.write_side import WriteSide
-from holdfast.queue.putting import Putting
+from holdfast.queue.remote.group_verbs import PAUSE, RESUME
 from holdfast.queue.remote.submit_side import SubmitSide
+from holdfast.queue.remote.verb_log import logged, own_process
+from holdfast.queue.server.group_asker import GroupAsker
+from holdfast.queue.server.group_askers import GroupAskers
+from holdfast.queue.server.request_server import RequestServer
+from holdfast.queue.server.visitor import open_submit_side
 from holdfast.queue.threads import fork
 from holdfast.queue.threads.task_count import TaskCount
-from holdfast.queue.transactional import Transactional
-from holdfast.queue.working import Working
+from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.transactions.transaction import Transaction
+from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
+
+Result = TypeVar("Result")
 
 
-class PersistentQueue(Putting, Working, Transactional):
+class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
     Threads of a process share one object. One process at a time owns the write side, and one the read side of each
@@ -160,6 +181,8 @@ class PersistentQueue(Putting, Working, Transactional):
         self._state: str = "open"
         self._has_let_go = False
         self._is_shutdown = False
+        self._resting: IdleHandles | None = None
+        self._server: RequestServer | None = None
         try:
             sides.bound(maxsize, max_bytes)
             self._open_transactions()
@@ -169,6 +192,41 @@ class PersistentQueue(Putting, Working, Transactional):
         except BaseException:  # interrupted too: nobody else could let go of the locks
             self._give_up_opening()
             raise
+
+    def _open_transactions(self) -> None:
+        """Take up what was prepared before; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
+        sides = self.sides
+        self._transactions = OpenTransactions()
+        self._group_asker = GroupAsker(sides)
+        self._group_askers = GroupAskers(sides)
+        ask = asking(sides.storage, sides.clock, sides.path)
+        if sides.options.mode == "submit":
+            sides.submit_side = side = open_submit_side(sides)
+            self._in_doubt: PreparedResolver = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
+        elif sides.options.mode == "consume":
+            self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
+        else:
+            self._in_doubt = PreparedResolver(sides, ask, self._group_askers.do)
+        self._joint_decisions = JointDecisions(sides, self._in_doubt)
+        if sides.look_side is None:
+            self._joint_decisions.resume()
+            self._in_doubt.resolve()
+        if sides.write_side is not None or sides.read_side is not None:
+            self._resting = IdleHandles(sides)
+            self._server = RequestServer(sides, self._in_doubt)
+        askers = (self._group_asker, self._group_askers)
+        self._closing = Closing(sides, self._transactions, self._in_doubt, askers, self._resting, self._server)
+
+    def _give_up_opening(self) -> None:
+        """Let go of what was opened so far."""
+        if hasattr(self, "_closing"):
+            self._closing.is_over = True
+        try:
+            for part in (self._resting, self._server):
+                if part is not None:
+                    part.stop()
+        finally:
+            self.sides.close()
 
     def _open_parts(self) -> None:
         """Make what stands on the sides and on transactions."""
@@ -195,6 +253,124 @@ class PersistentQueue(Putting, Working, Transactional):
         )
         self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
         self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._check_open)
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        payload: bytes,
+        block: bool = True,
+        timeout: float | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        delay: Seconds | None = None,
+        not_before: datetime | float | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        dedup_id: str | None = None,
+        order_key: str | None = None,
+    ) -> int:
+        """Append one message.
+
+        Parameters
+        ----------
+        payload : bytes-like, at most ``record_bytes_max`` bytes
+            Opaque; may be empty.
+        block, timeout : bool, and float or None, seconds
+            Whether to wait for room where the queue is bounded, and how long; None waits for ever.
+        headers : mapping of str to str, at most 65,535 bytes encoded
+            Stands beside the payload.
+        delay, not_before : float or timedelta, seconds; datetime with a time zone, or float, seconds since the epoch
+            How long nobody is given the message, or until when: one of them.
+        priority : int, 0 to 9
+            Larger ones are given out first, in order among themselves; not together with ``order_key``.
+        ttl : float or timedelta, seconds
+            From then on nobody is given the message; what becomes of it the queue's ``expired`` says.
+        dedup_id : str, 1 to 255 bytes
+            A second put of the same id within ``dedup_window`` writes nothing and returns the first one's offset.
+        order_key : str, 1 to 255 bytes
+            Messages of one key are given out in order, one at a time: the next when this one is done, or a dead letter.
+
+        Returns
+        -------
+        int
+            The message's offset.
+
+        Raises
+        ------
+        queue.Full, TypeError, UsageError, RecordTooLargeError, DiskFullError, PoisonedError
+            Nothing was written. Full: no room within ``timeout``. TypeError: ``QueueService`` takes objects.
+        CommitUnknownError
+            The sync failed: nobody knows; reopen the queue and look.
+
+        Notes
+        -----
+        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync. Called from a
+        signal handler or a ``__del__`` it may wait for ever, for the put that it interrupts: docs/work-queue.md.
+        """
+        if type(payload) is not bytes:
+            payload = as_bytes(payload)
+        if len(payload) > self._record_bytes_max:
+            raise too_large(payload, self._record_bytes_max)
+        side = self._write_side or self._require_write_side()
+        seconds = None if block and timeout is None else wait_for(block, timeout)
+        is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
+        if is_plain and not priority:
+            return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
+        now = self._clock.time_ns()
+        stored = encode_put(now, headers, delay, not_before, priority, ttl, dedup_id, order_key)
+        return side.put_once(payload, stored, dedup_id, seconds) if dedup_id else side.put(payload, stored, seconds)
+
+    def put_encoded(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """Append one message whose headers are encoded already, and that asks for nothing; as :meth:`put`.
+
+        For layers above that put the same headers again and again: ``CommonHeaders.encoded``.
+        """
+        if len(payload) > self._record_bytes_max:
+            raise too_large(payload, self._record_bytes_max)
+        return (self._write_side or self._require_write_side()).put(payload, headers, timeout)
+
+    def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:
+        """Append one batch atomically: after any crash all of it is there, or none.
+
+        Parameters
+        ----------
+        payloads : iterable of bytes-like or Put
+            Each at most ``record_bytes_max`` bytes, less than 4 GiB in all. An empty batch writes nothing.
+        timeout : float or None, seconds
+            How long to wait for room; None waits for ever.
+
+        Returns
+        -------
+        range
+            Offsets of the batch, in the order given.
+
+        Raises
+        ------
+        queue.Full, TypeError, RecordTooLargeError, DiskFullError, PoisonedError, CommitUnknownError
+            As :meth:`put`, for the whole batch.
+
+        Notes
+        -----
+        Durability: what the flush policy says, for the whole batch. Cost: one write, at most one sync; O(bytes).
+
+        References
+        ----------
+        docs/format.md, "Batches".
+        """
+        side = self._write_side or self._require_write_side()
+        batch, headers = as_batch(payloads, self._clock)
+        if not batch:
+            self._check_open()
+            return range(side.next_offset, side.next_offset)
+        largest = max(batch, key=len)
+        if len(largest) > self._record_bytes_max:
+            raise too_large(largest, self._record_bytes_max)
+        return side.put_many(batch, wait_for(True, timeout), headers)
+
+    def put_nowait(self, payload: bytes) -> int:
+        """Append one message without waiting for room: ``put(payload, block=False)``."""
+        return self.put(payload, block=False)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -377,6 +553,158 @@ class PersistentQueue(Putting, Working, Transactional):
             self._tasks.release()
         self._tasks.look_again()
 
+    # -- A group as a whole: docs/work-queue.md ----------------------------------------------------------------------
+
+    def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
+        """Hand out nothing, in this process and after restarts; puts go on, and what is in hand can be settled.
+
+        Works from every process, whoever owns the group.
+
+        Parameters
+        ----------
+        until : datetime with a time zone, or float, seconds since the epoch
+            When it ends by itself; None: with :meth:`resume`.
+        reason : str
+            For whoever wonders; ``stats().paused`` shows it.
+        """
+        self._check_open()
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        until_ns = None if until is None else instant_ns(until, "until")
+        self._group_asker.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
+
+    def resume(self) -> None:
+        """Hand messages out again; from every process, as :meth:`pause`."""
+        self._check_open()
+        self._group_asker.do({"verb": RESUME})
+
+    def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+        """Return messages of one state, in offset order, and change nothing.
+
+        Parameters
+        ----------
+        state : "ready", "leased", "delayed" or "dead"
+            A message that waits for its order key is ready. Another process sees those as leased that were handed out,
+            also where their owner has died since.
+        limit : int
+            How many at most.
+        after : int
+            The offset behind which to begin: that of the last message of the page before.
+
+        Raises
+        ------
+        UsageError
+            Another state; or a mode that cannot read.
+        """
+        self._check_open()
+        return self._browser().browse(state, check_count(limit), after)
+
+    @property
+    def dead(self) -> DeadLetters:
+        """The dead letters of this group."""
+        self._check_open()
+        return DeadLetters(self.sides, self._browser, self._group_asker.do)
+
+    def _browser(self) -> Browser:
+        self._check_open()
+        if self.sides.look_side is None and self.sides.read_side is None:
+            raise UsageError(
+                f"{self.sides.path} was opened with mode='produce', which does not read; use 'look' beside it"
+            )
+        return Browser(self.sides)
+
+    # -- Transactions: docs/transactions.md --------------------------------------------------------------------------
+
+    def transaction(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
+        """Begin a transaction whose ``with`` block commits on a clean exit, and aborts on an exception.
+
+        Parameters
+        ----------
+        timeout : float, seconds
+            After so long it aborts, and gives back what it has received; a prepared one waits for ever.
+
+        Examples
+        --------
+        >>> with queue.transaction() as tx:  # doctest: +SKIP
+        ...     message = tx.receive(timeout=1)
+        ...     tx.put(b"result")
+        ...     tx.ack(message)
+        """
+        return self.begin(timeout=timeout)
+
+    def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
+        """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
+        self._check_may_take_part()
+        transaction = Transaction(self.sides, self._in_doubt, self._record_bytes_max, timeout)
+        self._transactions.add(transaction)
+        return transaction
+
+    def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
+        """Return this queue's part of a transaction over several: see :func:`holdfast.transaction`."""
+        self._check_may_take_part()
+        if self.sides.submit_side is not None:
+            raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
+        self._transactions.add(transaction)
+        return Branch(self.sides, transaction, nonce, self._record_bytes_max)
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Return the transactions that are durable and undecided, oldest first; of one moment by id.
+
+        Damaged ones are among them, and say so. What another queue has decided meanwhile is settled first. The first
+        look at a batch from before a restart reads all of it.
+        """
+        self._check_open()
+        self._joint_decisions.resume()
+        return self._in_doubt.prepared()
+
+    def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know
+        """Commit a prepared transaction; return the offsets of its puts. A second time returns the same.
+
+        What of it other handles own, in whichever process, they are asked to do.
+
+        Parameters
+        ----------
+        id : str
+            What ``prepare`` returned.
+        force : bool
+            Decide here what another queue's log should: for when that queue is gone. May break all-or-nothing.
+
+        Raises
+        ------
+        TransactionNotFoundError
+            None of that id is in doubt, and none was decided lately (docs/transactions.md, "What is remembered").
+        TransactionStateError
+            It was aborted, or another queue decides it.
+        CorruptionError
+            Some of it is damaged; nothing was done. It can be aborted.
+        QueueLockedError
+            It holds messages of a group whose owner does not answer, or cannot be asked; nothing was done.
+        RetryableError
+            The owner of the write side does not answer; nothing was done.
+        CommitUnknownError, PoisonedError
+            Nobody knows, or an earlier failure stands: reopen the queue and look.
+        """
+        self._check_open()
+        return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
+
+    def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
+        """Abort a prepared transaction: its puts are gone, its messages ready again. A second time does nothing.
+
+        Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
+        """
+        self._check_open()
+        self._logged("abort_prepared", id, force, lambda: self._in_doubt.abort(id, force=force))
+
+    def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
+        if self.sides.submit_side is not None:  # the owner does it, and logs it
+            return do()
+        return logged(self.sides.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
+
+    def _check_may_take_part(self) -> None:
+        self._check_open()
+        if self.sides.options.mode == "look":
+            raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
+
     # -- The queue itself --------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -434,7 +762,12 @@ class PersistentQueue(Putting, Working, Transactional):
         """In a forked child: close the copies of the handles; every later call raises ForkedError."""
         self._state = "forked"
         self._closing.is_over = True
-        self._forget_transactions()
+        self._transactions.forget()
+        self._group_asker.forget()
+        self._group_askers.forget()
+        if self._server is not None:
+            self._server.forget()
+        self._in_doubt.forget()
         self.sides.forget()
 
     def _check_open(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
 from holdfast.persistence.filesystem.storage import File
-from holdfast.queue import transactional
+from holdfast.queue import persistent_queue
 from holdfast.queue.threads import poller as watcher
 from support.jobs import ROOT, Jobs
 from support.refusals import refusing
@@ -115,7 +115,7 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
 
     jobs = Jobs()
     with monkeypatch.context() as patched:
-        patched.setattr(transactional, "RequestServer", interrupt)
+        patched.setattr(persistent_queue, "RequestServer", interrupt)
         with pytest.raises(KeyboardInterrupt):
             jobs.open()
     assert jobs.clock not in watcher._watchers
