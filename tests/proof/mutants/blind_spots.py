@@ -22,7 +22,7 @@ BLIND_SPOTS = (
     Mutation(
         "dead-retry-not-synced",
         "Retrying or discarding dead letters returns, and a loss of power takes it back.",
-        "queue/consumer/settling.py",
+        "queue/consumer/read_side.py",
         "            ticket = books.end\n        self._settle(ticket)\n        self._source.wake()\n",
         "        self._source.wake()\n",
         "returned",
@@ -30,7 +30,7 @@ BLIND_SPOTS = (
     Mutation(
         "dead-letter-not-synced",
         "A rejected message is a dead letter in memory, and comes again after a loss of power.",
-        "queue/consumer/settling.py",
+        "queue/consumer/read_side.py",
         "            self._settle(ticket)\n\n    def _in_step",
         "            self.room.ring()\n\n    def _in_step",
         "returned",
@@ -87,7 +87,7 @@ BLIND_SPOTS = (
     Mutation(
         "reservation-not-synced",
         "A reservation is handed out, and a loss of power hands its messages to somebody else.",
-        "queue/consumer/reserving.py",
+        "queue/consumer/read_side.py",
         "        self._require_books().sync(ticket)\n        return vote\n",
         "        return vote\n",
         "returned",

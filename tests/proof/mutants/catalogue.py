@@ -298,7 +298,7 @@ MUTATIONS = (
     Mutation(
         "vote-not-synced",
         "A transaction is called prepared, and what it will acknowledge is not held on the disk.",
-        "queue/consumer/settling.py",
+        "queue/consumer/read_side.py",
         "        self._require_books().sync(ticket)\n\n    def resolve",
         "\n    def resolve",
         "in doubt",

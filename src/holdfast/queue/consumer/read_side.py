@@ -1,14 +1,17 @@
-"""The read side of one consumer group in the process that owns it: waiting for messages and handing them out.
+"""The read side of one consumer group in the process that owns it: hands messages out and settles deliveries.
 
 Consumers' threads share the take lock; producers never touch it. A delivery is noted before it is handed out, and a
 message counts as finished once its entry stands in the position file (and is synced, where the policy says so).
+
+A stale delivery changes nothing. Entries are written before memory changes; where a call is cut short behind that, the
+next take reads what is unfinished from the log again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import repeat
 from typing import TypeVar
@@ -18,29 +21,37 @@ from holdfast.errors import ClosedError, Empty, ShutDown, StorageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.pause_file import Pause
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.consumer.leases import Leases
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
-from holdfast.queue.consumer.reserving import Reserving
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import MakeReader
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.sources import Source
+from holdfast.queue.dispatch.taken_runs import TakenRuns
+from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.queue.threads import poller as watcher
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.fork import forked_error
 from holdfast.queue.threads.notifier import Notifier
 
+Changed = TypeVar("Changed")
 Handed = TypeVar("Handed")
+
+MakeVote = Callable[[tuple[Run, ...]], Vote]
+"""Makes the vote that holds these messages."""
 
 _SLEEP_SECONDS_MAX = 3600.0
 """Far below what the operating system takes: a message may be delayed for centuries."""
@@ -51,7 +62,7 @@ _CLOCK_SECONDS = 1.0
 _SOONER_SECONDS = 0.001
 
 
-class ReadSide(Reserving):
+class ReadSide:
     """Hands messages out to all consumer threads of a process.
 
     Parameters
@@ -76,6 +87,13 @@ class ReadSide(Reserving):
         Decides what becomes of messages that were not acknowledged.
     pausing : Pausing
         Whether nobody is given anything.
+
+    Attributes
+    ----------
+    deadlines : Deadlines
+        When messages have to be given back that nobody gives back by himself.
+    room : Notifier
+        Rung when messages are finished.
     """
 
     def __init__(
@@ -238,6 +256,319 @@ class ReadSide(Reserving):
             deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder)))
         self._grant(deliveries, seconds)
         return deliveries
+
+    # -- Acknowledging -----------------------------------------------------------------------------------------------
+
+    def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None, *, is_decided: bool = False) -> None:
+        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale.
+
+        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a decision in the log, which is
+        durable, says it already, so nothing waits for a sync.
+        """
+        if not deliveries:
+            return
+        if len(deliveries) > 1:
+            deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
+        if holder is None:
+            self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            records = self._leases.check(deliveries, holder)
+            ticket = self._require_books().finish(records)
+            try:  # as _follow, by hand: this is the hot path
+                self._leases.end(deliveries)
+                has_moved = self._leave(records)
+            except BaseException:
+                self._backlog.must_read_anew = True
+                raise
+        if has_moved or self._draining.is_on:  # who waits for what was in hand
+            self._source.wake()
+        if not is_decided:
+            self._settle(ticket)
+        elif self.room.waiting:
+            self.room.ring()
+
+    def _settle(self, ticket: int) -> None:
+        """Make finished messages as durable as the policy says, and tell producers that there is room."""
+        self._require_books().commit(ticket)
+        if self.room.waiting:
+            self.room.ring()
+
+    # -- Giving back -------------------------------------------------------------------------------------------------
+
+    def nack(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: float | None = None,
+        failure: Failure = GIVEN_BACK,
+        holder: Holder | None = None,
+    ) -> None:
+        """Note that deliveries have failed; they wait ``delay`` seconds, or as the policy says, or were the last."""
+        failure = self.redacted(failure)  # before the lock: it is the application's function
+        self._settle_by(lambda live: self._fail(live, delay, failure), deliveries, holder)
+
+    def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Make messages dead letters now."""
+        if not isinstance(reason, str):
+            raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        self._reject(deliveries, Failure("rejected", reason), None, is_counted=True)
+
+    def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None = None) -> None:
+        """Make messages dead letters now that nobody has tried: their delivery does not count."""
+        self._reject(deliveries, failure, holder, is_counted=False)
+
+    def _reject(
+        self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None, *, is_counted: bool
+    ) -> None:
+        kept = self.redacted(failure)
+
+        def reject(live: list[Delivery]) -> None:
+            self._redelivery.reject(self._require_books(), live, kept, is_counted=is_counted)
+            self._follow(lambda: self._end_and_leave(live))
+
+        self._settle_by(reject, deliveries, holder)
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be stored and logged."""
+        return self._redelivery.log.redacted(failure)
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often becomes a dead letter if it fails."""
+        return self._redelivery.is_last(delivery_count)
+
+    def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
+        """Give messages back as if they never had been handed out."""
+
+        def release(live: list[Delivery]) -> None:
+            self._redelivery.release(self._require_books(), live)
+            self._follow(lambda: self._end_and_give_back(live))
+
+        self._settle_by(release, deliveries, holder)
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
+        """Lease messages for so long from now; None: each for as long as before."""
+        self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, None)
+            for each in deliveries:
+                self._grant((each,), each.lease_seconds if seconds is None else seconds)
+
+    def _grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
+        """Lease messages; whoever sleeps until a later lease runs out has to look again."""
+        before = self._leases.next_due
+        self._leases.grant(deliveries, seconds)
+        if self._leases.next_due < before:
+            self._source.wake()
+
+    def _settle_by(
+        self, change: Callable[[list[Delivery]], object], deliveries: Sequence[Delivery], holder: Holder | None
+    ) -> None:
+        """Settle deliveries, all of which are live, by ``change``; then make it durable, and wake takers.
+
+        No context manager holds the lock: one that is written in Python keeps it where it is interrupted at its door.
+        """
+        if not deliveries:
+            return
+        if holder is None:
+            self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            live = list(dict.fromkeys(deliveries))
+            self._leases.check(live, holder)
+            change(live)
+            ticket = self._require_books().end
+        self._source.wake()
+        if self._redelivery.log.noted:
+            self._say_deaths()
+        if not self._progress.dead.keys().isdisjoint([each.offset for each in live]):
+            self._settle(ticket)
+
+    def _in_step(self, change: Callable[[], Changed]) -> Changed:
+        """Write something, and do it in memory; where that is cut short, the log is read again."""
+        try:
+            return change()
+        except BaseException:
+            self._backlog.must_read_anew = True
+            raise
+
+    def _follow(self, step: Callable[[], object]) -> None:
+        """Do in memory what has been written, and stands; where that is cut short, the log is read again."""
+        is_done = False
+        try:
+            is_done = follow_up("the log is read again, for what has been written could not be done in memory", step)
+        finally:
+            self._backlog.must_read_anew |= not is_done
+
+    def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
+        last = set(self._redelivery.fail(self._require_books(), deliveries, delay, failure))
+
+        def follow() -> None:
+            self._leases.end([each for each in deliveries if not each.is_settled])
+            self._backlog.give_back([each.record for each in deliveries if each not in last])
+            self._backlog.aside.leave([each.record for each in deliveries if each in last])
+
+        self._follow(follow)
+
+    def _end_and_give_back(self, live: Sequence[Delivery]) -> None:
+        self._leases.end(live)
+        self._backlog.give_back([each.record for each in live])
+
+    def _end_and_leave(self, live: Sequence[Delivery]) -> None:
+        self._leases.end(live)
+        self._backlog.aside.leave([each.record for each in live])
+
+    def _leave(self, records: Sequence[Record]) -> bool:
+        """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
+        try:
+            return self._backlog.aside.leave(records)
+        except Exception:  # said again by the next take, which meets the same
+            self._backlog.must_read_anew = True
+            return True
+
+    def give_back_due(self) -> None:
+        """Give back what transactions and leases hold whose time is over."""
+        self.deadlines.expire_due()
+        if self._leases.next_due <= self._leases.monotonic():
+            with self._take_lock:
+                if self._books is None or self._refusal is not None:
+                    return
+                self._in_step(self._give_back_run_out)
+            self._source.wake()
+        if self._redelivery.log.noted:  # most takes end here
+            self._say_deaths()
+
+    def _say_deaths(self) -> None:
+        """Log which messages became dead letters, outside of the take lock."""
+        follow_up("dead letters are not in the log", self._redelivery.log.say)
+
+    def _give_back_run_out(self) -> None:
+        due = [each for each in self._leases.run_out() if each.offset not in self._progress.dead]
+        if due:  # a dead letter may have a lease still, where its reject was interrupted behind its entry
+            self._fail(due, 0, RAN_OUT)
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
+        self.give_back_due()
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, None)
+            for delivery in deliveries:
+                delivery.holder = holder
+
+    def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a transaction had taken over back to their receiver, leased for as long as before."""
+        with self._take_lock:
+            for delivery in deliveries:
+                if delivery.holder is holder and not delivery.is_settled:
+                    delivery.holder = None
+                    self._leases.grant((delivery,), delivery.lease_seconds)
+
+    def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give back what a transaction has and the disk refuses to note: it counts as handed out once more."""
+        with self._take_lock:
+            live = [each for each in deliveries if each.holder is holder and not each.is_settled]
+            self._follow(lambda: self._end_and_give_back(live))
+        self._source.wake()
+
+    def held_by(self, holder: Holder) -> list[Delivery]:
+        """Return what a transaction has in hand."""
+        with self._take_lock:
+            return [each for each in self._leases.by_offset.values() if each.holder is holder]
+
+    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
+        """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
+        with self._take_lock:
+            self._check_alive()
+            return self._leases.check(deliveries, holder)
+
+    def vote(self, vote: Vote, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Hold deliveries durably, restarts included, until :meth:`resolve`."""
+        with self._take_lock:
+            self._check_alive()
+            self._leases.check(deliveries, holder)
+            ticket = self._require_books().vote(vote)
+            self._follow(lambda: self._leases.end(deliveries))
+        if self._draining.is_on:
+            self._source.wake()
+        self._require_books().sync(ticket)
+
+    def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
+        """Finish what a vote holds, or let go of it; False where there is no such vote.
+
+        ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
+        """
+        with self._take_lock:
+            self._check_alive()
+            self._start()
+            vote = self._progress.votes.get(nonce)
+            if vote is None:
+                return False
+            ticket = self._in_step(lambda: self._resolve(vote, is_committed=is_committed))
+        if is_durable:
+            self._require_books().sync(ticket)
+        self._source.wake()
+        self.room.ring()
+        return True
+
+    def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
+        ticket = self._require_books().resolve(vote, is_committed=is_committed)
+        self._backlog.must_read_anew |= not is_committed or self._backlog.aside.has_order_keys
+        return ticket
+
+    def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:
+        """Hold what comes next, restarts included, until :meth:`resolve`; None where nothing can be taken now.
+
+        Notes
+        -----
+        Durability: power loss, whatever the flush policy. Cost: one sync; what is plain is not read but for its
+        frame headers.
+        """
+        self.give_back_due()
+        with self._take_lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            try:
+                self._start()
+                if not self.pausing.is_paused:
+                    self._backlog.take_runs(taken)
+                if not taken.count:
+                    if self._is_drained():
+                        raise self._ending()
+                    return None
+                vote = make_vote(taken.runs())
+                ticket = self._require_books().vote(vote)
+                if taken.has_order_keys:  # whose turns were passed on as if these were finished
+                    self._backlog.must_read_anew = True
+            except BaseException:
+                self._backlog.must_read_anew = True
+                raise
+        self._require_books().sync(ticket)
+        return vote
+
+    # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def dead_retry(self, offsets: Collection[int]) -> int:
+        """Hand dead letters out again; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.retry(books, offsets, self._backlog))
+
+    def dead_discard(self, offsets: Collection[int]) -> int:
+        """Finish dead letters; return how many of these there were."""
+        return self._with_books(lambda books: self._redelivery.discard(books, offsets))
+
+    def _with_books(self, change: Callable[[ProgressStore], int]) -> int:
+        """Change what is noted of dead letters, durably as the policy says."""
+        with self._take_lock:
+            self._check_alive()
+            self._start()
+            books = self._require_books()
+            count = self._in_step(lambda: change(books))
+            ticket = books.end
+        self._settle(ticket)
+        self._source.wake()
+        return count
 
     # -- Pausing -----------------------------------------------------------------------------------------------------
 
@@ -463,3 +794,14 @@ class ReadSide(Reserving):
         """Have everybody who waits here look again."""
         self._source.wake()
         self.room.ring()
+
+    # -- Inside ------------------------------------------------------------------------------------------------------
+
+    def _require_books(self) -> ProgressStore:
+        assert self._books is not None, "whoever has a delivery has begun"
+        return self._books
+
+    def _check_alive(self) -> None:
+        """Raise where the read side is closed; what was handed out before a shutdown can still be settled."""
+        if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
+            raise self._refusal()
