@@ -17,7 +17,7 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_server import RequestServer
-from holdfast.queue.transactions.transaction_base import OpenTransactions
+from holdfast.queue.transactions.transaction import OpenTransactions
 
 logger = logging.getLogger("holdfast")
 

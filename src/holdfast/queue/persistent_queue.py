@@ -50,8 +50,7 @@ from holdfast.queue.server.visitor import open_submit_side
 from holdfast.queue.threads import fork
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
-from holdfast.queue.transactions.transaction import Transaction
-from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS, OpenTransactions, TransactionBase
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, OpenTransactions, Transaction, TransactionBase
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.arguments import wait_for
 from holdfast.queue.options.put_options import Put
 from holdfast.queue.transactions.branch import Branch, check_deliveries
-from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS, TransactionBase
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, TransactionBase
 from holdfast.queue.transactions.transaction_state import State
 from holdfast.queue.transactions.two_phase import commit_together
 

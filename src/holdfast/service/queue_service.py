@@ -21,7 +21,7 @@ from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
 from holdfast.queue.threads import fork
-from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer

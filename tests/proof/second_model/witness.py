@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
-from holdfast.queue.transactions.transaction_base import TransactionBase
+from holdfast.queue.transactions.transaction import TransactionBase
 from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call
 from proof.second_model.judge import Judge

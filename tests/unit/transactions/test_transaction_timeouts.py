@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Delivery, LeaseExpiredError, PersistentQueue, TransactionStateError
-from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.queue.transactions.transaction_state import State
 from support.clocks import FakeClock
 from support.simulated_storage import SimulatedStorage

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from holdfast.errors import ClosedError, ConfigError
 from holdfast.queue.options.retry_policy import Backoff
-from holdfast.queue.transactions.transaction_base import TIMEOUT_SECONDS
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.service.aio.async_engine import AsyncEngine
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
