@@ -1,4 +1,4 @@
-"""Tables of states in the documentation, as rows."""
+"""Tables and diagrams of states in the documentation, as rows and arrows."""
 
 import re
 from pathlib import Path
@@ -26,3 +26,15 @@ def state_rows(page: Path) -> list[list[str]]:
             break
         rows.append(cells(line))
     return rows
+
+
+def state_arrows(page: Path) -> list[tuple[str, str, str]]:
+    """Return the arrows of the state diagram of a page: from where, what happens, to where."""
+    diagram = re.search(r"```mermaid\nstateDiagram-v2\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert diagram is not None, f"{page} has no state diagram"
+    arrows = []
+    for line in diagram[1].splitlines():
+        arrow = re.fullmatch(r" *(\S+) --> (\S+?)(?:: (.+))?", line)
+        assert arrow is not None, line
+        arrows.append((arrow[1], arrow[3] or "", arrow[2]))
+    return arrows

@@ -481,7 +481,7 @@ class PersistentQueue:
 
     @property
     def maxsize(self) -> int:
-        """The bound that the queue was opened with, or that was set since, in messages; 0: no bound.
+        """The bound that the queue was opened with, or that was set since, in messages; 0 means no bound.
 
         A larger or smaller one counts from the next put on; what is there stays.
         """

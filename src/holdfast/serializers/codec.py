@@ -11,13 +11,13 @@ from holdfast.messages import CommonHeaders
 from holdfast.serializers.compression import DECOMPRESSED_BYTES_MAX, ZSTD, check_available, compress, decompress
 from holdfast.serializers.content_types.pickle_serializer import PickleSerializer
 from holdfast.serializers.content_types.protobuf_serializer import ProtobufSerializer
-from holdfast.serializers.headers import CONTENT_ENCODING, CONTENT_TYPE, RESERVED_HEADERS, SCHEMA, SCHEMA_VERSION
+from holdfast.serializers.headers import CONTENT_ENCODING, CONTENT_TYPE, SCHEMA, SCHEMA_VERSION
 from holdfast.serializers.registry import Registry, check_serializer, media_type
 from holdfast.serializers.schemas import Schema, Schemas
 from holdfast.serializers.serializer import Decode, Encode, Serializer, decoder_of, encoder_of
 from holdfast.serializers.upcasts import Upcasts, apply
 
-__all__ = ["RESERVED_HEADERS", "Codec"]
+__all__ = ["Codec"]
 
 Body = TypeVar("Body")
 Function = TypeVar("Function", bound=Callable[[Any], Any])

@@ -13,6 +13,8 @@ from holdfast.serializers.content_types.protobuf_serializer import ProtobufSeria
 from holdfast.serializers.content_types.raw_serializer import RawSerializer
 from holdfast.serializers.serializer import Serializer
 
+__all__ = ["Registry"]
+
 _BUILT_IN: tuple[Serializer, ...] = (
     RawSerializer(),
     JsonSerializer(),

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Delivery, Empty, PersistentQueue, UsageError
 from holdfast.queue.inspect.message_state import TRANSITIONS, Event, MessageState, next_state
 from support.jobs import Jobs
-from support.state_tables import state_rows
+from support.state_tables import state_arrows, state_rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "work-queue.md"
 
@@ -28,19 +28,6 @@ def documented_rows() -> list[tuple[MessageState, Event, MessageState]]:
     ]
 
 
-def documented_arrows() -> list[tuple[str, str, str]]:
-    """Return the arrows of the state diagram: from where, what happens, to where."""
-    page = PAGE.read_text(encoding="utf-8")
-    diagram = re.search(r"```mermaid\nstateDiagram-v2\n(.*?)```", page, re.DOTALL)
-    assert diagram is not None, f"{PAGE} has no state diagram"
-    arrows = []
-    for line in diagram[1].splitlines():
-        arrow = re.fullmatch(r" *(\S+) --> (\S+?)(?:: (.+))?", line)
-        assert arrow is not None, line
-        arrows.append((arrow[1], arrow[3] or "", arrow[2]))
-    return arrows
-
-
 def test_the_documented_table_is_that_of_the_code() -> None:
     """Each transition stands there once, and no other one does."""
     rows = documented_rows()
@@ -50,7 +37,7 @@ def test_the_documented_table_is_that_of_the_code() -> None:
 
 def test_the_documented_diagram_is_the_table_of_the_code() -> None:
     """Each transition is one arrow; beside them messages come in by two puts, and go when they are done."""
-    arrows = documented_arrows()
+    arrows = state_arrows(PAGE)
     inside = [arrow for arrow in arrows if "[*]" not in arrow]
     ends = [arrow for arrow in arrows if "[*]" in arrow]
     expected = {(state.value, event.value, following.value) for (state, event), following in TRANSITIONS.items()}
