@@ -1,3 +1,4 @@
+import shlex
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -14,7 +15,7 @@ exclude_patterns = ["scoreboard.md"]  # a part of reliability.md, not a page
 
 # Drawings become pictures here, without a network and without a browser: docs/adr/0045.
 myst_fence_as_directive = ["mermaid"]
-mermaid_cmd = [str(Path(sys.executable).with_name("mermaidx"))]
+mermaid_cmd = shlex.quote(str(Path(sys.executable).with_name("mermaidx")))
 mermaid_output_format = "svg"
 mermaid_params = ["--quiet"]
 
@@ -45,4 +46,5 @@ def _resolve_short(app, env, node, contnode):
 
 
 def setup(app):
+    """Extend Sphinx; it calls this."""
     app.connect("missing-reference", _resolve_short)

@@ -152,7 +152,7 @@ class QueueService:
 
     @property
     def queues(self) -> Mapping[str, TypedQueue[Any]]:
-        """A copy: the queues that are open, by name."""
+        """The queues that are open, by name, as a copy."""
         with self._lock:
             return dict(self._queues)
 

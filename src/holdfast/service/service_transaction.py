@@ -32,7 +32,7 @@ class ServiceTransaction:
 
     @property
     def id(self) -> str:
-        """Its name: 32 hexadecimal digits."""
+        """Its name, 32 hexadecimal digits."""
         return self._below.id
 
     @property

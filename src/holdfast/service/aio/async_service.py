@@ -81,7 +81,7 @@ class AsyncQueueService:
 
     @property
     def queues(self) -> Mapping[str, AsyncQueue[Any]]:
-        """A copy: the queues that are open, by name."""
+        """The queues that are open, by name, as a copy."""
         return {name: self._of(queue) for name, queue in self.sync.queues.items()}
 
     async def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> AsyncQueue[Any]:

@@ -44,7 +44,7 @@ class AsyncTransaction:
 
     @property
     def id(self) -> str:
-        """Its name: 32 hexadecimal digits."""
+        """Its name, 32 hexadecimal digits."""
         return self.sync.id
 
     @property
