@@ -1,0 +1,81 @@
+"""Pages that have been rewritten stay in plain words: no retired phrases, and no sentence that is too long to follow.
+
+A page is added to :data:`REWRITTEN` once each of its sentences was read. Code, tables of figures and headings are left
+out; a cell of a table, an item of a list and a paragraph each end a sentence.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+WORDS_MAX = 40
+REWRITTEN = [
+    "glossary",
+    "index",
+    "public-api",
+    "reading-the-source",
+    "theory-of-operation",
+    "reference/asyncio",
+    "reference/errors",
+    "reference/messages",
+    "reference/queue",
+    "reference/reports",
+    "reference/serializers",
+    "reference/service",
+    "reference/spark",
+    "reference/transactions",
+]
+
+RETIRED = re.compile(r"(?i)\b(whoever|nobody|stands|comes\s+by|goes\s+on|lets\s+go|of\s+which|passes\s+by)\b")
+FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2`*[ ]*$", re.MULTILINE | re.DOTALL)
+END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*`]*\w)|\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\||#|:))|\|")
+
+
+def prose(text: str) -> str:
+    """Return a page without what is no prose: blocks of code, quoted code, and targets of links."""
+    text = FENCE.sub("\n\n", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return re.sub(r"`[^`\n]*(?:\n[^`\n]+)?`", "`code`", text)
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a page."""
+    return [" ".join(each.split()) for each in END.split(prose(text)) if each.strip()]
+
+
+def long_sentences(text: str) -> list[str]:
+    """Return the sentences that have too many words."""
+    return [each for each in sentences(text) if len(each.split()) > WORDS_MAX]
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_page_has_no_retired_phrase(name: str) -> None:
+    """Each hides who does what; the glossary has a noun for it."""
+    text = prose((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+    assert [match[0] for match in RETIRED.finditer(text)] == []
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_page_has_no_sentence_that_is_too_long(name: str) -> None:
+    """What takes a second reading is two sentences."""
+    assert long_sentences((DOCS / f"{name}.md").read_text(encoding="utf-8")) == []
+
+
+def test_a_retired_phrase_is_found_over_the_end_of_a_line() -> None:
+    """Lines are broken anywhere."""
+    assert RETIRED.search(prose("What goes\non here."))
+
+
+def test_code_is_no_prose() -> None:
+    """A block and a quoted name may say what they have to."""
+    assert RETIRED.search(prose("```python\nnobody = 1\n```\nand `nobody`.")) is None
+
+
+def test_a_long_sentence_is_found_and_a_long_list_is_not() -> None:
+    """Items of a list end by themselves, with a full stop or without."""
+    words = "word " * (WORDS_MAX - 1)
+    assert long_sentences(f"{words} one two three.")
+    assert not long_sentences(f"- {words}\n- {words}\n\n| {words} | {words} |\n")
