@@ -46,12 +46,12 @@ PROOF_ARGS ?=
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo.py, then `pipeline` where there is Java
-	$(RUN) examples/demo.py
-	@if $(RUN) examples/spark_pipeline.py --check-java; then $(MAKE) --no-print-directory pipeline; fi
+demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo, then `pipeline` where there is Java
+	$(RUN) -m examples.demo
+	@if $(RUN) -m examples.spark --check-java; then $(MAKE) --no-print-directory pipeline; fi
 
-pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: examples/spark_pipeline.py
-	$(RUN) examples/spark_pipeline.py
+pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: examples/spark
+	$(RUN) -m examples.spark
 
 test: $(VENV)/.dev-ready  ## run all tests
 	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import machine
-from benchmarks.load import Load
-from benchmarks.race import Benchmark, Race
-from benchmarks.report import Report
+from benchmarks.measuring import machine
+from benchmarks.measuring.load import Load
+from benchmarks.measuring.race import Benchmark, Race
+from benchmarks.measuring.report import Report
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = pytest.StashKey[Report]()

@@ -13,18 +13,17 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
 
 FIGURE = re.compile(r"^  (\w[\w ,/]*?) {2,}([\d.,]+(?: / [\d.]+)?(?: m?s)?)(?: {2}.*)?$", re.MULTILINE)
 
 
-def start(
-    temporary: Path, *arguments: str, examples: Path = EXAMPLES, stderr: int = subprocess.PIPE
-) -> subprocess.Popen[str]:
+def start(temporary: Path, *arguments: str, root: Path = ROOT, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """Start the demo, with its temporary directory inside ``temporary``."""
     temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, str(examples / "demo.py"), "--seed", "7", *arguments],
+        [sys.executable, "-m", "examples.demo", "--seed", "7", *arguments],
+        cwd=root,
         env=os.environ | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -166,14 +165,13 @@ def test_the_demo_fails_where_the_queue_seems_to_break_a_promise(
     tmp_path: Path, role: str, line: str, broken: str, failure: str
 ) -> None:
     """One clear line names what was broken, the exit status is 1, and the files stay for a look at them."""
-    examples = tmp_path / "examples"
-    shutil.copytree(EXAMPLES, examples)
-    script = examples / f"demo_{role}.py"
+    script = tmp_path / "examples" / "demo" / "processes" / f"{role}.py"
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     source = script.read_text(encoding="utf-8")
     assert line in source
     script.write_text(source.replace(line, broken), encoding="utf-8")
 
-    demo = start(tmp_path / "temporary", "--kills", "0", "--worker-kills", "0", "--events", "20", examples=examples)
+    demo = start(tmp_path / "temporary", "--kills", "0", "--worker-kills", "0", "--events", "20", root=tmp_path)
     output, errors = demo.communicate()
     assert demo.returncode == 1, output
     assert f"FAILED: {failure}; seed 7\n" == errors

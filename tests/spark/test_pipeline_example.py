@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import PersistentQueue
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
 OWN_SETTINGS = {"PYSPARK_SUBMIT_ARGS": "pyspark-shell"}  # none of the tests: where its sockets go is its own matter
 EVENT = {"time": datetime(2018, 2, 7, tzinfo=UTC), "kind": "earthquake"}
 
@@ -28,7 +28,8 @@ def start(temporary: Path, *arguments: object, **environment: str) -> subprocess
     """Start the example, with its temporary directory inside ``temporary``."""
     temporary.mkdir()
     return subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "spark_pipeline.py"), *map(str, arguments)],
+        [sys.executable, "-m", "examples.spark", *map(str, arguments)],
+        cwd=ROOT,
         env=os.environ | OWN_SETTINGS | {"TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -39,9 +40,9 @@ def start(temporary: Path, *arguments: object, **environment: str) -> subprocess
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, arrow_packages: None) -> SimpleNamespace:
     """The modules of the example."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    names = ("spark_count", "spark_events", "spark_pipeline", "spark_tables")
-    return SimpleNamespace(**{name.removeprefix("spark_"): import_module(name) for name in names})
+    monkeypatch.syspath_prepend(str(ROOT))
+    names = {"count": "count", "events": "events", "pipeline": "__main__", "tables": "tables"}
+    return SimpleNamespace(**{name: import_module(f"examples.spark.{module}") for name, module in names.items()})
 
 
 @pytest.mark.spark

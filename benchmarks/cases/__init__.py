@@ -1,0 +1,1 @@
+"""What is measured: the same work by Holdfast, and by what it is compared with."""

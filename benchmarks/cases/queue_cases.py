@@ -1,0 +1,132 @@
+"""What users do with the queue, as contestants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.measuring.contestant import Body, Contestant
+from benchmarks.measuring.floors import in_threads
+from benchmarks.measuring.load import BATCH, DATA_FILE_BYTES, Load
+from holdfast import FlushPolicy, PersistentQueue
+
+NEVER = FlushPolicy.never()
+EVERY_COMMIT = FlushPolicy.every_commit()
+
+Use = Callable[[PersistentQueue], None]
+"""Puts or takes a whole load."""
+
+
+def open_queue(folder: Path, flush: FlushPolicy) -> PersistentQueue:
+    """Open the queue of a round."""
+    return PersistentQueue(folder / "queue", flush=flush, data_file_bytes=DATA_FILE_BYTES)
+
+
+def fill(folder: Path, load: Load) -> None:
+    """Put a whole load into the queue of a round and close it, so that it can be taken."""
+    with open_queue(folder, NEVER) as queue:
+        for _ in range(load.batches):
+            queue.put_many([load.payload] * BATCH)
+
+
+# -- Putting ---------------------------------------------------------------------------------------------------------
+
+
+def put(load: Load, flush: FlushPolicy, threads: int = 1) -> Contestant:
+    """Put one by one into a new queue, from one thread or from several."""
+
+    @contextmanager
+    def stage(folder: Path) -> Iterator[Body]:
+        root = folder / f"{threads} threads"
+        root.mkdir()
+        with ThreadPoolExecutor(threads) as pool, open_queue(root, flush) as queue:
+
+            def put_share(count: int) -> None:
+                put_one, payload = queue.put, load.payload
+                for _ in range(count):
+                    put_one(payload)
+
+            yield in_threads(pool, threads, load.count, put_share)
+            assert queue.qsize() == load.count // threads * threads
+
+    return Contestant("holdfast, 1 thread" if threads == 1 else f"holdfast, {threads} threads", stage)
+
+
+def put_many(load: Load, flush: FlushPolicy) -> Contestant:
+    """Put in batches of a hundred into a new queue."""
+
+    @contextmanager
+    def stage(folder: Path) -> Iterator[Body]:
+        with open_queue(folder, flush) as queue:
+
+            def body() -> None:
+                put_batch, batch = queue.put_many, [load.payload] * BATCH
+                for _ in range(load.batches):
+                    put_batch(batch)
+
+            yield body
+            assert queue.qsize() == load.count
+
+    return Contestant("holdfast", stage)
+
+
+# -- Taking ----------------------------------------------------------------------------------------------------------
+
+
+def _taking(flush: FlushPolicy, use: Use) -> Contestant:
+    """Take everything out of the round's filled queue."""
+
+    @contextmanager
+    def stage(folder: Path) -> Iterator[Body]:
+        with open_queue(folder, flush) as queue:
+            yield lambda: use(queue)
+            assert queue.stats().depth == 0
+
+    return Contestant("holdfast", stage)
+
+
+def get(load: Load, flush: FlushPolicy) -> Contestant:
+    """Take and acknowledge one by one."""
+
+    def use(queue: PersistentQueue) -> None:
+        get_one = queue.get
+        for _ in range(load.count):
+            get_one()
+
+    return _taking(flush, use)
+
+
+def get_many(load: Load, flush: FlushPolicy) -> Contestant:
+    """Take and acknowledge a hundred at a time."""
+
+    def use(queue: PersistentQueue) -> None:
+        left = load.count
+        while left:
+            left -= len(queue.get_many(BATCH))
+
+    return _taking(flush, use)
+
+
+def receive(load: Load, flush: FlushPolicy) -> Contestant:
+    """Lease one by one, and acknowledge each."""
+
+    def use(queue: PersistentQueue) -> None:
+        for _ in range(load.count):
+            queue.receive().ack()
+
+    return _taking(flush, use)
+
+
+def receive_many(load: Load, flush: FlushPolicy) -> Contestant:
+    """Lease a hundred at a time, and acknowledge them together."""
+
+    def use(queue: PersistentQueue) -> None:
+        left = load.count
+        while left:
+            batch = queue.receive_many(BATCH)
+            batch.ack()
+            left -= len(batch)
+
+    return _taking(flush, use)

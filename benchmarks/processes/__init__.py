@@ -1,0 +1,1 @@
+"""What has to be measured in a process of its own; started by benchmarks."""

@@ -1,0 +1,1 @@
+"""Benchmarks of ``QueueService``: typed messages, workers, an idle service."""

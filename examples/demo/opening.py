@@ -1,0 +1,23 @@
+"""How both processes open the queue that they share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from examples.demo.journal import Journal
+from holdfast import FlushPolicy, PersistentQueue
+
+DATA_FILE_BYTES = 64 * 2**10
+"""About 80 events: small, so that the kills also hit moments where one file follows another or is reused."""
+
+
+def open_queue(path: Path, mode: str, journal: Journal) -> PersistentQueue:
+    """Open the queue, recovered from whatever happened to its last owner, and note how long that took."""
+    logging.getLogger("holdfast").setLevel(logging.ERROR)  # "was not closed in order": here that is the plan
+    journal.note("opening")
+    started = time.perf_counter()
+    queue = PersistentQueue(path, mode=mode, flush=FlushPolicy.every_commit(), data_file_bytes=DATA_FILE_BYTES)
+    journal.note("opened", time.perf_counter() - started, queue.recovery.torn_bytes)
+    return queue

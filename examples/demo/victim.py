@@ -1,0 +1,145 @@
+"""A process that is killed at random moments and started again at once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.demo.journal import JournalReader
+
+POLL_SECONDS = 0.001
+STALL_SECONDS = 60.0
+"""A process that does nothing for so long hangs."""
+
+DELAY_SECONDS_MAX = 0.005
+"""Longest wait between the progress that makes a kill due and the kill: it may hit any step of the work."""
+
+
+class ChildFailedError(Exception):
+    """A process ended by itself before its work was done."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One planned kill: once so many events are done, and a little later."""
+
+    done_count: int
+    delay_seconds: float
+
+
+def plan_kills(dice: random.Random, kill_count: int, event_count: int) -> list[Kill]:
+    """Spread kills over the work.
+
+    One of four comes right after another one, without progress between them: it hits a process that recovers.
+    """
+    after_kill_count = kill_count // 4
+    moments = dice.choices(range(event_count // 20, max(1, event_count * 19 // 20)), k=kill_count - after_kill_count)
+    moments += dice.choices(moments, k=after_kill_count)
+    return [Kill(moment, dice.uniform(0, DELAY_SECONDS_MAX)) for moment in sorted(moments)]
+
+
+class Victim:
+    """One role of the demo, played by one process after another.
+
+    Parameters
+    ----------
+    role : str
+        Names the module below ``processes``.
+    arguments : sequence
+        What it is given.
+    journal : Path
+        Where it notes what it did.
+    kills : list of Kill
+        In the order of their moments.
+    take : callable
+        Is given each line of the journal.
+
+    Attributes
+    ----------
+    kill_count, done_count : int
+        How often it was killed, and how many events it has done.
+    ended : bool
+        Whether all its work is done, and noted.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        arguments: Sequence[object],
+        journal: Path,
+        kills: list[Kill],
+        take: Callable[[list[str]], None],
+    ) -> None:
+        self.role = role
+        self.kill_count = 0
+        self.done_count = 0
+        self.ended = False
+        self._kills = kills
+        self._take = take
+        self._command = [sys.executable, "-m", f"examples.demo.processes.{role}", *map(str, arguments)]
+        self._journal = JournalReader(journal)
+        self._start()
+
+    def step(self) -> bool:
+        """Read what the process has done, and kill it where that is due; return whether it was killed."""
+        status = self._process.poll()
+        self._read_journal()
+        if status:
+            raise ChildFailedError(f"the {self.role} ended with exit status {status}")
+        self.ended = status == 0
+        return not self.ended and self._kill_is_due() and self._kill_and_restart(self._kills.pop(0))
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        self._journal.close()
+
+    def _start(self) -> None:
+        self._is_opening = False
+        # A session of its own: Ctrl-C reaches the demo, and the demo ends its processes.
+        self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def _kill_is_due(self) -> bool:
+        return bool(self._kills) and self._is_opening and self.done_count >= self._kills[0].done_count
+
+    def _kill_and_restart(self, kill: Kill) -> bool:
+        time.sleep(kill.delay_seconds)
+        self._process.kill()
+        if self._process.wait() != -signal.SIGKILL:
+            return False  # it was faster, and has ended
+        self._read_journal()
+        self.kill_count += 1
+        self._start()
+        return True
+
+    def _read_journal(self) -> None:
+        for words in self._journal.read_new():
+            self._is_opening |= words[0] == "opening"
+            if words[0] in ("put", "acked", "moved"):
+                self.done_count = int(words[1]) + 1
+            if words[0] != "opened" or self.kill_count:  # the first opening has nothing to recover from
+                self._take(words)
+
+
+def watch(victims: Sequence[Victim], describe: Callable[[], str]) -> None:
+    """Kill when it is due and say so, with what ``describe`` says of the work, until all have ended."""
+    started = last_progress = time.monotonic()
+    before = None
+    while not all(victim.ended for victim in victims):
+        for victim in victims:
+            if victim.step():
+                at = f"{time.monotonic() - started:6.2f} s"
+                print(f"{at}  kill -9 {victim.role}   {describe()}", flush=True)
+        now = [(victim.done_count, victim.ended) for victim in victims]
+        if now != before:
+            before, last_progress = now, time.monotonic()
+        elif time.monotonic() - last_progress > STALL_SECONDS:
+            raise ChildFailedError(f"nothing was done for {STALL_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)
