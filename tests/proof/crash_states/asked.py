@@ -122,23 +122,23 @@ class AskingGroup(ModelGroup):
     def may_come(self, wishes: Wishes, end: int, now_ns: int, held: Set[int]) -> tuple[list[int], bool]:
         """Return which messages the next one is one of, and whether one of them surely comes.
 
-        A message that was delayed, or waits for its key, stands in the log or aside of it, by how far reading has come.
+        A message that was delayed, or waits for its key, stands in the log or aside of it, by how far reading has come;
+        so does one of a key that was retried, as long as others are left that it may wait behind.
         """
         if not wishes:
             ready = [offset for offset in self.ready(end, now_ns) if offset not in held][:1]
             return ready, bool(ready)
         can = {each.offset: each for each in unfinished(self.state(), wishes, end, now_ns)}
         allowed, is_sure = self._by_keys(can, held, now_ns)
-        aside = [offset for offset in self.aside(now_ns) if offset in allowed]
+        in_line = {offset for offset, line in self.behind.items() if line & can.keys()} & allowed
+        aside = [offset for offset in self.aside(now_ns) if offset in allowed - in_line]
         fresh = [offset for offset in self.fresh(end) if offset in allowed]
         top = max((can[offset].asked.priority for offset in allowed), default=0)
         if top:
             return [min(offset for offset in allowed if can[offset].asked.priority == top)], is_sure
-        either = [offset for offset in fresh if can[offset].asked != PLAIN]
-        if not either:
-            return [*aside, *fresh][:1], is_sure
+        either = {offset for offset in fresh if can[offset].asked != PLAIN} | in_line
         if aside:
-            return [aside[0], *(offset for offset in either if offset < aside[0])], is_sure
+            return sorted({aside[0], *(each for each in either if each < aside[0] or each in in_line)}), is_sure
         return sorted({*[offset for offset in fresh if offset not in either][:1], *either}), is_sure
 
     def _by_keys(self, can: Mapping[int, Waiting], held: Set[int], now_ns: int) -> tuple[set[int], bool]:
