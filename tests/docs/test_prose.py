@@ -13,6 +13,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 WORDS_MAX = 40
 REWRITTEN = [
+    "work-queue",
+    "transactions",
     "durability",
     "glossary",
     "index",

@@ -159,7 +159,7 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
     "joint commit of nothing": joint,
     "joint commit again": lambda bench: joint(bench, bench.begin(puts=2), is_again=True),
     "joint abort of one part": aborted,
-    f"end of up to {DECISIONS_MAX} decisions of puts and acknowledgements": ending,
+    f"end of up to {DECISIONS_MAX} commit records of puts and acknowledgements": ending,
 }
 BY_POLICY = {step for step in STEPS if step.endswith("under `every_commit()`")}
 

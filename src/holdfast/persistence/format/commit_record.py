@@ -1,4 +1,4 @@
-"""The decision of a transaction: the frame that ends its batch in the log. docs/format.md, "Decisions". Pure.
+"""The decision of a transaction: the frame that ends its batch in the log. docs/format.md, "Commit records". Pure.
 
 A transaction that does more than put has committed once its decision stands in the log, whole and synced. The decision
 says all that follows from it, so that whoever opens the queue after a crash can do it again: which messages are

@@ -1,7 +1,7 @@
 """The decisions in the log whose consequences are not all durable elsewhere yet: what recovery would have to do again.
 
 Each stands in the active data file: where it was decided, or carried there when the file was begun. ``write.mark``
-says where the first of them is, so that opening a queue reads no further back. docs/format.md, "Decisions".
+says where the first of them is, so that opening a queue reads no further back. docs/format.md, "Commit records".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does again, after a crash, what follows from the decisions that stand in the log. docs/format.md, "Decisions".
+"""Does again, after a crash, what follows from the decisions that stand in the log. docs/format.md, "Commit records".
 
 Everything here changes nothing where it was done before: a message that is finished stays finished, a vote that was
 settled is not there any more, and neither is a file that was removed. The caller holds the write lock and the groups
