@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.ctrl_c import have_ctrl_c_work
+from support.processes.ctrl_c import have_ctrl_c_work
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling

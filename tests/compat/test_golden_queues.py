@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
-from support.golden_queue import (
+from support.builders.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,
     COMMITTED_ID,

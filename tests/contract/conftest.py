@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.filesystem.storage import File, OsStorage
-from support.place import Place
-from support.simulated_storage import SimulatedStorage
+from support.storages.place import Place
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture(params=["os", "simulated"])

@@ -16,7 +16,7 @@ from holdfast.errors import DecodeError, EncodeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import decoder_of, encoder_of
-from support.typed_bodies import Event, Letter, Order, Parcel, Person, Point, ReversedText
+from support.service.typed_bodies import Event, Letter, Order, Parcel, Person, Point, ReversedText
 
 GARBAGE = b"\xff\xfe\xfd\xfc" * 4
 TEXT = st.text(st.characters(codec="utf-8"))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.persistence.filesystem.storage import File, write_whole
-from support.place import Place
-from support.simulated_storage import WRITE_BUFFERS_MAX
+from support.storages.place import Place
+from support.storages.simulated_storage import WRITE_BUFFERS_MAX
 
 USES: dict[str, Callable[[File], object]] = {
     "write_at": lambda file: file.write_at((b"x",), 0),

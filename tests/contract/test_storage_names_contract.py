@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.filesystem.storage import File, OsStorage
-from support.place import Place
+from support.storages.place import Place
 
 
 def _refuse(self: Path) -> str:

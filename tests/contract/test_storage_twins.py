@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.persistence.filesystem.storage import File, OsStorage
-from support.place import Place
-from support.simulated_storage import SimulatedStorage
+from support.storages.place import Place
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def random_step(rng: random.Random) -> Callable[[Place, list[File]], Any]:

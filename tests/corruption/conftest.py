@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue, build
+from support.builders.small_queues import SmallQueue, build
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture(scope="session")

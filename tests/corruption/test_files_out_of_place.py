@@ -14,8 +14,8 @@ from holdfast.persistence.format.constants import (
     HEADER_COPY_POSITIONS,
     HEADER_CRC,
 )
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue, build, drain, judge, lost_offsets, payload
+from support.builders.small_queues import SmallQueue, build, drain, judge, lost_offsets, payload
+from support.storages.simulated_storage import SimulatedStorage
 
 FIRST_COPY, SECOND_COPY = HEADER_COPY_POSITIONS
 ID_AT = 40  # inside the file id: no magic, no version

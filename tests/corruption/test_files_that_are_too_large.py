@@ -20,7 +20,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
 from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.groups.pause_file import Pause, write_pause
-from support.threads import wait_until
+from support.processes.threads import wait_until
 
 SPARSE_BYTES = 3 * 2**30
 LARGE_FRAME_BYTES = 2**29

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START, KIND_MESSAGE, KIND_SEAL
 from holdfast.persistence.format.framing import Frame, encode_frame
-from support.small_queues import SmallQueue, drain, judge, lost_offsets, payload
+from support.builders.small_queues import SmallQueue, drain, judge, lost_offsets, payload
 
 SEALED, LAST = 1, 2
 

@@ -12,9 +12,9 @@ from holdfast.persistence.format.constants import (
     HEADER_BLOCK_BYTES,
     HEADER_COPY_POSITIONS,
 )
-from support.log_parts import put
-from support.simulated_storage import SimulatedStorage
-from support.transactions import ORDERS, cut_power, open_queue, waiting
+from support.builders.log_parts import put
+from support.builders.transactions import ORDERS, cut_power, open_queue, waiting
+from support.storages.simulated_storage import SimulatedStorage
 
 FILE = ORDERS / "prepared" / "t.batch"
 PUTS = {"small": [b"message number %d" % n for n in range(4)], "large": [b"%d" % n * 6000 for n in range(4)]}

@@ -9,8 +9,8 @@ import pytest
 from holdfast import CorruptionError, QueueNotFoundError, UnsupportedVersionError
 from holdfast.persistence.filesystem.document import write_document
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue, build, drain, judge, payload
+from support.builders.small_queues import SmallQueue, build, drain, judge, payload
+from support.storages.simulated_storage import SimulatedStorage
 
 ID_AT = 40
 

@@ -25,9 +25,9 @@ from holdfast.persistence.format.file_header import PositionFileHeader, block_co
 from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
 from holdfast.persistence.groups.vote import Vote, vote_changes
-from support.log_parts import LogParts, put
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import LogParts, put
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 GROUP = ROOT / "groups" / "default"

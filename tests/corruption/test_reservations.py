@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Damage
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue, build, offsets, payload
+from support.builders.small_queues import SmallQueue, build, offsets, payload
+from support.storages.simulated_storage import SimulatedStorage
 
 STRIDE = 13
 

@@ -31,8 +31,8 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.watermark import read_write_mark
 from holdfast.persistence.outcomes.outcome_log import ABORTED, Decided
 from holdfast.persistence.segment.file_walk import FileWalk
-from support.log_parts import LogParts, frame, put
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import LogParts, frame, put
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 DEEP = b"[" * 100_000

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Empty, PersistentQueue
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, KIND_SEAL, SEAL, SEAL_ENTRY, SEAL_TRAILER
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue
+from support.builders.small_queues import SmallQueue
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
 FILE_BYTES = 512 * 2**10

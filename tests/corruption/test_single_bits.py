@@ -17,7 +17,7 @@ from holdfast.persistence.format.constants import (
     HEADER_BLOCK_BYTES,
     WRITE_MARK_BYTES,
 )
-from support.small_queues import SmallQueue, judge
+from support.builders.small_queues import SmallQueue, judge
 
 SEED = 20240229
 HEADER_USED_BYTES = 112  # of a block's 512; the rest is zeros, of which some are tried, and the checksum

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import GroupNotFoundError, PersistentQueue
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue, PoisonedError
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.takes import taken
+from support.builders.takes import taken
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/queue")
 FILE_BYTES = 64 * 2**10

@@ -8,7 +8,7 @@ from proof.crash_states.__main__ import Goal
 from proof.crash_states.counting import Tally, fate_of
 from proof.crash_states.history import Moment, Part
 from proof.crash_states.ledger import Ledger, digest_of, digest_of_what_matters
-from support.disk_operations import Sync
+from support.storages.disk_operations import Sync
 
 LOG, PROGRESS = ("a", Part.LOG), ("a", Part.PROGRESS)
 
@@ -64,7 +64,7 @@ def test_a_ledger_outlives_changes_of_what_the_explorer_does_not_use(monkeypatch
         "recovery/log_recovery.py",
         "dispatch/dispatcher.py",
         "crash_states/oracle.py",
-        "support/model.py",
+        "models/model.py",
     } <= names
     assert not any("service" in str(path) or "/cli/" in str(path) or path.name.startswith("test_") for path in seen)
 

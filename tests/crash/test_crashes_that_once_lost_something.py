@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, StorageError, transaction
-from support.crash_choices import ByKind
-from support.disk_operations import NameOperation, Rename
-from support.faults import FaultPlan
-from support.recorded_run import ROOT, message, open_queue
-from support.simulated_storage import SimulatedStorage
+from support.models.crash_choices import ByKind
+from support.storages.disk_operations import NameOperation, Rename
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.recorded_run import ROOT, message, open_queue
 
 POLICY = FlushPolicy.every_commit()
 LARGE = 4000  # two of them fill a data file

@@ -14,11 +14,11 @@ import pytest
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.persistence.format.constants import ANSWER_DONE
 from holdfast.persistence.format.message_options import MessageOptions
-from support.clocks import FakeClock
-from support.kill_work import Journal
-from support.processes import Child
-from support.requested import Asked, Asker, answer_in, payloads_in, queue_in, serve_all
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.builders.requested import Asked, Asker, answer_in, payloads_in, queue_in, serve_all
+from support.processes.children import Child
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.kill_work import Journal
 
 ROOT = Path("/q")
 FILE_BYTES = 16 * 2**10

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, Empty, FlushPolicy, PersistentQueue
-from support.loop_disk import LoopDiskError, loop_disk
-from support.processes import Child
-from support.small_disk import small_disk, take_all_room
+from support.processes.children import Child
+from support.storages.loop_disk import LoopDiskError, loop_disk
+from support.storages.small_disk import small_disk, take_all_room
 
 FILE_BYTES = 256 * 2**10
 DISK_BYTES = 2 * 2**20

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, PersistentQueue, Transaction, TransactionStateError
-from support.small_disk import small_disk, take_all_room
-from support.transactions import prepared_ids, waiting
+from support.builders.transactions import prepared_ids, waiting
+from support.storages.small_disk import small_disk, take_all_room
 
 FILE_BYTES = 256 * 2**10
 DISK_BYTES = 3 * 2**20

@@ -11,10 +11,10 @@ import pytest
 
 import holdfast
 from holdfast import Empty, FlushPolicy, PersistentQueue
-from support.held_syncs import HeldSyncs
-from support.simulated_storage import SimulatedStorage
-from support.takes import taken
-from support.threads import Threads, wait_until
+from support.builders.takes import taken
+from support.processes.threads import Threads, wait_until
+from support.storages.held_syncs import HeldSyncs
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE, OTHER = Path("/queue"), Path("/other")
 FILE_BYTES = 16 * 2**10

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, StaleReceiptError
-from support.threads import Threads
+from support.processes.threads import Threads
 
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 CONSUMER_COUNT = 8

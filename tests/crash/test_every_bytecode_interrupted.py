@@ -18,8 +18,8 @@ from proof.interruptions.operations import OPERATIONS, Operation
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import find_points, promised, sweep
 from proof.interruptions.waiting import WAITS
-from support.interruptions import HangError, Kind, guarded, pending, trace_opcodes
-from support.jobs import Jobs
+from support.builders.jobs import Jobs
+from support.processes.interruptions import HangError, Kind, guarded, pending, trace_opcodes
 
 # An interruption that hits the callback of a weak reference is passed over by the interpreter, which says so.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,7 +1,8 @@
 """Short runs, cut off after every single change of the disk, in every flavour of crash: each one recovers.
 
-The crash model and the oracle: docs/durability.md; tests/support/crash_oracle.py. ``HOLDFAST_TEST_CRASH_FULL=1`` has a
-kill and a power loss after each change and not one of them in turn, more random losses, and more crashes of recoveries.
+The crash model and the oracle: docs/durability.md; tests/support/models/crash_oracle.py. ``HOLDFAST_TEST_CRASH_FULL=1``
+has a kill and a power loss after each change and not one of them in turn, more random losses, and more crashes of
+recoveries.
 """
 
 import logging
@@ -14,9 +15,9 @@ import pytest
 
 from holdfast import FlushPolicy
 from proof.second_model.witness import watching
-from support.crash_oracle import Seen, fingerprint, judge, look, recover_and_look, work_on
-from support.recorded_run import Moment, RecordedRun, open_queue
-from support.simulated_storage import SimulatedStorage
+from support.models.crash_oracle import Seen, fingerprint, judge, look, recover_and_look, work_on
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.recorded_run import Moment, RecordedRun, open_queue
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolicy.never())
 FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, FlushPolicy, HoldfastError, PersistentQueue, PoisonedError
-from support.disk_operations import Allocate, Operation, Write
-from support.faults import FaultPlan
-from support.recorded_run import ROOT, message, open_queue
-from support.simulated_storage import SimulatedStorage
+from support.storages.disk_operations import Allocate, Operation, Write
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.recorded_run import ROOT, message, open_queue
 
 POLICY = FlushPolicy.every_commit()
 LARGE = 4000  # two of them fill a data file

@@ -17,8 +17,8 @@ from holdfast import Empty, FlushPolicy, PersistentQueue
 from holdfast.service import failover
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
-from support.kill_work import Journal
-from support.processes import Child
+from support.processes.children import Child
+from support.workloads.kill_work import Journal
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "6"))
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20261121"))

@@ -19,8 +19,8 @@ from proof.faults.deciding import TRANSACTIONS
 from proof.faults.in_operation import build_disk
 from proof.faults.working import TAKES
 from proof.faults.world import MAIN, World
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 DIRECTORY_SYNC = frozenset({"sync_directory"})
 SYNCS = DIRECTORY_SYNC | {"sync"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import by_receive, taken
+from support.builders.clocks import FakeClock
+from support.builders.takes import by_receive, taken
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/queue")
 FILE_BYTES = 16 * 2**10

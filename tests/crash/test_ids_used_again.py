@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from support.simulated_storage import SimulatedStorage
-from support.takes import taken
-from support.transactions import cut_power, kill, open_queue
+from support.builders.takes import taken
+from support.builders.transactions import cut_power, kill, open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.never())
 

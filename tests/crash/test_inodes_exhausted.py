@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from support.simulated_storage import SimulatedFile, SimulatedStorage
-from support.small_disk import small_disk, take_all_inodes
+from support.storages.simulated_storage import SimulatedFile, SimulatedStorage
+from support.storages.small_disk import small_disk, take_all_inodes
 
 DISK_BYTES = 8 * 2**20
 INODES = 200

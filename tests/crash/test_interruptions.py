@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, PoisonedError
-from support.interruptions import interrupt, without_hanging
-from support.recorded_run import message, open_queue
-from support.simulated_storage import SimulatedStorage
+from support.processes.interruptions import interrupt, without_hanging
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.recorded_run import message, open_queue
 
 Verb = Callable[[PersistentQueue], object]
 

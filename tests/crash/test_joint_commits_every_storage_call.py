@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError, PersistentQueue, TransactionNotFoundError
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
 APPLICATION = "stream"

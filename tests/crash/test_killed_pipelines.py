@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from support.kill_work import Journal
-from support.pipeline_work import (
+from support.processes.children import Child
+from support.workloads.kill_work import Journal
+from support.workloads.pipeline_work import (
     KEY_COUNT,
     POLICIES,
     Work,
@@ -30,7 +31,6 @@ from support.pipeline_work import (
     relayed,
     reporting,
 )
-from support.processes import Child
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "30"))
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20250711"))

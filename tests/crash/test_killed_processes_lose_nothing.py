@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy
-from support.kill_oracle import BrokenPromiseError, judge
-from support.kill_work import Journal, drain, name_of, open_queue, work
-from support.processes import Child
+from support.models.kill_oracle import BrokenPromiseError, judge
+from support.processes.children import Child
+from support.workloads.kill_work import Journal, drain, name_of, open_queue, work
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
 WORK_SECONDS_MAX = 1.0

@@ -1,7 +1,8 @@
 """All that a queue does to its files passes through the storage port: what tests put there sees everything.
 
-``support/seam_work.py`` uses all verbs of real queues in a process of its own, over the real storage, which writes down
-what it is asked for. The system calls of that process are held against that, and what Python itself reports.
+``support/workloads/seam_work.py`` uses all verbs of real queues in a process of its own, over the real storage, which
+writes down what it is asked for. The system calls of that process are held against that, and what Python itself
+reports.
 """
 
 import json
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import TESTS
+from support.processes.children import TESTS
 
 STRACE = shutil.which("strace")
 CALL = re.compile(r"^(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")
@@ -60,7 +61,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def run(place: Path, *prefix: str) -> dict[str, list[list[str]]]:
     """Do the work in a process of its own; return what it has written down."""
     (place / "queues").mkdir()
-    command = [*prefix, sys.executable, "-m", "support.seam_work", str(place / "queues"), str(place / "notes")]
+    program = [sys.executable, "-m", "support.workloads.seam_work"]
+    command = [*prefix, *program, str(place / "queues"), str(place / "notes")]
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode and "ptrace" in done.stderr.lower():
         pytest.skip(f"no process may be traced here: {done.stderr.strip()}")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import shown
-from support.transactions import open_queue
+from support.builders.clocks import FakeClock
+from support.builders.takes import shown
+from support.builders.transactions import open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.never())
 RANDOM_CRASHES = 2

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put
-from support.kill_work import Journal
-from support.processes import Child, Signal, child
+from support.processes.children import Child, Signal, child
+from support.workloads.kill_work import Journal
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "8"))
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20261121"))

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue.options.put_options import Put
-from support.simulated_storage import SimulatedStorage
-from support.transactions import ORDERS, open_queue
+from support.builders.transactions import ORDERS, open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.never())
 RANDOM_CRASHES = 2  # for each prefix, one of them with a coin that keeps nearly all

@@ -19,7 +19,7 @@ from proof.lock_race import race
 from proof.power_cuts import cut_again_and_again
 from proof.real_processes.crew import SHAPES
 from proof.real_processes.workplace import SKIPPED
-from support.loop_disk import LoopDiskError, cannot_be_cut, loop_disk
+from support.storages.loop_disk import LoopDiskError, cannot_be_cut, loop_disk
 
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 

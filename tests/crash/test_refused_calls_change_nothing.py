@@ -37,10 +37,10 @@ from holdfast import (
     UsageError,
     transaction,
 )
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.promises import World, base, losses, open_queue, view_of
-from support.takes import taken
+from support.builders.clocks import FakeClock
+from support.builders.takes import taken
+from support.storages.faults import FaultPlan
+from support.workloads.promises import World, base, losses, open_queue, view_of
 
 Refused = Callable[[World], object]
 

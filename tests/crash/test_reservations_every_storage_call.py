@@ -15,9 +15,9 @@ import pytest
 
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue, PoisonedError
 from holdfast.queue.prepared.reservations import Reservation
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 COUNT = 120
 PAYLOAD = b"x" * 400

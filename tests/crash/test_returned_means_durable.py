@@ -18,8 +18,8 @@ from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.reservations import Reservations
-from support.promised_verbs import FIGURES, INSIDE, ROWS
-from support.promises import BY_POLICY, NOT_SYNCED, Row, World, base, check, check_facts, losses
+from support.workloads.promised_verbs import FIGURES, INSIDE, ROWS
+from support.workloads.promises import BY_POLICY, NOT_SYNCED, Row, World, base, check, check_facts, losses
 
 CLASSES = (
     PersistentQueue,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from support.simulated_storage import SimulatedStorage
-from support.takes import taken
+from support.builders.takes import taken
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/queue")
 FILE_BYTES = 16 * 2**10

@@ -16,7 +16,7 @@ from proof.soak.flatness import Bound, broken, course_of
 from proof.soak.ledger import AccountError, Lane, Ledger, Table, name_of, payload_of
 from proof.soak.samples import can_look
 from proof.soak.soaking import Plan, soak
-from support.threads import wait_until
+from support.processes.threads import wait_until
 
 SECONDS = list(range(60))
 BOUND = Bound(growth_max=4.0, growth_share_max=0.05, ceiling=120.0)

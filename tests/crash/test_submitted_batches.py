@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import FlushPolicy, HoldfastError, PersistentQueue
 from holdfast.persistence.format.constants import ANSWER_DONE
-from support.kill_work import Journal
-from support.processes import Child
-from support.requested import DIRECTORY, Asked, Asker, answer_in, payloads_in, queue_in, serve_all
-from support.simulated_storage import SimulatedStorage
-from support.threads import wait_until
+from support.builders.requested import DIRECTORY, Asked, Asker, answer_in, payloads_in, queue_in, serve_all
+from support.processes.children import Child
+from support.processes.threads import wait_until
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.kill_work import Journal
 
 POLICIES = {"every_commit": FlushPolicy.every_commit(), "never": FlushPolicy.never()}
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 from holdfast import FlushPolicy, HoldfastError
-from support.interruptions import interrupt, without_hanging
-from support.simulated_storage import SimulatedStorage
-from support.transaction_oracle import decide_all, judge, look, opened, told, work_on
-from support.transaction_runs import LARGE, Fate, Moment, TransactionRun
+from support.models.transaction_oracle import decide_all, judge, look, opened, told, work_on
+from support.processes.interruptions import interrupt, without_hanging
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.transaction_runs import LARGE, Fate, Moment, TransactionRun
 
 FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 STRIDE = 1 if FULL else 17

@@ -1,9 +1,9 @@
 """Transactions, cut off after every single change of the disk, and their recovery too: all or nothing each time.
 
-The crash model: docs/durability.md; the oracle: tests/support/transaction_oracle.py. ``HOLDFAST_TEST_CRASH_FULL=1``
-runs each scenario under every flush policy and not under one in turn, has every kind of crash at each point and not one
-in turn, crashes the recovery from every point at which something is being decided and not from one, and adds more
-random losses of power: hours, not a minute.
+The crash model: docs/durability.md; the oracle: tests/support/models/transaction_oracle.py.
+``HOLDFAST_TEST_CRASH_FULL=1`` runs each scenario under every flush policy and not under one in turn, has every kind of
+crash at each point and not one in turn, crashes the recovery from every point at which something is being decided and
+not from one, and adds more random losses of power: hours, not a minute.
 """
 
 import logging
@@ -15,11 +15,11 @@ from contextlib import suppress
 import pytest
 
 from holdfast import FlushPolicy, QueueNotFoundError
-from support.crash_oracle import fingerprint
-from support.simulated_storage import SimulatedStorage
-from support.transaction_oracle import Seen, Verdict, decide_all, judge, look, opened, told, work_on
-from support.transaction_runs import Fate, Moment, TransactionRun
-from support.transaction_scenarios import SCENARIOS, Scenario
+from support.models.crash_oracle import fingerprint
+from support.models.transaction_oracle import Seen, Verdict, decide_all, judge, look, opened, told, work_on
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.transaction_runs import Fate, Moment, TransactionRun
+from support.workloads.transaction_scenarios import SCENARIOS, Scenario
 
 FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolicy.never())

@@ -13,11 +13,11 @@ from contextlib import suppress
 import pytest
 
 from holdfast import CommitUnknownError, Empty, FlushPolicy, HoldfastError, PersistentQueue, PoisonedError
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.transaction_oracle import decide_all, judge, look, opened, told, work_on
-from support.transaction_runs import Fate, Moment, TransactionRun
-from support.transaction_scenarios import SCENARIOS, Scenario
+from support.models.transaction_oracle import decide_all, judge, look, opened, told, work_on
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.transaction_runs import Fate, Moment, TransactionRun
+from support.workloads.transaction_scenarios import SCENARIOS, Scenario
 
 FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 STRIDE = 1 if FULL else 13

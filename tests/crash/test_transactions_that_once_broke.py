@@ -13,10 +13,10 @@ from holdfast.persistence.filesystem.durable_names import finish_naming, name_ag
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.outcomes.redo import has_settled
 from holdfast.queue.transactions.transaction_state import State
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.transaction_runs import LARGE, open_queue
-from support.transactions import prepared_ids, waiting
+from support.builders.transactions import prepared_ids, waiting
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.transaction_runs import LARGE, open_queue
 
 POLICY = FlushPolicy.every_commit()
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, Delivery, PersistentQueue, PoisonedError
-from support.held_syncs import HeldSyncs, wait_until_still
-from support.simulated_storage import SimulatedStorage
-from support.takes import states
-from support.threads import Threads, wait_until
+from support.builders.takes import states
+from support.processes.threads import Threads, wait_until
+from support.storages.held_syncs import HeldSyncs, wait_until_still
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/queue")
 FILE_BYTES = 16 * 2**10

@@ -18,10 +18,10 @@ import pytest
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue
 from holdfast.persistence.filesystem import storage as storage_module
 from holdfast.queue.prepared.own_votes import OwnVotes
-from support.processes import Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.threads import wait_until
-from support.transactions import FILE_BYTES, after, cut_power, open_queue, prepare, waiting
+from support.builders.transactions import FILE_BYTES, after, cut_power, open_queue, prepare, waiting
+from support.processes.children import Signal, child
+from support.processes.threads import wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 FULL = bool(os.environ.get("HOLDFAST_TEST_CRASH_FULL"))
 STRIDE = 1 if FULL else 4  # of three kinds of crashes at each change of a simulated disk: so each kind has its turn

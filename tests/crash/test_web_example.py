@@ -19,8 +19,8 @@ import pytest
 from gunicorn.config import KNOWN_SETTINGS
 
 from holdfast import PersistentQueue, QueueService
-from support.consumers import lives
-from support.threads import wait_until
+from support.processes.threads import wait_until
+from support.service.consumers import lives
 
 FLAGS = {flag for setting in KNOWN_SETTINGS for flag in setting.cli or ()}
 NO_CONTROL_SOCKET = ["--no-control-socket"] if "--no-control-socket" in FLAGS else []

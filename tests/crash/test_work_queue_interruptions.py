@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, PoisonedError, StaleReceiptError
-from support.interruptions import interrupt, without_hanging
-from support.jobs import Jobs, fail
+from support.builders.jobs import Jobs, fail
+from support.processes.interruptions import interrupt, without_hanging
 
 Verb = Callable[[PersistentQueue, list[Delivery], Jobs], object]
 

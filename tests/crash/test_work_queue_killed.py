@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast import DeadLetter, Empty, FlushPolicy, LeaseExpiredError, PersistentQueue
-from support.jobs import drained, fail, ready
-from support.processes import Child
+from support.builders.jobs import drained, fail, ready
+from support.processes.children import Child
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, Delivery, Empty, HoldfastError, PersistentQueue, PoisonedError
-from support.disk_operations import Allocate, Create, Operation, Write
-from support.faults import FaultPlan
-from support.jobs import Jobs, fail
-from support.simulated_storage import SimulatedStorage
-from support.small_disk import small_disk, take_all_room
+from support.builders.jobs import Jobs, fail
+from support.storages.disk_operations import Allocate, Create, Operation, Write
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.storages.small_disk import small_disk, take_all_room
 
 COUNT = 8
 FAULTS: dict[str, Callable[[int], FaultPlan]] = {

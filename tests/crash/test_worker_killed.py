@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.service.queue_service import QueueService
-from support.cli import started
+from support.processes.cli import started
 
 SECONDS = 60
 

@@ -24,7 +24,7 @@ from proof.real_processes.crew import Crew, FailedError
 from proof.real_processes.steps import ViolationError
 from proof.real_processes.workplace import SKIPPED, workplace
 from proof.scoreboard import Run
-from support.loop_disk import LoopDiskError, loop_disk
+from support.storages.loop_disk import LoopDiskError, loop_disk
 
 SHAPES = ("one", "threads", "crowd")
 MEDIUM_BYTES_MIN, MEDIUM_BYTES_MAX = 2 * 2**20, 4 * 2**20

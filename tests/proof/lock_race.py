@@ -20,7 +20,7 @@ import click
 from holdfast import PersistentQueue, QueueLockedError
 from proof.real_processes.workplace import workplace
 from proof.scoreboard import Run
-from support.processes import Child
+from support.processes.children import Child
 
 RACERS = 16
 MODES = ("produce", "consume")

@@ -25,7 +25,15 @@ from proof.real_processes.ledger import Ledger, excuses
 from proof.real_processes.steps import ViolationError
 from proof.real_processes.workplace import SKIPPED, workplace
 from proof.scoreboard import Run
-from support.loop_disk import KEEPS_ALL, KEEPS_JOURNAL, LOSES_JOURNAL, LoopDisk, LoopDiskError, cannot_be_cut, loop_disk
+from support.storages.loop_disk import (
+    KEEPS_ALL,
+    KEEPS_JOURNAL,
+    LOSES_JOURNAL,
+    LoopDisk,
+    LoopDiskError,
+    cannot_be_cut,
+    loop_disk,
+)
 
 POLICIES = ["every_commit"] * 7 + ["every_10", "never", "never"]
 CUTS = [LOSES_JOURNAL] * 8 + [KEEPS_JOURNAL, KEEPS_ALL]

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, StaleReceiptError
 from proof.second_model.witness import watching
-from support.jobs import Jobs, fail
+from support.builders.jobs import Jobs, fail
 
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 MAX_DELIVERIES = 3

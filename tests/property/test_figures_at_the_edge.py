@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import Empty, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def exhausted(clock: FakeClock) -> PersistentQueue:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, GroupNotFoundError, PersistentQueue, StaleReceiptError
-from support.clocks import NS_PER_SECOND, START_NS, FakeClock
-from support.model import ModelGroup, ModelQueue
-from support.recorded_run import ROOT, message
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
+from support.models.model import ModelGroup, ModelQueue
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.recorded_run import ROOT, message
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
 DATA_FILE_SIZES = (16 * 2**10, 32 * 2**10)  # the smallest, and another

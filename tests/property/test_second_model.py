@@ -15,7 +15,7 @@ from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.judge import Judge
 from proof.second_model.runs import judged_history
 from proof.second_model.witness import watching
-from support.work_runs import WorkRun
+from support.workloads.work_runs import WorkRun
 
 HISTORIES = range(12)
 STEPS = 80

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast import Empty, TransactionStateError
-from support.transaction_worlds import NAMES, TransactionWorlds
+from support.workloads.transaction_worlds import NAMES, TransactionWorlds
 
 IDS = ("a", "b")
 OPEN_MAX = 4

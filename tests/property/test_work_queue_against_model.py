@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from support.work_runs import WorkRun
+from support.workloads.work_runs import WorkRun
 
 SIMULATED_SECONDS = 3600
 VERBS_MIN = 2000

@@ -19,8 +19,8 @@ from holdfast.spark import finalize
 from holdfast.spark.checkpoint import sync_plan
 from holdfast.spark.reading.options import local_path
 from holdfast.spark.writing.sink import StagedParts
-from support.sinks import writer
-from support.spark_streams import StreamRun
+from support.spark.sinks import writer
+from support.spark.spark_streams import StreamRun
 
 BATCH = 3
 

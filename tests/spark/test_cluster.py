@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue
-from support import other_machines, spark_cluster
-from support.drain_faults import KILLS_THE_EXECUTOR, assert_drained, noted
-from support.drains import fill
-from support.other_machines import GROUP
+from support.spark import other_machines, spark_cluster
+from support.spark.drain_faults import KILLS_THE_EXECUTOR, assert_drained, noted
+from support.spark.drains import fill
+from support.spark.other_machines import GROUP
 
 COUNT = 1500
 """More than the driver reads by itself."""
@@ -59,7 +59,7 @@ def run(place: Path, program: Any, *arguments: object) -> str:
 
 
 def found(place: Path, what: str) -> dict[str, Any]:
-    """Return what ``support/other_machines.py`` says of a queue at ``place / "q"``."""
+    """Return what ``support/spark/other_machines.py`` says of a queue at ``place / "q"``."""
     PersistentQueue(place / "q").close()
     shutil.copytree(place / "q", place / "template")
     fill(place / "q", range(COUNT), size=400)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.spark import drain
 from holdfast.spark.draining.directories import DirectoryWriter
-from support.drains import fill
+from support.spark.drains import fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.timeout(600)]  # a server starts
 

@@ -12,8 +12,8 @@ from holdfast import ConfigError, FlushPolicy, PersistentQueue, Put
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
-from support.small_queues import SmallQueue, build, payload
-from support.spark_rows import batches, payloads, planned, rows
+from support.builders.small_queues import SmallQueue, build, payload
+from support.spark.spark_rows import batches, payloads, planned, rows
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 

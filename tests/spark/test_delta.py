@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.spark import drain
 from holdfast.spark.session import local_session
-from support.drains import fill
+from support.spark.drains import fill
 
 SCALA = "2.13"
 """Spark 4 has no other."""

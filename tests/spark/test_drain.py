@@ -12,9 +12,9 @@ import pytest
 from holdfast import PersistentQueue
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
-from support import drains
-from support.cli import run
-from support.drains import MOMENTS, fill, write_parquet
+from support.processes.cli import run
+from support.spark import drains
+from support.spark.drains import MOMENTS, fill, write_parquet
 
 pytestmark = pytest.mark.spark
 

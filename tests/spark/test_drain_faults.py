@@ -16,8 +16,9 @@ from holdfast import Empty, PersistentQueue
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from holdfast.spark.draining.drainer import make_group
-from support.cli import run
-from support.drain_faults import (
+from support.processes.cli import run
+from support.processes.threads import Threads
+from support.spark.drain_faults import (
     GROUP,
     KILLS_ITS_WORKER,
     KILLS_THE_READER,
@@ -29,8 +30,7 @@ from support.drain_faults import (
     struck_at,
     write_through,
 )
-from support.drains import TablesForSpark, fill, write_parquet
-from support.threads import Threads
+from support.spark.drains import TablesForSpark, fill, write_parquet
 
 COUNT = 8000
 SIZE = 1200

@@ -18,11 +18,11 @@ import pytest
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain
-from support.cli import command, run
-from support.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
-from support.drains import TablesForSpark
-from support.processes import Signal, child
-from support.threads import Threads, wait_until
+from support.processes.children import Signal, child
+from support.processes.cli import command, run
+from support.processes.threads import Threads, wait_until
+from support.spark.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
+from support.spark.drains import TablesForSpark
 
 COUNT = 600
 BATCH = 250

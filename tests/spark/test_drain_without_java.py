@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueLockedError, QueueNotFoundError, TransactionStateError
 from holdfast.spark import DrainProgress, SparkDrainer, drain
-from support.drains import TablesForSpark, TasksForSpark, fill
+from support.spark.drains import TablesForSpark, TasksForSpark, fill
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 

@@ -16,9 +16,9 @@ from holdfast.spark import drain
 from holdfast.spark.draining import driver_lock
 from holdfast.spark.draining.drainer import make_group
 from holdfast.spark.draining.driver_lock import DriverLock
-from support.drain_faults import GROUP, note, noted
-from support.drains import fill
-from support.processes import Signal, child
+from support.processes.children import Signal, child
+from support.spark.drain_faults import GROUP, note, noted
+from support.spark.drains import fill
 
 pytestmark = pytest.mark.spark
 

@@ -21,9 +21,9 @@ from holdfast.spark.reading.file_range import FileRange
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.snapshot import take_snapshot
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue, build, payload
-from support.spark_rows import read_parts
+from support.builders.small_queues import SmallQueue, build, payload
+from support.spark.spark_rows import read_parts
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from holdfast import PersistentQueue, QueueService
 from holdfast.spark.draining.directories import DirectoryWriter
 from holdfast.spark.json_columns import codec_by_headers, with_json
-from support.cli import run
+from support.processes.cli import run
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,10 @@ from holdfast import ConfigError, Damage, PersistentQueue, QueueNotFoundError, S
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain, finalize
 from holdfast.spark.draining.loss_notes import LossNotes
-from support.drains import TasksForSpark, fill
-from support.other_machines import GROUP, SIGHTS, elsewhere, flip
-from support.spark_rows import planned
-from support.spark_streams import StreamRun
+from support.spark.drains import TasksForSpark, fill
+from support.spark.other_machines import GROUP, SIGHTS, elsewhere, flip
+from support.spark.spark_rows import planned
+from support.spark.spark_streams import StreamRun
 
 COUNT = 1500
 """More than the driver reads by itself."""

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast import CorruptionError, PersistentQueue
 from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
-from support.drain_faults import KILLS_THE_READER, noted, struck_at
-from support.small_queues import SmallQueue, build, payload
-from support.spark_rows import payloads
-from support.threads import Threads
+from support.builders.small_queues import SmallQueue, build, payload
+from support.processes.threads import Threads
+from support.spark.drain_faults import KILLS_THE_READER, noted, struck_at
+from support.spark.spark_rows import payloads
 
 ROUNDS = 40
 PER_ROUND = 60

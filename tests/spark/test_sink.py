@@ -16,9 +16,9 @@ import pytest
 
 from holdfast import PersistentQueue
 from holdfast.spark import drain, with_json
-from support import sinks
-from support.drains import fill
-from support.sinks import AFTER, BEFORE, ROWS, payloads, run_again, staged, stream_numbers, write_numbers
+from support.spark import sinks
+from support.spark.drains import fill
+from support.spark.sinks import AFTER, BEFORE, ROWS, payloads, run_again, staged, stream_numbers, write_numbers
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueService, UsageError
-from support.sinks import commit, messages, payloads, schema_of, stage, staged, writer
-from support.spark_rows import batches
+from support.spark.sinks import commit, messages, payloads, schema_of, stage, staged, writer
+from support.spark.spark_rows import batches
 
 types = pytest.importorskip("pyspark.sql.types")
 pa = pytest.importorskip("pyarrow")
@@ -230,7 +230,7 @@ def test_rows_become_json_objects(path: Path) -> None:
 @pytest.mark.parametrize("serializer", ["json", "msgpack"])
 def test_an_application_takes_them_as_its_own_type(tmp_path: Path, serializer: str) -> None:
     """Of a service, with the same serializer and the name of its class."""
-    from support.sink_bodies import Order, Place
+    from support.spark.sink_bodies import Order, Place
 
     with QueueService(tmp_path) as service:
         orders = service.queue("orders", type=Order, serializer=serializer)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import ConfigError, Full, PersistentQueue, QueueNotFoundError, RecordTooLargeError, StorageError
 from holdfast.queue.prepared.joint_commits import JointCommits
-from support.sinks import commit, messages, payloads, rows, sent, stage, staged, writer
+from support.spark.sinks import commit, messages, payloads, rows, sent, stage, staged, writer
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 

@@ -26,8 +26,8 @@ from holdfast.spark.reading.file_range_reader import FileRangeReader
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.partitions import pack
 from holdfast.spark.reading.snapshot import take_snapshot
-from support.small_queues import SmallQueue, build
-from support.spark_rows import read_parts
+from support.builders.small_queues import SmallQueue, build
+from support.spark.spark_rows import read_parts
 
 FILES = 10_000
 PER_FILE = 100

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.persistence.filesystem.storage import OsStorage
-from support.small_queues import build, payload
+from support.builders.small_queues import build, payload
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

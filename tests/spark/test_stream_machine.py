@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from holdfast import PersistentQueue
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import finalize
-from support.small_queues import FILE_BYTES, payload, tiny_files_allowed
-from support.spark_streams import StreamRun
+from support.builders.small_queues import FILE_BYTES, payload, tiny_files_allowed
+from support.spark.spark_streams import StreamRun
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 

@@ -14,9 +14,9 @@ import pytest
 
 from holdfast import PersistentQueue
 from holdfast.spark import finalize
-from support import streams
-from support.drains import fill
-from support.streams import run_now, write_now
+from support.spark import streams
+from support.spark.drains import fill
+from support.spark.streams import run_now, write_now
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from holdfast import ConfigError, CorruptionError, PersistentQueue
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import FRAMES_START
-from support.small_queues import SmallQueue, build, payload
-from support.spark_rows import payloads
-from support.spark_streams import StreamRun, sent
+from support.builders.small_queues import SmallQueue, build, payload
+from support.spark.spark_rows import payloads
+from support.spark.spark_streams import StreamRun, sent
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -204,7 +204,7 @@ def test_a_stream_begins_where_it_is_told(queue: SmallQueue) -> None:
 
 def test_a_stream_begins_at_a_time(tmp_path: Path) -> None:
     """With the first message that was put then or later."""
-    from support.spark_rows import rows
+    from support.spark.spark_rows import rows
 
     with PersistentQueue(tmp_path / "queue", data_file_bytes=16 * 2**10) as opened:
         for number in range(100):

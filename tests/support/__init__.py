@@ -1,1 +1,4 @@
-"""Stand-ins for the ports, so that tests decide when a disk fails, when power goes and what time it is."""
+"""What tests share, in rooms: stand-ins for disks, models, workloads, processes, builders, Spark, services.
+
+tests/README.md is the index: each module in a line, and which model is for what.
+"""

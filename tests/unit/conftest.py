@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from support.log_parts import LogParts
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
+from support.builders.log_parts import LogParts
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 MEMORY = Path("/dev/shm")  # Linux; elsewhere, and in containers that get little of it, a disk will do
 FREE_BYTES_MIN = 4 * 2**30  # one test opens twenty queues with data files of 64 MiB; two may run at once

@@ -14,7 +14,7 @@ from holdfast import (
     TransactionStateError,
 )
 from proof.bit_flips.victim import ABORTED, APPLICATION, COMMITTED, UNDECIDED, Victim, open_victim
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 ALL = 1000
 """More messages than the queue has."""

@@ -9,7 +9,7 @@ from holdfast import Damage, RecoveryReport, VerifyReport, verify
 from proof.bit_flips.look import Beside, Decided, Seen, Shown, look, look_beside
 from proof.bit_flips.places import HARMLESS, WITNESS, Region
 from proof.bit_flips.victim import AUDIT, DEFAULT, PREPARED_PUTS, ROOT, UNDECIDED, Victim
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 UNREPORTED = ("notes of dead letters", "decided", "pause.json")
 """What ``verify`` says nothing of: a note says less, a memory forgets, and a pause goes on until ``resume``."""

@@ -15,7 +15,7 @@ from holdfast import PersistentQueue
 from proof.bit_flips.oracle import Oracle
 from proof.bit_flips.places import SAMPLE_BYTES, Region, regions
 from proof.bit_flips.victim import Victim
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 THOROUGH_EVERY = 8
 """In data files, where it has nothing to do with the damage, what is in doubt is decided after every eighth flip."""

@@ -13,9 +13,9 @@ from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.segment.frame_scanner import FrameScanner
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import tiny_files_allowed
+from support.builders.clocks import FakeClock
+from support.builders.small_queues import tiny_files_allowed
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 FILE_BYTES = 5600

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from support.model import GroupState, ModelGroup
+from support.models.model import GroupState, ModelGroup
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from proof.crash_states.history import Moment, Numbers, Side
 from proof.crash_states.oracle import Seen
-from support.disk_operations import Operation
+from support.storages.disk_operations import Operation
 
 
 @dataclass

@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterator
 from functools import cached_property
 
-from support.crash_choices import CrashChoice, RandomChoice, ReadsZeros, SameForAll
-from support.disk_operations import NameOperation, Operation, Sync, SyncDirectory
-from support.simulated_file_image import SECTOR_SIZE_BYTES
-from support.simulated_storage import SimulatedStorage
+from support.models.crash_choices import CrashChoice, RandomChoice, ReadsZeros, SameForAll
+from support.storages.disk_operations import NameOperation, Operation, Sync, SyncDirectory
+from support.storages.simulated_file_image import SECTOR_SIZE_BYTES
+from support.storages.simulated_storage import SimulatedStorage
 
 EXHAUSTIVE_PIECES_MAX = 5
 """Up to so many unsynced pieces a thorough look takes all combinations; of more each piece alone, and more."""

@@ -15,8 +15,8 @@ from proof.crash_states.life_books import Place, Segment
 from proof.crash_states.opening import CLOCK, draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge
 from proof.crash_states.working import put_once_more, work_on
-from support.disk_operations import Operation, Sync, SyncDirectory
-from support.simulated_storage import SimulatedStorage
+from support.storages.disk_operations import Operation, Sync, SyncDirectory
+from support.storages.simulated_storage import SimulatedStorage
 
 RECOVERY_CRASHED_EVERY = 50
 """One in so many distinct states has its recovery crashed at each of its operations."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from proof.crash_states.asked import Asked
-from support.model import GroupState
+from support.models.model import GroupState
 
 
 class Part(StrEnum):

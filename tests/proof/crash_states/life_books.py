@@ -16,8 +16,8 @@ from holdfast import Delivery, FlushPolicy, PersistentQueue, Transaction
 from proof.crash_states.asked import PLAIN, Asked, AskingGroup
 from proof.crash_states.history import History, Moment, Part, Side, State
 from proof.crash_states.opening import CLOCK, SLOW, log_of, open_queue, slow_policy, take_apart
-from support.clocks import START_NS
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import START_NS
+from support.storages.simulated_storage import SimulatedStorage
 
 A, B = "a", "b"
 LOG, PROGRESS, PREPARED = (A, Part.LOG), (A, Part.PROGRESS), (A, Part.PREPARED)

@@ -9,7 +9,7 @@ from holdfast import Put
 from proof.crash_states.asked import PLAIN, Asked
 from proof.crash_states.history import Part
 from proof.crash_states.life_books import LOG, SMALL_BYTES, A, Books
-from support.recorded_run import message
+from support.workloads.recorded_run import message
 
 HALF_AN_HOUR_NS = 1800 * 10**9
 HOUR_SECONDS = 3600

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
-from support.simulated_storage import SimulatedStorage
-from support.transaction_worlds import PatientClock
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.transaction_worlds import PatientClock
 
 DATA_FILE_BYTES = 16 * 2**10  # the smallest: a transaction of more than a quarter of it is adopted
 

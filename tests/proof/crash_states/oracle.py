@@ -16,8 +16,8 @@ from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
 from proof.crash_states.history import History, Moment, Numbers, Part, PreparedResolver, Side, State
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
-from support.model import GroupState
-from support.simulated_storage import SimulatedStorage
+from support.models.model import GroupState
+from support.storages.simulated_storage import SimulatedStorage
 
 Shown = tuple[tuple[int, bytes, int], ...]
 """Offset, payload and delivery count of each message that the group would be given, by offset."""

@@ -9,7 +9,7 @@ from proof.crash_states.asked import in_the_end, unfinished
 from proof.crash_states.history import History, Numbers, Part
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW
 from proof.crash_states.oracle import GroupSeen, Recovered, Seen, held_and_finished
-from support.model import GroupState
+from support.models.model import GroupState
 
 AFTER, LAST = b"after the crash", b"the last"
 ONCE_MORE = b"once more"

@@ -43,8 +43,8 @@ from proof.faults.views import (
     takeable,
 )
 from proof.faults.world import World, begin_life
-from support.simulated_storage import SimulatedStorage
-from support.thread_starts import StartFaults, starting
+from support.processes.thread_starts import StartFaults, starting
+from support.storages.simulated_storage import SimulatedStorage
 
 NEVER = 10**9  # a call that no operation gets to
 LEASES_OVER_SECONDS = 10_000.0

@@ -20,7 +20,7 @@ from proof.faults.in_operation import Ground, attempt
 from proof.faults.kinds import FAULTS, Fault
 from proof.faults.views import Key, View, Viewer, ViolationError, differences, fingerprint, look, other_process
 from proof.faults.world import World, begin_life
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 PLACE_DISKS_MAX = 3
 """On so many disks each fault strikes in each place."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from support.faults import FAILING_VERBS, FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.thread_starts import StartFaults, starting
+from support.processes.thread_starts import StartFaults, starting
+from support.storages.faults import FAILING_VERBS, FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 READING = frozenset({"read_at", "size", "link_count", "list", "directory_status", "file_system", "owner", "try_lock"})
 CHANGING = FAILING_VERBS - READING

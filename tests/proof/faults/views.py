@@ -17,7 +17,7 @@ from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue.engine import coordinators as live_queues
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from proof.faults.world import World, begin_life
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 Key = tuple[str, ...]
 View = Mapping[Key, str]

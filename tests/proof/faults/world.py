@@ -14,8 +14,8 @@ from unittest import mock
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
 from holdfast.persistence.exchange.requests import list_requests
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 MAIN = Path("/q")
 OTHER = Path("/r")

@@ -23,7 +23,7 @@ from proof.fuzz.reseal import (
     resealed_document,
     resealed_end,
 )
-from support.simulated_storage import SimulatedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 COMPAT = Path(__file__).resolve().parents[2] / "compat"
 ROOTS = {name: Path("/") / name for name in ("v2", "joint-v2")}

@@ -22,8 +22,8 @@ from proof.interruptions.operations import OPERATIONS
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import Swept, find_points, promised, sweep
 from proof.scoreboard import Run
-from support.ctrl_c import have_ctrl_c_work
-from support.interruptions import Kind
+from support.processes.ctrl_c import have_ctrl_c_work
+from support.processes.interruptions import Kind
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
 LONG = {"open", "close"}

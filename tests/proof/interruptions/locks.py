@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from support.interruptions import SOURCE
+from support.processes.interruptions import SOURCE
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _TRIES = 40

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
-from support.jobs import Jobs
-from support.recorded_run import message
+from support.builders.jobs import Jobs
+from support.workloads.recorded_run import message
 
 COUNT = 8
 NEW = message(50, 100)

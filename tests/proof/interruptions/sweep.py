@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from holdfast import FlushPolicy
 from proof.interruptions.operations import Operation, World, made
 from proof.interruptions.verdict import judge
-from support.interruptions import HangError, Kind, Point, guarded, interrupted, points_of, without_hanging
+from support.processes.interruptions import HangError, Kind, Point, guarded, interrupted, points_of, without_hanging
 
 GIVE_UP_SECONDS = 1.0
 

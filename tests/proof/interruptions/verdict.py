@@ -14,8 +14,8 @@ from holdfast import CommitUnknownError, Empty, PersistentQueue, PoisonedError
 from holdfast.queue.transactions.transaction_state import State
 from proof.interruptions.locks import locked
 from proof.interruptions.operations import COUNT, Operation, World, payload
-from support.interruptions import without_hanging
-from support.jobs import Jobs
+from support.builders.jobs import Jobs
+from support.processes.interruptions import without_hanging
 
 AFTER = b"after the interruption"
 HANG_SECONDS = 10.0

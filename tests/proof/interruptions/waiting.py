@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 
 from proof.interruptions.locks import locked
-from support.interruptions import without_hanging
-from support.jobs import Jobs
-from support.threads import Threads, wait_until
+from support.builders.jobs import Jobs
+from support.processes.interruptions import without_hanging
+from support.processes.threads import Threads, wait_until
 
 
 def _interrupted_while(call: Callable[[], object], waits: Callable[[], object]) -> bool:

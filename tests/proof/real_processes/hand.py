@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
 from proof.real_processes.reports import Say
-from support.kill_work import BATCH_MAX, name_of, payload_of
+from support.workloads.kill_work import BATCH_MAX, name_of, payload_of
 
 POLICIES = {
     "every_commit": FlushPolicy.every_commit(),

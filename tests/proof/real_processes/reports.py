@@ -36,7 +36,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from support.processes import Child
+from support.processes.children import Child
 
 PIPE_BYTES = 2**20
 LINE_BYTES_MAX = 512 * 2**10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from support.kill_oracle import BrokenPromiseError
+from support.models.kill_oracle import BrokenPromiseError
 
 NEVER, DONE, HELD = "never happened", "happened", "is in doubt"
 

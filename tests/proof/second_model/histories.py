@@ -20,8 +20,8 @@ from holdfast import (
     Put,
     Transaction,
 )
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = "/q"
 IDS = ("a", "b", "c", "d")

@@ -19,8 +19,8 @@ from proof.second_model.history import Answer, Call
 from proof.second_model.judge import Judge
 from proof.second_model.translation import options
 from proof.second_model.verbs import FAILING, READERS, Reader, Reading
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @dataclass

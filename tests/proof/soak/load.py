@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast import Backoff, Delivery, Empty, FlushPolicy, PersistentQueue, Put, ShutDown, transaction
 from proof.soak.ledger import Lane, Ledger, Table, name_of, payload_of
-from support.threads import Threads
+from support.processes.threads import Threads
 
 DATA_FILE_BYTES = 2**20
 STREAM_BYTES = 300 * 2**10  # more than a quarter of a data file: its batch becomes a data file as it is

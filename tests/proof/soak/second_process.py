@@ -14,8 +14,8 @@ from holdfast import Empty, PersistentQueue
 from proof.soak.ledger import Lane, Ledger, Table, name_of, payload_of
 from proof.soak.load import BATCH_COUNT, TAKE_COUNT, WAIT_SECONDS, Pace, Pins, open_work
 from proof.soak.samples import tidy
-from support.processes import Signal
-from support.threads import Threads
+from support.processes.children import Signal
+from support.processes.threads import Threads
 
 SUBMITS_PER_SECOND = 10
 REOPEN_SECONDS = 10.0

@@ -13,7 +13,7 @@ from proof.soak.ledger import PAYLOAD_BYTES_MEAN, Ledger
 from proof.soak.load import DATA_FILE_BYTES, PINNED_COUNT, SHARES, STREAM_BYTES, Load
 from proof.soak.samples import Sample, Samples, look
 from proof.soak.second_process import REOPEN_SECONDS, SUBMITS_PER_SECOND, SecondProcess
-from support.processes import Child
+from support.processes.children import Child
 
 BACKLOG_SECONDS = 2
 BOUND_SECONDS = 6

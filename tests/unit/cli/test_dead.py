@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.cli import done, run
+from support.processes.cli import done, run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from holdfast import CorruptionError, DiskFullError, HoldfastError, LockTimeoutError, PersistentQueue, QueueLockedError
 from holdfast.cli.ending import exit_code_of, worst
 from holdfast.cli.main import COMMANDS, holdfast
-from support.cli import done, run
+from support.processes.cli import done, run
 
 
 def test_importing_the_library_imports_nothing_of_the_command_line() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, Put
-from support.cli import done, run
-from support.small_queues import SmallQueue, build
+from support.builders.small_queues import SmallQueue, build
+from support.processes.cli import done, run
 
 
 def put(path: Path, *payloads: bytes | Put) -> None:

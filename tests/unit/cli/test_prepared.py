@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import PersistentQueue
 from holdfast.queue.server import group_desk
-from support.cli import done, run
-from support.half_commits import voted
-from support.threads import wait_until
+from support.processes.cli import done, run
+from support.processes.threads import wait_until
+from support.workloads.half_commits import voted
 
 
 @pytest.fixture

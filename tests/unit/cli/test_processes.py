@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.cli import command, run, run_alone, started
-from support.processes import Signal, child
-from support.small_queues import build
-from support.threads import wait_until
+from support.builders.small_queues import build
+from support.processes.children import Signal, child
+from support.processes.cli import command, run, run_alone, started
+from support.processes.threads import wait_until
 
 SECONDS = 60
 

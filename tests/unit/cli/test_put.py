@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Message, PersistentQueue
-from support.cli import done, run
+from support.processes.cli import done, run
 
 
 def messages(path: Path) -> list[Message]:

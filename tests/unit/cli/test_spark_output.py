@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from holdfast.cli.spark_output import SparkOutput
-from support.thread_starts import no_threads
-from support.threads import wait_until
+from support.processes.thread_starts import no_threads
+from support.processes.threads import wait_until
 
 
 def test_what_is_written_before_the_end_is_shown_and_what_comes_later_is_not(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.cli import done, run
-from support.small_queues import SmallQueue, build
+from support.builders.small_queues import SmallQueue, build
+from support.processes.cli import done, run
 
 
 @pytest.fixture

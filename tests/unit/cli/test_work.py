@@ -13,9 +13,9 @@ import pytest
 
 from holdfast import QueueNotFoundError
 from holdfast.service.queue_service import QueueService
-from support.cli import run, run_alone, started
-from support.consumers import lives
-from support.threads import wait_until
+from support.processes.cli import run, run_alone, started
+from support.processes.threads import wait_until
+from support.service.consumers import lives
 
 SECONDS = 60
 

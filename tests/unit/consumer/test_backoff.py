@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, PersistentQueue
-from support.jobs import Jobs, fail, ready
+from support.builders.jobs import Jobs, fail, ready
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import PersistentQueue
-from support.clocks import START_NS, FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, is_waiting, wait_until
-from support.transactions import open_queue
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.transactions import open_queue
+from support.processes.threads import Threads, is_waiting, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 NS = 10**9
 YEAR_SECONDS = 365 * 86400

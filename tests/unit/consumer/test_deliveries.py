@@ -17,7 +17,7 @@ from holdfast import (
     StaleReceiptError,
     UsageError,
 )
-from support.processes import Child, Signal, child
+from support.processes.children import Child, Signal, child
 
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
 

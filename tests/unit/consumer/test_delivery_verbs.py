@@ -17,7 +17,7 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from support.jobs import Jobs, drained, fail, in_hand, ready
+from support.builders.jobs import Jobs, drained, fail, in_hand, ready
 
 VERBS: dict[str, Callable[[Delivery], object]] = {
     "ack": Delivery.ack,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast import ConfigError, Delivery, Empty, PersistentQueue, Put, ShutDown
-from support.clocks import START_NS, FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take
-from support.threads import Threads, is_waiting, wait_until
-from support.transactions import open_queue, prepare
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.takes import TAKES, Take
+from support.builders.transactions import open_queue, prepare
+from support.processes.threads import Threads, is_waiting, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 SECONDS = 30.0  # far more than anything here takes
 

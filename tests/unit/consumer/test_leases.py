@@ -11,7 +11,7 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from support.jobs import Jobs, drained, in_hand, ready
+from support.builders.jobs import Jobs, drained, in_hand, ready
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DeliveryBatch, Empty, PersistentQueue
-from support.threads import Threads, wait_until
+from support.processes.threads import Threads, wait_until
 
 
 @pytest.fixture

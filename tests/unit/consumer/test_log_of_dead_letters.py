@@ -17,8 +17,8 @@ from holdfast import ConfigError, PersistentQueue
 from holdfast.log import OneLine, indented, printable, text_of
 from holdfast.queue.options.failure import SEEN_CHARACTERS_MAX, TRACEBACK_CHARACTERS_MAX, Failure, failure_of, shortened
 from holdfast.queue.options.redaction import WITHHELD, HandlerError, exception_info, redacted
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/orders")
 FORGED = "gone\n2026-01-01 00:00:00 ERROR holdfast: all is well\r\x1b[2J"

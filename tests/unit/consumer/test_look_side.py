@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue
-from support.transactions import ORDERS, open_queue, prepare, waiting
+from support.builders.clocks import FakeClock
+from support.builders.small_queues import SmallQueue
+from support.builders.transactions import ORDERS, open_queue, prepare, waiting
+from support.storages.simulated_storage import SimulatedStorage
 
 MARK = ORDERS / "write.mark"
 

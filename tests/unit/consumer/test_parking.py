@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Delivery, StaleReceiptError, TransactionStateError
-from support.jobs import Jobs
+from support.builders.jobs import Jobs
 
 
 @pytest.fixture

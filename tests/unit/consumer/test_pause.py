@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
-from support.clocks import START_NS, FakeClock
-from support.processes import Child, Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take, taken
-from support.threads import Threads, wait_until
-from support.transactions import cut_power, kill, open_queue, waiting
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.takes import TAKES, Take, taken
+from support.builders.transactions import cut_power, kill, open_queue, waiting
+from support.processes.children import Child, Signal, child
+from support.processes.threads import Threads, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 NS = 10**9
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.transactions import open_queue
+from support.builders.clocks import FakeClock
+from support.builders.transactions import open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 AHEAD_COUNT = 300  # more than is read at once
 WAIT_SECONDS = 5

@@ -8,12 +8,12 @@ import pytest
 from holdfast import ClosedError, Delivery, Empty, PersistentQueue, transaction
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import DeliveryBatch
-from support.clocks import FakeClock
-from support.jobs import Jobs, drained
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, is_waiting, wait_until
-from support.transactions import INVOICES, failing, open_queue, waiting
+from support.builders.clocks import FakeClock
+from support.builders.jobs import Jobs, drained
+from support.builders.transactions import INVOICES, failing, open_queue, waiting
+from support.processes.threads import Threads, is_waiting, wait_until
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def side_of(queue: PersistentQueue) -> ReadSide:

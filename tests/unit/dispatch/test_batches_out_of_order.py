@@ -1,7 +1,7 @@
 """Batches whose offsets do not ascend, because of priorities: what is noted is what was handed out, and no more."""
 
 from holdfast import Put
-from support.jobs import Jobs, drained
+from support.builders.jobs import Jobs, drained
 
 PUTS = [Put(b"a", priority=9), b"b", Put(b"c", priority=1), b"d", Put(b"e", priority=5)]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from support.jobs import ROOT, Jobs, drained
-from support.small_queues import SmallQueue
+from support.builders.jobs import ROOT, Jobs, drained
+from support.builders.small_queues import SmallQueue
 
 
 def damage(jobs: Jobs, offset: int) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put
-from support.clocks import START_NS, FakeClock
-from support.processes import Child
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take, shown, states, taken
-from support.threads import Threads, is_waiting, wait_until
-from support.transactions import cut_power, kill, open_queue
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.takes import TAKES, Take, shown, states, taken
+from support.builders.transactions import cut_power, kill, open_queue
+from support.processes.children import Child
+from support.processes.threads import Threads, is_waiting, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 NS = 10**9
 

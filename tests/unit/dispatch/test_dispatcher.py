@@ -8,10 +8,10 @@ from holdfast import Empty, StorageError
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log.log_reader import CHUNK_BYTES
 from holdfast.queue.dispatch.dispatcher import TAKE_BYTES
-from support.jobs import ROOT, Jobs, drained
-from support.refusals import refusing
-from support.small_queues import SmallQueue
-from support.threads import Threads, wait_until
+from support.builders.jobs import ROOT, Jobs, drained
+from support.builders.small_queues import SmallQueue
+from support.processes.threads import Threads, wait_until
+from support.storages.refusals import refusing
 
 
 def test_a_priority_far_behind_what_was_taken_is_found() -> None:

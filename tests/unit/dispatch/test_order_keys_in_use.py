@@ -5,11 +5,11 @@ import random
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take, by_get, shown, states, taken
-from support.threads import Threads
-from support.transactions import kill, open_queue
+from support.builders.clocks import FakeClock
+from support.builders.takes import TAKES, Take, by_get, shown, states, taken
+from support.builders.transactions import kill, open_queue
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def of(key: str, *names: bytes) -> list[Put]:

@@ -12,9 +12,9 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.log.watermark import read_write_mark
 from holdfast.queue.dispatch.sources import Source
 from holdfast.queue.options.put_options import Put
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue
+from support.builders.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 Putting = Callable[[PersistentQueue], int]
 """Puts messages, some of them with a priority; returns the offset behind the last one."""

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, Put
 from holdfast.queue.dispatch.dispatcher import PREFETCH_COUNT
-from support.clocks import FakeClock
-from support.processes import Child, Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take, shown, states, taken
-from support.transactions import FILE_BYTES, kill, open_queue
+from support.builders.clocks import FakeClock
+from support.builders.takes import TAKES, Take, shown, states, taken
+from support.builders.transactions import FILE_BYTES, kill, open_queue
+from support.processes.children import Child, Signal, child
+from support.storages.simulated_storage import SimulatedStorage
 
 PLAIN_COUNT = 30_000
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import FlushPolicy
-from support.jobs import Jobs
-from support.refusals import refusing
+from support.builders.jobs import Jobs
+from support.storages.refusals import refusing
 
 
 def test_a_file_that_cannot_be_retired_does_not_undo_the_acknowledgement(caplog: pytest.LogCaptureFixture) -> None:

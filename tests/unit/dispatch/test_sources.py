@@ -11,7 +11,7 @@ from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.queue.dispatch.sources import RemoteSource
-from support.threads import Threads, wait_until
+from support.processes.threads import Threads, wait_until
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast import Empty, LeaseExpiredError, Put
-from support.clocks import START_NS, FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import TAKES, Take, shown, states, taken
-from support.transactions import cut_power, kill, open_queue
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.takes import TAKES, Take, shown, states, taken
+from support.builders.transactions import cut_power, kill, open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 NS = 10**9
 EXPIRED = pytest.mark.parametrize("expired", ["drop", "dead"])

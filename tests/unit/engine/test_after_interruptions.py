@@ -16,9 +16,9 @@ from holdfast.queue.threads.notifier import Flag, Notifier
 from holdfast.queue.threads.task_count import TaskCount
 from proof.interruptions.locks import locked
 from proof.interruptions.sweep import promised
-from support.interruptions import Kind, guarded, interrupted, points_of
-from support.jobs import Jobs
-from support.threads import Threads, wait_until
+from support.builders.jobs import Jobs
+from support.processes.interruptions import Kind, guarded, interrupted, points_of
+from support.processes.threads import Threads, wait_until
 
 # An interruption that hits the callback of a weak reference is passed over by the interpreter, which says so.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -24,11 +24,11 @@ from holdfast import (
 from holdfast.persistence.filesystem.document import write_document
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import FORMAT_VERSION
-from support.place import Place
-from support.processes import child
-from support.real_trees import tree
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.processes.children import child
+from support.storages.place import Place
+from support.storages.real_trees import tree
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65_534

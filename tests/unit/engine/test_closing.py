@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ClosedError, CommitUnknownError, FlushPolicy
-from support.jobs import Jobs, drained
-from support.refusals import refusing
+from support.builders.jobs import Jobs, drained
+from support.storages.refusals import refusing
 
 
 def test_a_closing_that_could_not_sync_says_so_once_and_lets_go_of_everything() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError, QueueService
-from support.processes import child, run_script
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.thread_starts import StartFaults, starting
-from support.threads import wait_until
+from support.processes.children import child, run_script
+from support.processes.thread_starts import StartFaults, starting
+from support.processes.threads import wait_until
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 SECONDS = 30.0
 DROPPED = "was dropped and not closed"

@@ -9,7 +9,7 @@ from holdfast import (
     PersistentQueue,
     ShutDown,
 )
-from support.threads import Threads, caught_in, wait_until
+from support.processes.threads import Threads, caught_in, wait_until
 
 
 def test_close_wakes_blocked_get_put_and_join(tmp_path: Path, threads: Threads) -> None:

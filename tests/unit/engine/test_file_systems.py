@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueNotFoundError, QueueService, StorageError, verify
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/above/queue")
 REFUSED = ["nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "fuse", "fuse.sshfs", "virtiofs"]

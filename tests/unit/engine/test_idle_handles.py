@@ -11,8 +11,8 @@ import pytest
 from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.engine import idle_handles as resting
-from support.clocks import FakeClock
-from support.threads import Threads, wait_until
+from support.builders.clocks import FakeClock
+from support.processes.threads import Threads, wait_until
 
 HANDLES_MAX = 4  # two locks, the data file being written, the position file
 

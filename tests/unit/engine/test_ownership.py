@@ -21,8 +21,8 @@ from holdfast import (
     QueueLockedError,
     RetryableError,
 )
-from support.clocks import FakeClock, TickingClock
-from support.processes import Child, Signal, child
+from support.builders.clocks import FakeClock, TickingClock
+from support.processes.children import Child, Signal, child
 
 
 @contextmanager

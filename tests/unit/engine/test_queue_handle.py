@@ -12,8 +12,8 @@ from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
 from holdfast.persistence.filesystem.storage import File
 from holdfast.queue import persistent_queue
 from holdfast.queue.threads import poller as watcher
-from support.jobs import ROOT, Jobs
-from support.refusals import refusing
+from support.builders.jobs import ROOT, Jobs
+from support.storages.refusals import refusing
 
 
 def test_a_read_side_that_cannot_be_opened_leaves_nothing_locked_or_open() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, Put
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.small_disk import small_disk, take_all_room
-from support.takes import states, taken
-from support.transactions import FILE_BYTES, kill, open_queue
+from support.builders.clocks import FakeClock
+from support.builders.takes import states, taken
+from support.builders.transactions import FILE_BYTES, kill, open_queue
+from support.storages.simulated_storage import SimulatedStorage
+from support.storages.small_disk import small_disk, take_all_room
 
 FILE_COUNT = 10
 DAY = 86400

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import GroupNotFoundError, PersistentQueue
-from support.clocks import FakeClock
-from support.processes import Child, Signal
-from support.simulated_storage import SimulatedStorage
-from support.transactions import open_queue
+from support.builders.clocks import FakeClock
+from support.builders.transactions import open_queue
+from support.processes.children import Child, Signal
+from support.storages.simulated_storage import SimulatedStorage
 
 SECONDS = 60.0
 MODES = ("produce", "consume", "submit")

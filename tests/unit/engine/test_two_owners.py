@@ -20,10 +20,10 @@ from holdfast import (
     StorageError,
 )
 from holdfast.persistence.format.constants import FENCE_POSITION
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.no_locks import UnlockedOsStorage, UnlockedStorage
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.faults import FaultPlan
+from support.storages.no_locks import UnlockedOsStorage, UnlockedStorage
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 SMALL, LARGE = 16 * 1024, 2**20

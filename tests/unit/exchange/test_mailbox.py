@@ -20,8 +20,8 @@ from holdfast.persistence.exchange.mailbox import (
 )
 from holdfast.persistence.filesystem.locks import is_free, try_acquire
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOT, ANSWER_SLOTS
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 REQUESTS = Path("/requests")
 

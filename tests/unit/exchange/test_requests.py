@@ -25,8 +25,8 @@ from holdfast.persistence.exchange.requests import (
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 DIRECTORY = QueueDirectory(Path("/q"))
 NAME = RequestName("0123456789abcdef", 64, BATCH)

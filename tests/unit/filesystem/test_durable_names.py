@@ -6,8 +6,8 @@ from pathlib import Path
 
 from holdfast import PersistentQueue
 from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
-from support.log_parts import put
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import put
+from support.storages.simulated_storage import SimulatedStorage
 
 FILE = Path("/prepared/a.batch")
 

@@ -21,10 +21,10 @@ from holdfast.persistence.filesystem.layout import (
 )
 from holdfast.persistence.format.constants import FORMAT_VERSION, HEADER_COPY_POSITIONS
 from holdfast.persistence.format.file_header import block_buffers
-from support.faults import FaultPlan
-from support.log_parts import LogParts, put
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import LogParts, put
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 

@@ -13,8 +13,8 @@ from holdfast import LockTimeoutError, QueueLockedError
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.storage import OsStorage
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 PATH = Path("/write.lock")
 CLOCK = SystemClock()

@@ -8,8 +8,8 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, queue_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.groups.group_files import groups_locked
-from support.interruptions import Kind, guarded, interrupt, interrupted, points_of
-from support.simulated_storage import SimulatedStorage
+from support.processes.interruptions import Kind, guarded, interrupt, interrupted, points_of
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def test_the_list_of_groups_is_free_wherever_somebody_who_holds_it_is_interrupted(tmp_path: Path) -> None:

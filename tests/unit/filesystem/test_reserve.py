@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from holdfast.persistence.filesystem.reserve import RESERVE_BYTES, keep_reserve, spend_reserve
-from support.log_parts import LogParts
-from support.refusals import refusing
+from support.builders.log_parts import LogParts
+from support.storages.refusals import refusing
 
 
 def reserved_bytes(parts: LogParts) -> int:

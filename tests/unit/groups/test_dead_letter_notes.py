@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
-from support.faults import FaultPlan
-from support.jobs import ROOT, Jobs, fail
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.jobs import ROOT, Jobs, fail
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = ROOT / "groups" / "default"
 FIELDS = {"detail": "größe", "exception": "builtins.ValueError", "traceback": 'line 1\n"line 2"'}

@@ -8,8 +8,8 @@ from holdfast.persistence.filesystem.layout import position_file
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.groups.group_files import find_group, remove_group, write_group
 from holdfast.persistence.groups.group_visit import visit_group
-from support.log_parts import LogParts, put
-from support.refusals import refusing
+from support.builders.log_parts import LogParts, put
+from support.storages.refusals import refusing
 
 
 def test_a_disk_that_refuses_is_not_taken_for_no_group(parts: LogParts) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.groups.pause_file import Pause, read_pause, remove_pause, write_pause
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = Path("/groups/default")
 PAUSES = [Pause(None), Pause(None, "why, größe"), Pause(0), Pause(2**63 - 1, "x" * 5000)]

@@ -25,9 +25,9 @@ from holdfast.persistence.groups.position_entry import Change, encode_entry
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
-from support.log_parts import put
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import put
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16

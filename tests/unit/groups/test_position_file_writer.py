@@ -17,12 +17,12 @@ from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
-from support.clocks import FakeClock
-from support.disk_operations import Allocate, Create
-from support.faults import FaultPlan
-from support.log_parts import put
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.builders.log_parts import put
+from support.storages.disk_operations import Allocate, Create
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16

@@ -9,7 +9,7 @@ from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
-from support.log_parts import LogParts
+from support.builders.log_parts import LogParts
 
 FIRST, SECOND, LAST = DataFileName(1, 0), DataFileName(2, 10), DataFileName(3, 20)
 

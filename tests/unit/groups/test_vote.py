@@ -30,8 +30,8 @@ from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import Vote, outcome_changes, read_vote, vote_changes, vote_entry_count
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16

@@ -10,9 +10,9 @@ import pytest
 from holdfast import DiskFullError, StorageError
 from holdfast.persistence.format.constants import DEDUP_SLOT
 from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
-from support.faults import FaultPlan
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
 PATH = ROOT / "dedup.ids"

@@ -15,8 +15,8 @@ from holdfast.persistence.format.constants import PRIORITY_MAX
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.message_options import MessageOptions, has_priority, with_options
 from holdfast.persistence.index.priorities import Priorities
-from support.faults import FaultPlan
-from support.log_parts import LogParts
+from support.builders.log_parts import LogParts
+from support.storages.faults import FaultPlan
 
 PLAIN = encode_headers({"origin": "test"})
 PRIORITIZED = with_options(MessageOptions(priority=5), PLAIN)

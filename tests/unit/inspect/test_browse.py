@@ -8,14 +8,14 @@ import pytest
 
 from holdfast import PersistentQueue, Put, UsageError
 from holdfast.persistence.groups.progress import GroupProgress
-from support.clocks import START_NS, FakeClock
-from support.jobs import ROOT, Jobs
-from support.processes import Signal, child
-from support.real_trees import tree
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import SmallQueue
-from support.takes import states, taken
-from support.transactions import kill, open_queue
+from support.builders.clocks import START_NS, FakeClock
+from support.builders.jobs import ROOT, Jobs
+from support.builders.small_queues import SmallQueue
+from support.builders.takes import states, taken
+from support.builders.transactions import kill, open_queue
+from support.processes.children import Signal, child
+from support.storages.real_trees import tree
+from support.storages.simulated_storage import SimulatedStorage
 
 NS = 10**9
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
 from holdfast.queue.inspect.dead_letters import Which
-from support.jobs import Jobs, bury_some, drained, fail, ready
-from support.threads import Threads
+from support.builders.jobs import Jobs, bury_some, drained, fail, ready
+from support.processes.threads import Threads
 
 
 @pytest.fixture

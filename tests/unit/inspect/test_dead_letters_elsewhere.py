@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import ClosedError, DeadLetter, Empty, PersistentQueue, UsageError
-from support.jobs import bury_some, drained, ready
-from support.processes import Signal, child
-from support.threads import Threads, wait_until
+from support.builders.jobs import bury_some, drained, ready
+from support.processes.children import Signal, child
+from support.processes.threads import Threads, wait_until
 
 LOOKERS = ["look", "submit"]
 ASKERS = ["look", "produce", "submit"]

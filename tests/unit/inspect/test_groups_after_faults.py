@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, PersistentQueue, PoisonedError, StorageError
-from support.clocks import FakeClock
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.transactions import cut_power, open_queue, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import cut_power, open_queue, waiting
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

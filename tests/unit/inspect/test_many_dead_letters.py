@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from support.jobs import Jobs, drained
+from support.builders.jobs import Jobs, drained
 
 COUNT = 3000
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, UsageError
 from holdfast.queue.inspect.message_state import TRANSITIONS, Event, MessageState, next_state
-from support.jobs import Jobs
-from support.state_tables import state_arrows, state_rows
+from support.builders.jobs import Jobs
+from support.models.state_tables import state_arrows, state_rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "work-queue.md"
 

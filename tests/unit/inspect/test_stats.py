@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, QueueStats
 from holdfast.persistence.format.constants import FRAMES_START
-from support.clocks import FakeClock
-from support.processes import Child
+from support.builders.clocks import FakeClock
+from support.processes.children import Child
 
 FILE_BYTES = 16 * 2**10
 FIGURES_AGE_SECONDS = 0.11  # what another process has done with data files may be 0.1 seconds old

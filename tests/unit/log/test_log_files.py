@@ -11,8 +11,8 @@ from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import DataFileName, open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.log.log_files import SPARES_MAX, LogFiles
-from support.log_parts import LogParts
-from support.refusals import refusing
+from support.builders.log_parts import LogParts
+from support.storages.refusals import refusing
 
 NAMES = [DataFileName(1, 0), DataFileName(2, 10), DataFileName(4, 30)]
 

@@ -12,8 +12,8 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_buffer
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.log_reader import LogReader
 from holdfast.persistence.log.log_tail import LogEnd
-from support.log_parts import LogParts, frame
-from support.refusals import refusing
+from support.builders.log_parts import LogParts, frame
+from support.storages.refusals import refusing
 
 
 class Reading:

@@ -12,8 +12,8 @@ from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log import log_writer as data_file_writer
 from holdfast.persistence.log.log_writer import LogWriter
-from support.log_parts import LogParts
-from support.refusals import refusing
+from support.builders.log_parts import LogParts
+from support.storages.refusals import refusing
 
 DECISION = CommitRecord("t", b"n" * 16, 1, 0)
 

@@ -8,8 +8,8 @@ from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log import run_reader
 from holdfast.persistence.log.run_reader import PlainRun, RunReader
-from support.log_parts import LogParts, frame
-from support.simulated_storage import SimulatedStorage
+from support.builders.log_parts import LogParts, frame
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
 NO_LIMIT = 2**63 - 1

@@ -8,8 +8,8 @@ from holdfast import PersistentQueue, verify
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS, KIND_SEAL
 from holdfast.persistence.log.sealed_file import end_offset, sealed_places
-from support.log_parts import LogParts, frame
-from support.refusals import refusing
+from support.builders.log_parts import LogParts, frame
+from support.storages.refusals import refusing
 
 FILE_BYTES = 16 * 2**10
 

@@ -14,9 +14,9 @@ from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import FORMAT_VERSION, HEADER_CRC, WRITE_MARK, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.log.watermark import Watermark, WatermarkFile, read_write_mark
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedFile, SimulatedStorage
-from support.storage_runs import durable_file
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedFile, SimulatedStorage
+from support.workloads.storage_runs import durable_file
 
 QUEUE_ID = b"q" * 16
 FENCE = Fence(LockOwner)

@@ -20,8 +20,8 @@ from holdfast import (
     UsageError,
 )
 from holdfast.persistence.format.message_headers import encode_headers
-from support.clocks import START_NS, FakeClock
-from support.real_trees import tree
+from support.builders.clocks import START_NS, FakeClock
+from support.storages.real_trees import tree
 
 NOT_BYTES = ["text", 5, None, 1.5, ["a"], {"a": 1}, pytest.param(object(), id="object")]
 BYTES_LIKE = [b"bytes", bytearray(b"bytes"), memoryview(b"bytes"), memoryview(b"-b-y-t-e-s")[1::2]]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, Put, RecordTooLargeError, UsageError
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.takes import taken
-from support.transactions import open_queue
+from support.builders.clocks import FakeClock
+from support.builders.takes import taken
+from support.builders.transactions import open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"delay": -1}, UsageError, "delay"),

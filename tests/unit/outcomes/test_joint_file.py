@@ -13,9 +13,9 @@ from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FORMAT_VERSION
 from holdfast.persistence.outcomes import joint_file
 from holdfast.persistence.outcomes.joint_file import JointCommit, JointFile
-from support.faults import FaultPlan
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 DIRECTORY = Path("/prepared")
 PATH = DIRECTORY / "joint.json"

@@ -10,9 +10,9 @@ import pytest
 from holdfast import DiskFullError, PoisonedError, StorageError
 from holdfast.persistence.format.constants import DECIDED_MAX, DECIDED_SLOT
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided, OutcomeLog
-from support.faults import FaultPlan
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/q")
 PATH = QUEUE / "prepared" / "decided"

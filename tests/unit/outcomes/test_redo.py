@@ -15,8 +15,8 @@ from holdfast.persistence.groups.group_files import find_group, progress_reader,
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.outcomes.redo import has_settled, redo_decisions
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from support.log_parts import LogParts, put
-from support.refusals import refusing
+from support.builders.log_parts import LogParts, put
+from support.storages.refusals import refusing
 
 NONCE = b"n" * 16
 RUNS = ((0, 2, 1, 5000),)

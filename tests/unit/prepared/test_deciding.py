@@ -6,11 +6,11 @@ from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, Transac
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from support.clocks import FakeClock
-from support.half_commits import ASIDE, NEITHER, voted
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.half_commits import ASIDE, NEITHER, voted
 
 
 def test_a_part_of_a_joint_commit_is_refused_and_the_owner_of_its_puts_can_be_told_to_commit_it(

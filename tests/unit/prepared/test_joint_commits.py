@@ -22,11 +22,11 @@ from holdfast import (
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.outcomes.joint_file import JointCommit, JointFile
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.joint import APP, JOINT, clear_header, commit, damage, part
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.clocks import FakeClock
+from support.builders.joint import APP, JOINT, clear_header, commit, damage, part
+from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from holdfast import (
 )
 from holdfast.persistence.outcomes import joint_file
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.joint import APP, JOINT, clear_header, commit, damage, part
-from support.processes import Child
-from support.simulated_storage import SimulatedStorage
-from support.transactions import ORDERS, cut_power, kill, open_queue, prepared_ids, waiting
+from support.builders.clocks import FakeClock
+from support.builders.joint import APP, JOINT, clear_header, commit, damage, part
+from support.builders.transactions import ORDERS, cut_power, kill, open_queue, prepared_ids, waiting
+from support.processes.children import Child
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.mark.parametrize("ends", [kill, cut_power])

@@ -18,10 +18,10 @@ from holdfast import (
     UsageError,
     verify,
 )
-from support.joint import APP, commit, part
-from support.processes import Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.transactions import open_queue, prepared_ids, waiting
+from support.builders.joint import APP, commit, part
+from support.builders.transactions import open_queue, prepared_ids, waiting
+from support.processes.children import Signal, child
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def _own(path: Path, ready: Signal, done: Signal) -> None:

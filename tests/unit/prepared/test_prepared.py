@@ -12,9 +12,19 @@ from holdfast import (
     UsageError,
 )
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.transactions import KINDS, after, cut_power, failing, kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import (
+    KINDS,
+    after,
+    cut_power,
+    failing,
+    kill,
+    open_queue,
+    prepare,
+    prepared_ids,
+    waiting,
+)
+from support.storages.simulated_storage import SimulatedStorage
 
 LARGE = 30  # messages of 1,000 bytes: more than a quarter of a data file
 

@@ -11,8 +11,8 @@ from holdfast import (
 )
 from holdfast.persistence.format.constants import DECIDED_MAX
 from holdfast.queue.transactions.transaction_state import State
-from support.simulated_storage import SimulatedStorage
-from support.transactions import KINDS, open_queue, prepare, prepared_ids
+from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

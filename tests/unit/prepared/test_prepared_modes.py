@@ -17,8 +17,8 @@ from holdfast import (
 )
 from holdfast.queue.server import group_desk
 from holdfast.queue.transactions.transaction_state import State
-from support.simulated_storage import SimulatedStorage
-from support.transactions import KINDS, after, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import KINDS, after, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, PersistentQueue
-from support.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
-from support.simulated_storage import SimulatedStorage
-from support.transactions import cut_power, kill, open_queue, waiting
+from support.builders.transactions import cut_power, kill, open_queue, waiting
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
 
 
 def found(hub: PersistentQueue, aside: PersistentQueue) -> tuple[list[bytes], list[bytes]]:

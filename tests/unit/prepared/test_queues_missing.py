@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, TransactionStateError, verify
-from support.half_commits import BOTH, NEITHER, OUTCOMES
-from support.processes import Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.transactions import waiting
+from support.builders.transactions import waiting
+from support.processes.children import Signal, child
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.half_commits import BOTH, NEITHER, OUTCOMES
 
 Bring = Callable[[Callable[[], SimulatedStorage]], Path]
 

@@ -18,8 +18,8 @@ from holdfast import (
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.queue.dispatch.taken_runs import RUNS_MAX
 from holdfast.queue.prepared.reservations import Reservation
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.simulated_storage import SimulatedStorage
 
 Open = Callable[..., PersistentQueue]
 FILE_BYTES = 16 * 2**10

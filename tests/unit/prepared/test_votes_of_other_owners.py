@@ -31,10 +31,10 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote import requester
 from holdfast.queue.remote.vote_verbs import perform_on_votes
 from holdfast.queue.server import group_desk
-from support.processes import Child, Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, wait_until
-from support.transactions import KINDS, ORDERS, after, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import KINDS, ORDERS, after, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.processes.children import Child, Signal, child
+from support.processes.threads import Threads, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 VERDICTS = {"commit": True, "abort": False}
 SIDES = ("produce", "consume")

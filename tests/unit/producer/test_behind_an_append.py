@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PersistentQueue, transaction
-from support.jobs import Jobs
-from support.refusals import refusing
+from support.builders.jobs import Jobs
+from support.storages.refusals import refusing
 
 NO_MEMORY = MemoryError("none left")
 NO_THREAD = RuntimeError("can't start new thread")

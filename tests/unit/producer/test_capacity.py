@@ -13,8 +13,8 @@ from holdfast import (
     PersistentQueue,
     RecordTooLargeError,
 )
-from support.processes import Signal, child
-from support.threads import Threads
+from support.processes.children import Signal, child
+from support.processes.threads import Threads
 
 FILE_BYTES = 16 * 2**10
 

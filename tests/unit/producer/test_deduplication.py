@@ -25,12 +25,12 @@ from holdfast import (
 )
 from holdfast.persistence.format.constants import DEDUP_SLOT
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
-from support.clocks import FakeClock
-from support.faults import FaultPlan
-from support.interruptions import interrupt
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
+from support.builders.clocks import FakeClock
+from support.processes.interruptions import interrupt
+from support.processes.threads import Threads
+from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
 RING = ROOT / "dedup.ids"

@@ -11,9 +11,9 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.producer.waiting_batches import WaitingBatches
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def in_doubt(storage: SimulatedStorage) -> SimulatedStorage:

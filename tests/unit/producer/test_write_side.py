@@ -5,9 +5,9 @@ import pytest
 from holdfast import ClosedError, FlushPolicy, ShutDown
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.queue.producer.write_side import WriteSide
-from support.jobs import Jobs, ready
-from support.simulated_storage import SimulatedStorage
-from support.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.jobs import Jobs, ready
+from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.storages.simulated_storage import SimulatedStorage
 
 NONCE = b"n" * 16
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, StorageError
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
 

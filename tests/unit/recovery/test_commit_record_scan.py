@@ -7,7 +7,7 @@ from holdfast.persistence.format.constants import FRAMES_START, KIND_DECISION
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.recovery.commit_record_scan import find_decisions
 from holdfast.persistence.recovery.tail_scan import TailScan
-from support.log_parts import LogParts, frame
+from support.builders.log_parts import LogParts, frame
 
 DECISION = CommitRecord("t", b"n" * 16, 1, 0)
 

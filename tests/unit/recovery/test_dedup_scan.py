@@ -10,8 +10,8 @@ from holdfast.persistence.format.message_options import MessageOptions, with_opt
 from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
 from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.recovery.dedup_scan import recall
-from support.clocks import START_NS
-from support.log_parts import LogParts
+from support.builders.clocks import START_NS
+from support.builders.log_parts import LogParts
 
 KEPT = Remembered(digest_of("in the ring"), 0, START_NS)
 FIRST_OFFSET = 5

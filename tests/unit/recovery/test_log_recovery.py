@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import CorruptionError
 from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS
-from support.log_parts import LogParts, frame, put
-from support.refusals import refusing
+from support.builders.log_parts import LogParts, frame, put
+from support.storages.refusals import refusing
 
 
 def written(parts: LogParts, count: int = 3, *, close: bool = False) -> None:

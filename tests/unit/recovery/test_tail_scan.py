@@ -12,8 +12,8 @@ from holdfast.persistence.format.constants import (
 )
 from holdfast.persistence.log.watermark import Watermark
 from holdfast.persistence.recovery.tail_scan import TailScan, scan_tail
-from support.clocks import START_NS
-from support.log_parts import LogParts, frame
+from support.builders.clocks import START_NS
+from support.builders.log_parts import LogParts, frame
 
 
 def scan(parts: LogParts, frames: list[bytes], mark: Watermark | None = None, behind: bytes = bytes(500)) -> TailScan:

@@ -15,11 +15,11 @@ from holdfast.persistence.format.constants import FRAMES_START, KIND_SEAL
 from holdfast.persistence.format.file_header import block_buffers
 from holdfast.persistence.format.report import Damage, VerifyReport, merged
 from holdfast.persistence.format.seal import Seal
-from support.log_parts import LogParts, frame
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
-from support.transactions import ORDERS, open_queue, prepare
+from support.builders.log_parts import LogParts, frame
+from support.builders.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
+from support.builders.transactions import ORDERS, open_queue, prepare
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from holdfast.persistence.filesystem.layout import QueueDirectory, open_director
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
 from holdfast.queue.remote import requester as module
 from holdfast.queue.remote.requester import NoAnswerError, Requester
-from support.clocks import FakeClock
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 DIRECTORY = QueueDirectory(Path("/q"))
 LOCK = DIRECTORY.write_lock

@@ -32,8 +32,8 @@ from holdfast import (
 )
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.remote import requester
-from support.processes import Child, Signal, run_script
-from support.threads import Threads
+from support.processes.children import Child, Signal, run_script
+from support.processes.threads import Threads
 
 SMALL = 64 * 2**10  # a data file; a batch of more than a quarter of it is adopted
 

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue
 from holdfast.queue.remote.requester import NoAnswerError, Requester
-from support.simulated_storage import SimulatedStorage
-from support.transactions import open_queue, prepare, prepared_ids
+from support.builders.transactions import open_queue, prepare, prepared_ids
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

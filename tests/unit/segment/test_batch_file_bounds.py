@@ -37,8 +37,8 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES
 from holdfast.persistence.segment.batch_file_reader import messages, read_summary, verify_batch
 from holdfast.persistence.segment.frame_scanner import FrameScanner
-from support.simulated_storage import SimulatedStorage
-from support.storage_runs import durable_file
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.storage_runs import durable_file
 
 QUEUE_ID = b"q" * 16
 PATH = Path("/t.batch")

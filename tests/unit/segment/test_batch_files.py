@@ -39,10 +39,10 @@ from holdfast.persistence.segment.batch_file_reader import (
     verify_batch,
 )
 from holdfast.persistence.segment.file_walk import FileWalk
-from support.faults import FaultPlan
-from support.log_parts import frame
-from support.simulated_storage import SimulatedStorage
-from support.storage_runs import durable_file
+from support.builders.log_parts import frame
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.storage_runs import durable_file
 
 QUEUE_ID = b"q" * 16
 PATH = Path("/t.batch")

@@ -9,8 +9,8 @@ import pytest
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.framing import FrameError
 from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
-from support.log_parts import LogParts, frame
-from support.simulated_storage import SimulatedFile
+from support.builders.log_parts import LogParts, frame
+from support.storages.simulated_storage import SimulatedFile
 
 
 def scanner(parts: LogParts, frames: list[bytes]) -> tuple[FrameScanner, SimulatedFile]:

@@ -17,7 +17,7 @@ from holdfast.messages import CommonHeaders
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.registry import Registry
-from support.typed_bodies import (
+from support.service.typed_bodies import (
     Address,
     BigOrder,
     Event,

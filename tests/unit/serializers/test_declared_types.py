@@ -13,7 +13,7 @@ import typing_extensions
 
 from holdfast import ConfigError
 from holdfast.serializers.declared_types import classes_of, holds, split, type_name
-from support.typed_bodies import Address, BigOrder, Event, Order, Point, Renamed
+from support.service.typed_bodies import Address, BigOrder, Event, Order, Point, Renamed
 
 UserId = NewType("UserId", int)
 Positive = Annotated[int, msgspec.Meta(gt=0)]

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import ConfigError
 from holdfast.serializers.content_types.json_serializer import JsonSerializer
-from support.typed_bodies import Address, Letter, Order, Parcel, Plain, Point
+from support.service.typed_bodies import Address, Letter, Order, Parcel, Plain, Point
 
 JSON = JsonSerializer()
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast import ConfigError
 from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.content_types.msgpack_serializer import MsgpackSerializer
-from support.typed_bodies import Order, Person, Plain, Team
+from support.service.typed_bodies import Order, Person, Plain, Team
 
 MSGPACK = MsgpackSerializer()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.serializers.content_types.pickle_serializer import PickleSerializer
-from support.typed_bodies import Order, Plain
+from support.service.typed_bodies import Order, Plain
 
 PICKLE = PickleSerializer()
 

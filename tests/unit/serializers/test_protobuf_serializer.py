@@ -15,7 +15,7 @@ from holdfast.errors import DecodeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.content_types.protobuf_serializer import ProtobufSerializer
 from holdfast.serializers.registry import Registry
-from support.typed_bodies import Event, Order
+from support.service.typed_bodies import Event, Order
 
 PROTOBUF = ProtobufSerializer()
 

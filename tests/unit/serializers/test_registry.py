@@ -10,7 +10,7 @@ import pytest
 from holdfast import ConfigError
 from holdfast.errors import UnknownContentTypeError
 from holdfast.serializers.registry import Registry
-from support.typed_bodies import ReversedText
+from support.service.typed_bodies import ReversedText
 
 BUILT_IN = {
     "raw": "application/octet-stream",

@@ -10,7 +10,7 @@ import pytest
 from holdfast import ConfigError
 from holdfast.errors import DecodeError
 from holdfast.serializers.schemas import Schema, Schemas
-from support.typed_bodies import BigOrder, Letter, Order, Point
+from support.service.typed_bodies import BigOrder, Letter, Order, Point
 
 
 def name_for(schemas: Schemas, kind: type) -> str | None:

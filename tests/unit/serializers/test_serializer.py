@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.serializer import BoundSerializer, decoder_of, encoder_of
-from support.typed_bodies import Order, ReversedText
+from support.service.typed_bodies import Order, ReversedText
 
 
 class Sloppy(ReversedText):

@@ -10,7 +10,7 @@ from holdfast import ConfigError
 from holdfast.errors import DecodeError
 from holdfast.serializers.schemas import Schema
 from holdfast.serializers.upcasts import Upcasts, apply
-from support.typed_bodies import Order
+from support.service.typed_bodies import Order
 
 ORDER = Schema(Order, "Order", 5)
 

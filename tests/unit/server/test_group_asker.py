@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import ClosedError
 from holdfast.queue.server.group_asker import GroupAsker
-from support.simulated_storage import SimulatedStorage
-from support.transactions import ORDERS, open_queue
+from support.builders.transactions import ORDERS, open_queue
+from support.storages.simulated_storage import SimulatedStorage
 
 
 class Meanwhile(dict[str, Any]):

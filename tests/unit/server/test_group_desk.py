@@ -24,10 +24,10 @@ from holdfast.queue.remote.group_verbs import VERBS
 from holdfast.queue.server.group_desk import GroupDesk
 from holdfast.queue.server.group_visitor import GroupVisitor
 from holdfast.queue.threads.keyed_lock import KeyedLock
-from support.clocks import FakeClock
-from support.refusals import refusing
-from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICY = FlushPolicy.every_commit()
 

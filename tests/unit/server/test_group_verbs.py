@@ -37,11 +37,11 @@ from holdfast.queue.remote import requester
 from holdfast.queue.remote.group_verbs import VERBS, perform
 from holdfast.queue.server.group_desk import GroupDesk
 from holdfast.queue.threads.keyed_lock import KeyedLock
-from support.clocks import FakeClock
-from support.processes import Child, Signal, child, run_script
-from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, answer_in, queue_in
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, wait_until
+from support.builders.clocks import FakeClock
+from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, answer_in, queue_in
+from support.processes.children import Child, Signal, child, run_script
+from support.processes.threads import Threads, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 ASKERS = ["look", "produce", "submit"]  # the modes that own no read side
 

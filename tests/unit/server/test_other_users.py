@@ -14,11 +14,11 @@ from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from support.place import Place
-from support.processes import child
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.threads import wait_until
+from support.processes.children import child
+from support.processes.threads import wait_until
+from support.storages.place import Place
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65_534

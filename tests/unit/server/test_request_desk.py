@@ -28,10 +28,10 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.server.request_desk import RequestDesk
-from support.clocks import FakeClock
-from support.refusals import refusing
-from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, Asker, payloads_in, queue_in
-from support.simulated_storage import SimulatedStorage
+from support.builders.clocks import FakeClock
+from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, Asker, payloads_in, queue_in
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICY = FlushPolicy.every_commit()
 

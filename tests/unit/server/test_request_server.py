@@ -11,7 +11,7 @@ from holdfast import PersistentQueue
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.server import request_server
 from holdfast.queue.server.request_server import RequestServer
-from support.threads import Threads, wait_until
+from support.processes.threads import Threads, wait_until
 
 
 class BrokenStorage(OsStorage):

@@ -13,11 +13,11 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.server import visitor as module
 from holdfast.queue.server.visitor import Visitor
-from support.clocks import FakeClock
-from support.refusals import refusing
-from support.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
-from support.simulated_storage import SimulatedStorage
-from support.threads import wait_until
+from support.builders.clocks import FakeClock
+from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
+from support.processes.threads import wait_until
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICY = FlushPolicy.every_commit()
 

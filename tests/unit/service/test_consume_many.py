@@ -9,8 +9,8 @@ from holdfast import DeliveryBatch, StorageError
 from holdfast.service.batches import Batches
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
-from support.clocks import FakeClock
-from support.threads import Threads
+from support.builders.clocks import FakeClock
+from support.processes.threads import Threads
 
 
 @pytest.fixture

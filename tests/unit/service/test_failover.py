@@ -19,7 +19,7 @@ from holdfast import (
 from holdfast.service import failover
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
-from support.processes import Child
+from support.processes.children import Child
 
 
 @pytest.fixture(autouse=True)

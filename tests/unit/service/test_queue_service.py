@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import ClosedError, ConfigError, ForkedError, PersistentQueue, QueueLockedError
 from holdfast.service.queue_service import QueueService
-from support.interruptions import without_hanging
-from support.processes import Child
+from support.processes.children import Child
+from support.processes.interruptions import without_hanging
 
 
 def test_queues_are_directories_of_the_service(service: QueueService) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import AsyncQueueService, QueueService
 from holdfast.cli.commands.work import _TextLines
-from support.consumers import running
-from support.threads import wait_until
+from support.processes.threads import wait_until
+from support.service.consumers import running
 
 SECRET = "token=s3cret"
 

@@ -11,7 +11,7 @@ from holdfast.errors import DecodeError, EncodeError
 from holdfast.service import taking
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
-from support.clocks import FakeClock
+from support.builders.clocks import FakeClock
 
 
 class Order(msgspec.Struct):

@@ -15,10 +15,10 @@ from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.aio.thread_pool import ThreadPool
 from holdfast.service.queue_service import QueueService
-from support.consumers import running
-from support.loops import in_a_loop, until
-from support.thread_starts import StartFaults, no_threads, starting
-from support.threads import wait_until
+from support.processes.loops import in_a_loop, until
+from support.processes.thread_starts import StartFaults, no_threads, starting
+from support.processes.threads import wait_until
+from support.service.consumers import running
 
 
 @in_a_loop

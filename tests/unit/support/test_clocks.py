@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast.clock import Clock
-from support.clocks import START_NS, FakeClock
+from support.builders.clocks import START_NS, FakeClock
 
 
 def wait_in_thread(clock: Clock, event: threading.Event, seconds: float | None) -> tuple[threading.Thread, list[bool]]:

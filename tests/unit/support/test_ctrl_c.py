@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.ctrl_c import have_ctrl_c_work
-from support.interruptions import Kind, Point, interrupted
+from support.processes.ctrl_c import have_ctrl_c_work
+from support.processes.interruptions import Kind, Point, interrupted
 
 
 @pytest.fixture(autouse=True)

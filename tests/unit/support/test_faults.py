@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, write_whole
-from support.faults import FAILING_VERBS, FaultPlan
-from support.simulated_storage import SimulatedFile, SimulatedStorage
-from support.storage_runs import FILE, OTHER, ROOT, durable_file
+from support.storages.faults import FAILING_VERBS, FaultPlan
+from support.storages.simulated_storage import SimulatedFile, SimulatedStorage
+from support.workloads.storage_runs import FILE, OTHER, ROOT, durable_file
 
 
 class TestHooksAndFaults:

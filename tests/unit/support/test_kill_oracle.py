@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.kill_oracle import BrokenPromiseError, judge
+from support.models.kill_oracle import BrokenPromiseError, judge
 
 
 def lines(text: str) -> list[list[str]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.crash_choices import ByKind, SameForAll
-from support.disk_operations import (
+from support.models.crash_choices import ByKind, SameForAll
+from support.storages.disk_operations import (
     Create,
     MakeDirectory,
     NameOperation,
@@ -22,10 +22,19 @@ from support.disk_operations import (
     Truncate,
     Write,
 )
-from support.faults import FaultPlan
-from support.simulated_file_image import SECTOR_SIZE_BYTES
-from support.simulated_storage import SimulatedStorage
-from support.storage_runs import FAULT_SHARE, FILE, OTHER, ROOT, change_file, change_names, durable_file, random_run
+from support.storages.faults import FaultPlan
+from support.storages.simulated_file_image import SECTOR_SIZE_BYTES
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.storage_runs import (
+    FAULT_SHARE,
+    FILE,
+    OTHER,
+    ROOT,
+    change_file,
+    change_names,
+    durable_file,
+    random_run,
+)
 
 
 class TestCrashes:

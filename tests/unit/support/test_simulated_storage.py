@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from support.crash_choices import SameForAll
-from support.faults import FaultPlan
-from support.simulated_file_image import SECTOR_SIZE_BYTES
-from support.simulated_storage import SimulatedStorage
-from support.storage_runs import FILE, OTHER, ROOT, durable_file
+from support.models.crash_choices import SameForAll
+from support.storages.faults import FaultPlan
+from support.storages.simulated_file_image import SECTOR_SIZE_BYTES
+from support.storages.simulated_storage import SimulatedStorage
+from support.workloads.storage_runs import FILE, OTHER, ROOT, durable_file
 
 
 def outcomes(storage: SimulatedStorage) -> set[bytes | None]:

@@ -4,8 +4,8 @@ import threading
 
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.jobs import Jobs, ready
+from support.builders.clocks import FakeClock
+from support.builders.jobs import Jobs, ready
 
 
 def test_who_is_busy_is_called_again_a_little_later() -> None:

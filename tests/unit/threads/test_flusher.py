@@ -11,7 +11,7 @@ from holdfast.errors import PoisonedError
 from holdfast.queue.producer import write_side
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
-from support.threads import wait_until
+from support.processes.threads import wait_until
 
 
 class Ticks:

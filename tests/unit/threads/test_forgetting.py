@@ -10,9 +10,9 @@ import pytest
 from holdfast import ForkedError, PersistentQueue, Transaction
 from holdfast.queue.threads import fork
 from holdfast.queue.threads import poller as watcher
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.transactions import open_queue, prepare
+from support.builders.clocks import FakeClock
+from support.builders.transactions import open_queue, prepare
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

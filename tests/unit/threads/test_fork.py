@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import run_script
+from support.processes.children import run_script
 
 OPENING = """
 import os, signal, sys, threading, time, warnings

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.queue.threads import group_commit
 from holdfast.queue.threads.group_commit import GroupCommit
-from support.threads import Threads
+from support.processes.threads import Threads
 
 
 def test_a_leader_that_is_interrupted_on_its_way_out_hands_over_all_the_same(

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.queue.threads import poller as watcher
-from support.processes import run_script
-from support.threads import Threads, wait_until
+from support.processes.children import run_script
+from support.processes.threads import Threads, wait_until
 
 
 class OwnClock(SystemClock):

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import RetryableError, threads
 from holdfast.threads import join_thread, no_thread_error, start_thread
-from support.processes import run_script
-from support.thread_starts import LIMIT, StartFaults, no_threads, starting
+from support.processes.children import run_script
+from support.processes.thread_starts import LIMIT, StartFaults, no_threads, starting
 
 PACKAGE = Path(threads.__file__).parent
 STARTERS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "start_joinable_thread", "to_thread"}
@@ -19,7 +19,7 @@ PRELUDE = """
 import atexit, sys, time
 from pathlib import Path
 from holdfast import FlushPolicy, PersistentQueue
-from support.slow_syncs import SlowStorage
+from support.storages.slow_syncs import SlowStorage
 
 place, told = Path(sys.argv[1]), print
 policies = {

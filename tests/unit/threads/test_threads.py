@@ -15,7 +15,7 @@ from holdfast import (
     PersistentQueue,
     ShutDown,
 )
-from support.threads import Threads, wait_until
+from support.processes.threads import Threads, wait_until
 
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
 FILE_BYTES = 16 * 2**10

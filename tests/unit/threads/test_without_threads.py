@@ -13,9 +13,9 @@ from holdfast.clock import SystemClock
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads import poller as watcher
 from holdfast.queue.threads.flusher import Flusher
-from support.jobs import Jobs
-from support.refusals import refusing
-from support.thread_starts import StartFaults, no_threads, starting
+from support.builders.jobs import Jobs
+from support.processes.thread_starts import StartFaults, no_threads, starting
+from support.storages.refusals import refusing
 
 POLICIES = {
     "every_commit": FlushPolicy.every_commit(),

@@ -8,9 +8,9 @@ import holdfast
 from holdfast import CommitUnknownError, StorageError
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction_state import State
-from support.refusals import refusing
-from support.simulated_storage import SimulatedStorage
-from support.transactions import INVOICES, kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import INVOICES, kill, open_queue, prepare, prepared_ids, waiting
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def interrupted(*_: object, **__: object) -> None:

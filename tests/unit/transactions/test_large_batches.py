@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, verify
-from support.processes import Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.transactions import FILE_BYTES, cut_power, open_queue, waiting
+from support.builders.transactions import FILE_BYTES, cut_power, open_queue, waiting
+from support.processes.children import Signal, child
+from support.storages.simulated_storage import SimulatedStorage
 
 SMALL = [b"%02d" % number + bytes(998) for number in range(10)]
 LARGE = [b"%02d" % number + bytes(998) for number in range(40)]

@@ -15,9 +15,9 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.transactions import cut_power, open_queue, waiting
+from support.builders.transactions import cut_power, open_queue, waiting
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 MIB = 2**20
 

@@ -8,10 +8,10 @@ import pytest
 import holdfast
 from holdfast import Full, HoldfastError, PersistentQueue, QueuesTransaction, ShutDown
 from holdfast.queue.transactions.transaction_state import State
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import INVOICES, open_queue, waiting
+from support.builders.transactions import INVOICES, open_queue, waiting
+from support.processes.threads import Threads
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 Queues = tuple[PersistentQueue, PersistentQueue]
 

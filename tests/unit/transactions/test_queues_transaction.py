@@ -18,9 +18,9 @@ from holdfast import (
     UsageError,
 )
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.transactions import INVOICES, cut_power, kill, open_queue, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import INVOICES, cut_power, kill, open_queue, waiting
+from support.storages.simulated_storage import SimulatedStorage
 
 Queues = tuple[PersistentQueue, PersistentQueue]
 

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import open_queue, prepare, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import open_queue, prepare, waiting
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 
 class InterruptedLock:

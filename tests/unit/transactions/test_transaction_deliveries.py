@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, StaleReceiptError, Transaction, TransactionStateError
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import INVOICES, failing, kill, open_queue, waiting
+from support.builders.transactions import INVOICES, failing, kill, open_queue, waiting
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import holdfast
 from holdfast import ClosedError, HoldfastError, PersistentQueue, TransactionStateError
 from holdfast.queue.transactions.transaction_state import State
-from support.processes import Signal, child, run_script
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, caught_in
-from support.transactions import INVOICES, open_queue, prepared_ids, waiting
+from support.builders.transactions import INVOICES, open_queue, prepared_ids, waiting
+from support.processes.children import Signal, child, run_script
+from support.processes.threads import Threads, caught_in
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.mark.parametrize("count", [1, 100], ids=["in memory", "in a file"])

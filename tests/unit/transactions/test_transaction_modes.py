@@ -10,9 +10,9 @@ from holdfast import (
     RecordTooLargeError,
     UsageError,
 )
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import open_queue, waiting
+from support.builders.transactions import open_queue, waiting
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def test_a_bounded_queue_makes_commit_wait_for_room(tmp_path: Path, threads: Threads) -> None:

@@ -18,9 +18,9 @@ from holdfast import (
     TransactionStateError,
 )
 from holdfast.queue.transactions.transaction_state import TRANSITIONS, State, next_state
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.transactions import INVOICES, ORDERS, cut_power, open_queue, waiting
+from support.builders.transactions import INVOICES, ORDERS, cut_power, open_queue, waiting
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 Verb = Callable[[Transaction], object]
 

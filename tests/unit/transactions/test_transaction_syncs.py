@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import FlushPolicy, PersistentQueue, Transaction
-from support.disk_operations import Sync, SyncDirectory
-from support.simulated_storage import SimulatedStorage
+from support.storages.disk_operations import Sync, SyncDirectory
+from support.storages.simulated_storage import SimulatedStorage
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "transactions.md"
 ROW = re.compile(r"^\| (?P<step>[^|]+) \| (?P<syncs>\d+) \|[^|]*\|$", re.MULTILINE)

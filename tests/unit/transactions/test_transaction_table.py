@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.queue.transactions.transaction_state import TRANSITIONS, State
-from support.state_tables import state_arrows, state_rows
+from support.models.state_tables import state_arrows, state_rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "transactions.md"
 

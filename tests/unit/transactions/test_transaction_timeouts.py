@@ -9,10 +9,10 @@ import holdfast
 from holdfast import Delivery, LeaseExpiredError, PersistentQueue, TransactionStateError
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.queue.transactions.transaction_state import State
-from support.clocks import FakeClock
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, wait_until
-from support.transactions import INVOICES, failing, open_queue, prepared_ids, waiting
+from support.builders.clocks import FakeClock
+from support.builders.transactions import INVOICES, failing, open_queue, prepared_ids, waiting
+from support.processes.threads import Threads, wait_until
+from support.storages.simulated_storage import SimulatedStorage
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, RecordTooLargeError
-from support.processes import Signal, child
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads
-from support.transactions import cut_power, failing, kill, open_queue, waiting
+from support.builders.transactions import cut_power, failing, kill, open_queue, waiting
+from support.processes.children import Signal, child
+from support.processes.threads import Threads
+from support.storages.simulated_storage import SimulatedStorage
 
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=100), FlushPolicy.never()]
 

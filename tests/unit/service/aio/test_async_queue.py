@@ -9,7 +9,7 @@ import pytest
 from holdfast import Empty, EncodeError, Full, LeaseExpiredError, Put, ShutDown, StaleReceiptError
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
-from support.loops import in_a_loop, until
+from support.processes.loops import in_a_loop, until
 
 
 async def with_numbers(service: AsyncQueueService, count: int = 10) -> AsyncQueue[int]:

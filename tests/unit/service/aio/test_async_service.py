@@ -22,7 +22,7 @@ from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.queue_service import QueueService
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
-from support.loops import in_a_loop, until
+from support.processes.loops import in_a_loop, until
 
 OF_THREADS_ONLY = {
     QueueService: {"forget_after_fork", "open_for", "workers"},

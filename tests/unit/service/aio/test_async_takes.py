@@ -13,7 +13,7 @@ from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_takes import Take, Takes
 from holdfast.service.aio.async_threads import Threads
-from support.loops import in_a_loop, turns, until
+from support.processes.loops import in_a_loop, turns, until
 
 
 def waiting_count(queue: AsyncQueue[int]) -> int:

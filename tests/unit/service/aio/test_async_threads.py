@@ -12,7 +12,7 @@ from holdfast import ClosedError, ForkedError, Full
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_threads import THREADS_MAX, Threads
-from support.loops import in_a_loop, turns, until
+from support.processes.loops import in_a_loop, turns, until
 
 
 async def cancelled_put(numbers: AsyncQueue[int], put: Callable[..., int], begin: threading.Event) -> list[str]:

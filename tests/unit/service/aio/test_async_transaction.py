@@ -10,7 +10,7 @@ from holdfast import Empty, Put, TransactionStateError
 from holdfast.queue.transactions.transaction_state import State
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
-from support.loops import in_a_loop, turns, until
+from support.processes.loops import in_a_loop, turns, until
 
 
 async def two_queues(service: AsyncQueueService) -> tuple[AsyncQueue[int], AsyncQueue[str]]:

@@ -21,7 +21,7 @@ from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.workers import settle_failed
 from holdfast.service.workers.handler_errors import Reject, Retry
 from holdfast.service.workers.settler import Settler
-from support.loops import in_a_loop, turns, until
+from support.processes.loops import in_a_loop, turns, until
 
 
 @asynccontextmanager

@@ -22,9 +22,9 @@ from holdfast.service.catalog.catalog import Catalog
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.catalog.rows import QueueRows
 from holdfast.service.catalog.schema import SCHEMA_VERSION, TABLES
-from support.catalogs import catalog_of, contents, fail, fill, open_queue, refreshed, select
-from support.processes import Child, Signal, child, run_script
-from support.transactions import prepare
+from support.builders.transactions import prepare
+from support.processes.children import Child, Signal, child, run_script
+from support.service.catalogs import catalog_of, contents, fail, fill, open_queue, refreshed, select
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.service.catalog import data_files as catalog_data_files
 from holdfast.service.catalog.facts import QueueFacts, settings_text
-from support.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
-from support.processes import Signal, child
-from support.transactions import prepare
+from support.builders.transactions import prepare
+from support.processes.children import Signal, child
+from support.service.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
 
 
 def data_files(directory: Path, name: str = "orders") -> list[Path]:

@@ -11,9 +11,9 @@ import pytest
 from holdfast import ClosedError
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.queue_service import QueueService
-from support.consumers import SECONDS, running
-from support.loops import in_a_loop
-from support.threads import Threads
+from support.processes.loops import in_a_loop
+from support.processes.threads import Threads
+from support.service.consumers import SECONDS, running
 
 GRACE_SECONDS = 600.0
 """Longer than a test may take: whoever waits for it fails."""

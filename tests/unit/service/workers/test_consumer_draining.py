@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncQueueService, Empty, Put, QueueService, Retry, ShutDown
-from support.consumers import SECONDS
-from support.loops import in_a_loop
-from support.threads import Threads, wait_until
+from support.processes.loops import in_a_loop
+from support.processes.threads import Threads, wait_until
+from support.service.consumers import SECONDS
 
 LEFT = "orders: the queue was shut down with 2 messages left: 2 delayed; they stay, open the queue again to take them"
 

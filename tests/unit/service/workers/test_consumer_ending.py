@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
 from holdfast.service.queue_service import QueueService
-from support.consumers import SECONDS, running
-from support.faults import FaultPlan
-from support.simulated_storage import SimulatedStorage
-from support.threads import Threads, wait_until
+from support.processes.threads import Threads, wait_until
+from support.service.consumers import SECONDS, running
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def counts(path: Path) -> list[int]:

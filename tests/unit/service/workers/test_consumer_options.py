@@ -9,8 +9,8 @@ import pytest
 from holdfast import ConfigError, UsageError
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.consumer import make_consumer
-from support.consumers import running
-from support.threads import wait_until
+from support.processes.threads import wait_until
+from support.service.consumers import running
 
 if TYPE_CHECKING:
     from elsewhere import Unknown  # type: ignore[import-not-found]

@@ -12,9 +12,9 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.handler_errors import Reject, Retry
-from support.clocks import FakeClock
-from support.consumers import SECONDS, run_until_finished, running
-from support.threads import wait_until
+from support.builders.clocks import FakeClock
+from support.processes.threads import wait_until
+from support.service.consumers import SECONDS, run_until_finished, running
 
 
 class Order(msgspec.Struct):

@@ -11,8 +11,8 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.workers.settler import UNSETTLED_MAX, Settler
-from support.consumers import SECONDS, running
-from support.threads import wait_until
+from support.processes.threads import wait_until
+from support.service.consumers import SECONDS, running
 
 
 def never(*_: object) -> None:

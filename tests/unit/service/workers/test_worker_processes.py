@@ -14,10 +14,10 @@ from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes.worker_pool import WorkerPool
-from support.consumers import SECONDS, lives, run_until_finished, running
-from support.processes import child
-from support.threads import wait_until
-from support.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
+from support.processes.children import child
+from support.processes.threads import wait_until
+from support.service.consumers import SECONDS, lives, run_until_finished, running
+from support.service.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
 
 Tasks = TypedQueue[Task]
 

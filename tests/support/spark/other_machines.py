@@ -1,0 +1,141 @@
+"""What a machine that runs tasks may have where the driver has the queue.
+
+As a program it runs Spark on a cluster of two executors whose queue, or temporary directory, is not that of the driver:
+a path below ``/proc/self/cwd`` is another directory for each process, as with another mount, and needs no root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast import HoldfastError, PersistentQueue
+from holdfast.persistence.format.constants import FRAMES_START
+
+OWN = Path("/proc/self/cwd")
+"""Another directory for each process."""
+
+GROUP = "night"
+
+
+def nothing(path: Path) -> None:
+    """Have no directory there."""
+
+
+def an_empty_directory(path: Path) -> None:
+    """Have a mount point without its mount."""
+    path.mkdir()
+
+
+def another_queue(path: Path) -> None:
+    """Have a queue that somebody made there."""
+    with PersistentQueue(path) as queue:
+        queue.put(b"of somebody else")
+
+
+def an_older_copy(path: Path) -> None:
+    """Have the queue as it was before anything was put: a directory of an image, or of a backup."""
+    shutil.copytree(path.with_name("template"), path)
+
+
+SIGHTS: list[Callable[[Path], None]] = [nothing, an_empty_directory, another_queue, an_older_copy]
+
+
+@contextmanager
+def elsewhere(path: Path, sight: Callable[[Path], None]) -> Iterator[None]:
+    """Let this process see another machine's directory at a path for a while."""
+    hidden = path.with_name("hidden")
+    path.rename(hidden)
+    try:
+        sight(path)
+        yield
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        hidden.rename(path)
+
+
+def flip(path: Path) -> int:
+    """Damage the first message of the second data file; return its offset."""
+    file = sorted((path / "data").iterdir())[1]
+    with file.open("r+b") as raw:
+        raw.seek(FRAMES_START + 60)
+        raw.write(b"\xff\xff")
+    return int(file.stem.split("-")[1])
+
+
+# -- On a cluster ----------------------------------------------------------------------------------------------------
+
+
+def outcome(action: Callable[[], object]) -> str:
+    """Return what came of something: its result, or the last line of what a task or the driver raised."""
+    try:
+        return repr(action())
+    except HoldfastError as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:  # Spark's own, which quotes the task
+        return " ".join(str(error).split())
+
+
+def run_on_a_cluster(place: Path, what: str) -> dict[str, Any]:
+    """Run reads, a drain and a stream, or a drain over damage, where executors have other directories."""
+    from support.spark.spark_cluster import cluster_session
+
+    os.chdir(place)
+    spark = cluster_session(place)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        return _unseen(spark, place) if what == "unseen" else _private_temporary(spark, place)
+    finally:
+        spark.stop()
+
+
+def _unseen(spark: Any, place: Path) -> dict[str, Any]:
+    from holdfast.spark import drain, finalize
+
+    path, out = str(OWN / "q"), str(place / "out")
+
+    def read(is_strict: str) -> int:
+        return int(spark.read.format("holdfast").option("failOnDataLoss", is_strict).load(path).count())
+
+    def stream() -> None:
+        rows = spark.readStream.format("holdfast").option("failOnDataLoss", "false").option("group", "stream")
+        to = rows.load(path).writeStream.format("parquet").trigger(availableNow=True)
+        query = to.option("checkpointLocation", str(place / "checkpoint")).start(f"{out}/stream")
+        query.awaitTermination()
+
+    return {
+        "strict": outcome(lambda: read("true")),
+        "lenient": outcome(lambda: read("false")),
+        "drain": outcome(lambda: drain(path, spark, lambda frame, _: frame.write.parquet(f"{out}/d"), group=GROUP)),
+        "stream": outcome(stream),
+        "finalized": outcome(lambda: finalize(path, place / "checkpoint", group="stream")),
+    }
+
+
+def _private_temporary(spark: Any, place: Path) -> dict[str, Any]:
+    from holdfast.spark import drain
+
+    (place / "tmp").mkdir()
+    tempfile.tempdir = str(OWN / "tmp")
+
+    def write(frame: Any, _: str) -> None:
+        flip(place / "q")  # it is reserved by now: only a task can find it
+        frame.write.parquet(str(place / "out" / "d"))
+
+    report = drain(place / "q", spark, write, group=GROUP)
+    return {
+        "message_count": report.message_count,
+        "lost_count": report.lost_count,
+        "row_count": spark.read.parquet(str(place / "out" / "d")).count(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_on_a_cluster(Path(sys.argv[1]), sys.argv[2])))
