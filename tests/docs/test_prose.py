@@ -13,6 +13,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 WORDS_MAX = 40
 REWRITTEN = [
+    "format",
+    "configuration",
+    "catalogue",
+    "serializers",
+    "asyncio",
+    "cli",
     "work-queue",
     "transactions",
     "durability",
