@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows: sizes, docstrings, and no module that hides the standard library's."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -20,6 +21,9 @@ WHOLE_CLASSES = {  # one class each, without bases: cut into parts, its calls wo
     PACKAGE / "queue" / "consumer" / "read_side.py",
 }
 FUNCTION_LINES_MAX = 70  # one screen
+ROOM_MODULES_MAX = 14  # what a newcomer finds a module among; ``__init__`` and ``__main__`` are its doors
+FACE_LINES_MIN = 5
+HELPED = ("tests/support", "benchmarks", "examples")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -105,6 +109,29 @@ def test_every_public_module_class_and_function_has_a_docstring() -> None:
     """What can be imported says what it is for."""
     missing = [name for path in SOURCES if is_public(path) for name in undocumented(path)]
     assert not missing, "\n".join(missing)
+
+
+ROOMS = sorted(path.parent for path in SOURCES if path.name == "__init__.py" and path.parent != PACKAGE)
+
+
+def test_no_room_has_more_than_14_modules() -> None:
+    """A folder is taken in at one look: those of the source, and the helpers of tests, benchmarks and examples."""
+    folders = {*ROOMS, *(path.parent for name in HELPED for path in (ROOT / name).rglob("*.py"))}
+    counts = {
+        place(folder): len([path for path in folder.glob("*.py") if path.stem not in {"__init__", "__main__"}])
+        for folder in folders
+    }
+    assert len(counts) > 40
+    too_full = [f"{folder}: {count} modules" for folder, count in counts.items() if count > ROOM_MODULES_MAX]
+    assert not too_full, "\n".join(too_full)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(PACKAGE)))
+def test_the_face_of_each_room_says_what_it_is_for_and_what_it_may_import(room: Path) -> None:
+    """Five lines are the least that can say purpose, invariants and imports."""
+    face = ast.get_docstring(tree(room / "__init__.py")) or ""
+    assert len(face.splitlines()) >= FACE_LINES_MIN
+    assert re.search(r"\b(May import:|imports only)", face)
 
 
 @pytest.mark.parametrize("folder", [".", "src", "tests", "tests/unit", "benchmarks", "examples"])

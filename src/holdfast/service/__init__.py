@@ -1,1 +1,10 @@
-"""What an application opens: many queues, typed messages, workers, a catalogue."""
+"""What an application opens: many queues in one directory, typed messages, transactions, failover. docs/service.md.
+
+Rooms: ``workers/`` runs handlers, ``aio/`` is the same service for asyncio, ``configuration/`` reads what operators
+set, ``catalog/`` writes ``catalog.db``.
+
+Invariants: a service opens each queue once; what cannot be decoded becomes a dead letter and never reaches a handler;
+nothing here adds to the promises of a queue, or takes from them.
+
+May import: queue, persistence, serializers, and the ground. ``aio`` is on top; ``queue_service`` uses the other rooms.
+"""

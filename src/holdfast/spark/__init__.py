@@ -1,4 +1,13 @@
-"""Spark reads queues as tables and drains them in batches. Needs the extra ``holdfast[spark]`` and Java 17 or newer."""
+"""Spark reads queues as tables and streams, drains them in batches, and writes into them.
+
+Needs the extra ``holdfast[spark]`` and Java 17 or newer. Rooms: ``reading/``, and above it ``draining/``,
+``streaming/`` and ``writing/``, which do not know each other; ``data_source`` is the format that Spark calls.
+
+Invariants: pyspark and pyarrow are imported here and nowhere else in ``holdfast``; executors read files and open no
+queue, but to stage what they write.
+
+May import: serializers, queue, persistence, and the ground.
+"""
 
 from holdfast.spark.draining.drainer import DrainProgress, DrainReport, SparkDrainer, drain
 from holdfast.spark.json_columns import with_json

@@ -1,1 +1,7 @@
-"""``catalog.db``: what the queues hold, for people and their tools. docs/catalogue.md."""
+"""``catalog.db``: what the queues hold, for people and their tools. docs/catalogue.md.
+
+Invariants: it is derived from the queues' files and may be late, broken or deleted; no queue waits for it or reads it;
+it changes no file of a queue and takes none of its locks.
+
+May import: ``queue_names`` of the service, options and threads of queue, persistence, and the ground.
+"""
