@@ -13,6 +13,11 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 WORDS_MAX = 40
 REWRITTEN = [
+    "spark",
+    "spark-drain",
+    "spark-pipeline",
+    "spark-sink",
+    "spark-stream",
     "format",
     "configuration",
     "catalogue",
