@@ -13,7 +13,7 @@ from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
-from holdfast.persistence.log.sealed_file import read_seal, sealed_places
+from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.persistence.log.watermark import Watermark, decode_write_mark
 from holdfast.persistence.recovery.commit_record_scan import find_decisions
 from holdfast.persistence.recovery.tail_scan import scan_tail
@@ -24,6 +24,7 @@ from holdfast.persistence.segment.batch_file_reader import (
     verify_batch,
 )
 from holdfast.persistence.segment.file_walk import FileWalk
+from holdfast.persistence.segment.frame_trailer import read_seal
 from proof.fuzz.memory_files import BytesFile, BytesStorage
 from proof.fuzz.reseal import reseal_blocks, reseal_entries, reseal_frames, resealed_end
 

@@ -169,12 +169,10 @@ MUTATIONS = (
         "hole-passed-over",
         "Recovery goes on behind a hole that was never written, with whatever stands there.",
         "persistence/recovery/tail_scan.py",
-        "                if position >= self._found.witness:\n                    return\n",
-        "                if position >= self._found.witness:\n"
-        "                    behind = self._scanner.skip_damage(self._expected)\n"
-        "                    if behind is None or not self._accept(behind):\n"
-        "                        return\n"
-        "                    continue\n",
+        "            if each.position >= self._found.witness:\n"
+        "                self._scanner.position = each.position\n"
+        "                return\n",
+        "            if each.position >= self._found.witness:\n                continue\n",
         "every prefix",
     ),
     Mutation(
@@ -212,11 +210,16 @@ MUTATIONS = (
     Mutation(
         "seal-not-checked",
         "What looks like a seal is taken for one, its checksum unread.",
-        "persistence/log/sealed_file.py",
-        "        frame = FrameScanner(file, header.salt, size - frame_size, size).next()\n"
-        "        return Seal.decode(frame.payload) if frame.kind == KIND_SEAL else None\n",
-        "        data = file.read_at(frame_size, size - frame_size)\n"
-        "        return Seal.decode(data[FRAME_HEADER_BYTES:])\n",
+        "persistence/segment/frame_trailer.py",
+        "    frame = frame_before(file, header.salt, file.size(), KIND_SEAL)\n"
+        "    try:\n"
+        "        return None if frame is None else Seal.decode(frame.payload)\n",
+        "    size = file.size()\n"
+        "    frame_size = int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), 'little')\n"
+        "    if not FRAME_HEADER_BYTES < frame_size <= size - FRAMES_START:\n"
+        "        return None\n"
+        "    try:\n"
+        "        return Seal.decode(file.read_at(frame_size, size - frame_size)[FRAME_HEADER_BYTES:])\n",
         "corruption",
     ),
     Mutation(

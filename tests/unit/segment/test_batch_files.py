@@ -27,7 +27,6 @@ from holdfast.persistence.format.constants import (
 )
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.report import DAMAGED
-from holdfast.persistence.log.sealed_file import read_seal
 from holdfast.persistence.segment import batch_file, batch_file_buffer
 from holdfast.persistence.segment.batch_file import BatchFileWriter, adopt_header, append_carried
 from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES
@@ -39,6 +38,7 @@ from holdfast.persistence.segment.batch_file_reader import (
     verify_batch,
 )
 from holdfast.persistence.segment.file_walk import FileWalk
+from holdfast.persistence.segment.frame_trailer import read_seal
 from support.builders.log_parts import frame
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage

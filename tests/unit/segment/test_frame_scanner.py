@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.persistence.format.constants import FRAMES_START
-from holdfast.persistence.format.framing import FrameError
-from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
+from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
+from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner, Gap, claimed_frames
 from support.builders.log_parts import LogParts, frame
 from support.storages.simulated_storage import SimulatedFile
 
@@ -76,3 +76,62 @@ def test_a_size_of_4_gb_reads_no_more_than_the_file(parts: LogParts) -> None:
     walk, _ = scanner(parts, [b"\x02\xff\xff\xff\xff" + bytes(60)])
     with pytest.raises(FrameError, match="does not fit"):
         walk.next()
+
+
+def walked(parts: LogParts, frames: list[bytes], *, is_ordered: bool = True) -> list[object]:
+    """Return payloads of frames, and of gaps where they start, what resumes, which frame does and why."""
+    walk, _ = scanner(parts, frames)
+    return [
+        each.payload if isinstance(each, Frame) else (each.position, each.resume, each.reason, each.stray_index)
+        for each in walk.frames(is_ordered=is_ordered)
+        if isinstance(each, Frame) or each.position < each.resume or each.frame is not None
+    ]
+
+
+def test_a_gap_says_what_is_wrong_and_where_good_frames_begin_again(parts: LogParts) -> None:
+    """A bad frame between two good ones, and garbage at the end."""
+    frames = [frame(parts.header(), b"good", 0), frame(parts.header(), b"bad", 1), frame(parts.header(), b"next", 2)]
+    first, second, end = (FRAMES_START + sum(map(len, frames[:count])) for count in (1, 2, 3))
+    damaged = [frames[0], frames[1][:-1] + b"D", frames[2], b"\x01" * 40]
+    assert walked(parts, damaged) == [
+        b"good",
+        (first, second, "the checksum does not match", 0),
+        b"next",
+        (end, end + 40, "no STX", 0),
+    ]
+
+
+def test_a_frame_that_comes_again_is_a_gap_and_hides_none_behind_it(parts: LogParts) -> None:
+    """Its checksum is right, its index is not; the one right behind it is the next one."""
+    frames = [frame(parts.header(), b"%d" % index, index) for index in (0, 1, 0, 2)]
+    again, behind = (FRAMES_START + sum(map(len, frames[:count])) for count in (2, 3))
+    assert walked(parts, frames) == [b"0", b"1", (again, behind, "", 0), b"2"]
+    assert walked(parts, frames, is_ordered=False) == [b"0", b"1", b"0", b"2"]
+
+
+def test_a_frame_of_a_later_index_comes_behind_a_gap_without_bytes(parts: LogParts) -> None:
+    """What stood between is nowhere; the frame itself can be read."""
+    frames = [frame(parts.header(), b"%d" % index, index) for index in (0, 5, 6)]
+    later = FRAMES_START + len(frames[0])
+    assert walked(parts, frames) == [b"0", (later, later, "", 5), b"5", b"6"]
+
+
+def test_the_last_gap_is_the_end(parts: LogParts) -> None:
+    """It has no bytes in a file that ends with a good frame."""
+    walk, file = scanner(parts, [frame(parts.header(), b"only", 0)])
+    *_, last = walk.frames()
+    assert isinstance(last, Gap)
+    assert (last.position, last.resume, last.frame) == (file.size(), file.size(), None)
+
+
+def test_headers_are_followed_unverified_up_to_one_that_cannot_be(parts: LogParts) -> None:
+    """A wrong checksum does not matter; a size that does not fit ends it, and so does the end of the file."""
+    frames = [frame(parts.header(), b"a", 0), frame(parts.header(), b"b" * WINDOW_BYTES, 1)]
+    damaged = [frames[0][:-1] + b"?", frames[1], b"\x02\xff\xff\xff\xff" + bytes(60)]
+    _, file = scanner(parts, damaged)
+    first, second, end = FRAMES_START + len(frames[0]), FRAMES_START + len(frames[0]) + len(frames[1]), file.size()
+    found = [each[:3] + each[4:] for each in claimed_frames(file, FRAMES_START, end)]
+    assert found == [(FRAMES_START, first, KIND_MESSAGE, 0), (first, second, KIND_MESSAGE, 1)]
+    file.truncate(second + 10)
+    assert [each[4] for each in claimed_frames(file, FRAMES_START, end)] == [0, 1]
+    assert [each[4] for each in claimed_frames(file, FRAMES_START, second - 1)] == [0]

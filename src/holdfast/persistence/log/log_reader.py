@@ -25,12 +25,11 @@ from holdfast.persistence.format.constants import (
     STX,
 )
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
-from holdfast.persistence.format.framing import FrameError
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd
-from holdfast.persistence.log.sealed_file import read_seal
 from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_trailer import read_seal
 
 _BODY_BYTES = FRAME_BODY.size
 
@@ -371,18 +370,9 @@ class LogReader:
         if self.recheck and self._was_reused():
             return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
         first = self._header.first_offset
-        expected = self.next_offset - first
-        scanner = FrameScanner(self._file, self._header.salt, self._position, limit)
-        try:
-            frame = scanner.next()
-            reason = f"message {first + frame.index} stands where {self.next_offset} should"
-            found = frame if frame.index > expected else scanner.skip_damage(expected)
-        except FrameError as error:
-            reason = str(error)
-            found = scanner.skip_damage(expected)
-        resume = found.position if found else limit
-        if found is not None:
-            next_offset = first + found.index
+        gap = FrameScanner(self._file, self._header.salt, self._position, limit).gap(self.next_offset - first)
+        if gap.frame is not None:
+            next_offset = first + gap.frame.index
         elif self._name.sequence == end[0]:
             next_offset = end[2]
         else:
@@ -390,8 +380,9 @@ class LogReader:
             adjacent = following is not None and following.sequence == self._name.sequence + 1
             next_offset = following.first_offset if following is not None and adjacent else self.next_offset
         lost = range(self.next_offset, next_offset)
-        self._lose(self._files.path(self._name), self._position, resume - self._position, lost, reason)
-        self._position, self.next_offset = resume, max(self.next_offset, next_offset)
+        reason = gap.reason or f"message {first + gap.stray_index} stands where {self.next_offset} should"
+        self._lose(self._files.path(self._name), gap.position, gap.resume - gap.position, lost, reason)
+        self._position, self.next_offset = gap.resume, max(self.next_offset, next_offset)
         self._buffer, self._at = b"", 0
         return True
 

@@ -1,4 +1,4 @@
-"""What a data file that is not written any more says of itself: its seal, where its offsets end, the gaps between.
+"""What a data file that is not written any more says of itself: where its offsets end, and the gaps between.
 
 A gap in the sequence of data files is what was retired: every group of that time had finished it. A group that comes
 later has no business with it, and must not take it for a loss.
@@ -11,26 +11,11 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.filesystem.layout import DataFileName, is_missing, read_data_file_header
-from holdfast.persistence.filesystem.storage import File, Storage
-from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START, KIND_SEAL, SEAL_TRAILER
-from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import FrameError
-from holdfast.persistence.format.seal import Seal
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.segment.frame_scanner import FrameScanner
-
-
-def read_seal(file: File, header: DataFileHeader) -> Seal | None:
-    """Return the seal that ends a data file, or None where none does: it was cut by recovery, or is being written."""
-    size = file.size()
-    frame_size = int.from_bytes(file.read_at(SEAL_TRAILER.size, size - SEAL_TRAILER.size), "little") if size else 0
-    if not FRAME_HEADER_BYTES < frame_size <= size - FRAMES_START:
-        return None
-    try:
-        frame = FrameScanner(file, header.salt, size - frame_size, size).next()
-        return Seal.decode(frame.payload) if frame.kind == KIND_SEAL else None
-    except (FrameError, ValueError):
-        return None
+from holdfast.persistence.segment.frame_trailer import read_seal
 
 
 def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
@@ -77,13 +62,8 @@ def end_offset(storage: Storage, path: Path, name: DataFileName) -> int:
             return name.first_offset + seal.message_count
         scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
         index = 0
-        while True:
-            try:
-                index = scanner.next().next_index
-            except FrameError:
-                frame = scanner.skip_damage(index)
-                if frame is None:
-                    return name.first_offset + index
-                index = frame.next_index
+        for frame in scanner.past_damage():
+            index = frame.next_index
+        return name.first_offset + index
     finally:
         file.close()

@@ -6,7 +6,7 @@ from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, KIND_DECISION
 from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.recovery.tail_scan import TailScan
 from holdfast.persistence.segment.batch_file_reader import decisions_from_behind
@@ -30,16 +30,7 @@ def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> Pendin
         for born_with in decisions_from_behind(file, header):
             found.add(born_with, 0, is_durable=True)
         return found
-    scanner = FrameScanner(file, header.salt, scan.redo, scan.end)
-    expected = 0
-    while scanner.position < scan.end:
-        try:
-            frame: Frame | None = scanner.next()
-        except FrameError:  # damage, which the scan of the tail or a reader reports
-            frame = scanner.skip_damage(expected)
-        if frame is None:
-            break
-        expected = frame.next_index
+    for frame in FrameScanner(file, header.salt, scan.redo, scan.end).past_damage():  # others report the damage
         decision = _decode(frame)
         if decision is not None:
             first = decision.first_offset

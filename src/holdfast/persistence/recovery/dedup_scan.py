@@ -14,13 +14,8 @@ from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.constants import (
     COMPATIBLE_BORN_SEALED,
     FLAG_HEADERS,
-    FRAME_HEADER,
-    FRAME_HEADER_BYTES,
-    FRAME_SIZE_END,
     FRAMES_START,
     KIND_MESSAGE,
-    RECORD_SIZE_MIN,
-    STX,
 )
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.framing import Frame, FrameError
@@ -28,7 +23,7 @@ from holdfast.persistence.format.message_options import dedup_id_of
 from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogTail
-from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
+from holdfast.persistence.segment.frame_scanner import FrameScanner, claimed_frames
 
 
 def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
@@ -95,24 +90,17 @@ def _ids(file: File, header: DataFileHeader, path: Path, end: int) -> Iterator[R
 def _with_headers(file: File, header: DataFileHeader, end: int) -> Iterator[Frame]:
     """Yield the messages that have headers, checked; the others are passed over by their size. Raises FrameError."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, end)
-    window, start, position, expected = b"", 0, FRAMES_START, 0
-    while position < end:
-        at = position - start
-        if at + FRAME_HEADER_BYTES > len(window):
-            window, start, at = file.read_at(min(WINDOW_BYTES, end - position), position), position, 0
-            if len(window) < FRAME_HEADER_BYTES:
-                raise FrameError("cut off")
-        stx, size, _, kind, flags, _, _, index, _, _ = FRAME_HEADER.unpack_from(window, at)
-        behind = position + FRAME_SIZE_END + size
-        is_message = kind == KIND_MESSAGE
-        if stx != STX or size < RECORD_SIZE_MIN or behind > end or (is_message and index != expected):
-            raise FrameError("not the next frame")
-        if is_message:
+    behind, expected = FRAMES_START, 0
+    for position, behind, kind, flags, index in claimed_frames(file, FRAMES_START, end):  # noqa: B007
+        if kind == KIND_MESSAGE:
+            if index != expected:
+                raise FrameError("not the next message")
             expected += 1
             if flags & FLAG_HEADERS:
                 scanner.position = position
                 yield scanner.next()
-        position = behind
+    if behind < end:
+        raise FrameError("not the next frame")
 
 
 def _past_damage(file: File, header: DataFileHeader, end: int) -> list[Frame]:

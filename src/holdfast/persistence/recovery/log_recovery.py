@@ -19,16 +19,7 @@ from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory,
 from holdfast.persistence.filesystem.links import refuse_second_name
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.storage import File, Storage, write_whole
-from holdfast.persistence.format.constants import (
-    FRAME_HEADER,
-    FRAME_HEADER_BYTES,
-    FRAME_SIZE_END,
-    FRAMES_START,
-    KIND_MESSAGE,
-    MESSAGES_MAX,
-    RECORD_SIZE_MIN,
-    STX,
-)
+from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE, MESSAGES_MAX
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
 from holdfast.persistence.log import next_data_file
@@ -37,6 +28,7 @@ from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.recovery.commit_record_scan import find_decisions
 from holdfast.persistence.recovery.tail_scan import TailScan, scan_tail
+from holdfast.persistence.segment.frame_scanner import claimed_frames
 
 _COPY_BYTES = 2**20
 
@@ -238,11 +230,5 @@ def count_unreadable(file: File, sequence: int, mark: Watermark | None) -> int:
     """Return how many messages a last file without a good header held, as far as anything says so."""
     if mark is not None and mark.sequence == sequence:
         return mark.written_count
-    count, position, size = 0, FRAMES_START, file.size()
-    while position + FRAME_HEADER_BYTES <= size:
-        stx, record_size, _, kind, *_ = FRAME_HEADER.unpack(file.read_at(FRAME_HEADER_BYTES, position))
-        if stx != STX or record_size < RECORD_SIZE_MIN or position + FRAME_SIZE_END + record_size > size:
-            break
-        count += kind == KIND_MESSAGE
-        position += FRAME_SIZE_END + record_size
-    return count
+    claimed = claimed_frames(file, FRAMES_START, file.size())
+    return sum(kind == KIND_MESSAGE for _, _, kind, _, _ in claimed)

@@ -32,9 +32,9 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
-from holdfast.persistence.log.sealed_file import read_seal
 from holdfast.persistence.log.watermark import Watermark
-from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
+from holdfast.persistence.segment.frame_trailer import read_seal
 
 
 @dataclass(slots=True)
@@ -160,24 +160,18 @@ class _Scan:
 
     def _walk(self) -> None:
         looked_ahead = False
-        while True:
-            position = self._scanner.position
-            try:
-                frame = self._scanner.next()
-                if frame.kind == KIND_MESSAGE and frame.index != self._expected:
-                    raise FrameError(f"message {frame.index} of the file stands where {self._expected} should")
-            except FrameError as error:
-                self._scanner.position = position
-                if not looked_ahead:
-                    looked_ahead = True
-                    self._found.witness = max(self._found.witness, self._highest_mark_behind(position))
-                if position >= self._found.witness:
+        for each in self._scanner.frames(self._expected):
+            if isinstance(each, Frame):
+                if not self._accept(each):
                     return
-                resumed = self._pass_damage(position, str(error))
-                if resumed is None:
-                    return
-                frame = resumed
-            if not self._accept(frame):
+                continue
+            if not looked_ahead:
+                looked_ahead = True
+                self._found.witness = max(self._found.witness, self._highest_mark_behind(each))
+            if each.position >= self._found.witness:
+                self._scanner.position = each.position
+                return
+            if not self._pass_damage(each):
                 return
 
     def _accept(self, frame: Frame) -> bool:
@@ -197,10 +191,9 @@ class _Scan:
             found.end, found.message_count = frame.end, self._expected
         return True
 
-    def _pass_damage(self, position: int, reason: str) -> Frame | None:
-        """Report bad bytes below the witness; return the good frame behind them, or None where the log ends there."""
-        found = self._found
-        frame = self._next_good(position)
+    def _pass_damage(self, gap: Gap) -> bool:
+        """Report bad bytes below the witness; False where the log ends with them."""
+        found, frame, expected = self._found, gap.frame, self._expected
         resume, verdict = found.witness, DAMAGED
         if frame is not None and frame.position <= found.witness:  # no byte above the witness is bad
             resume, next_index = frame.position, frame.index
@@ -208,40 +201,21 @@ class _Scan:
             next_index = self._mark.synced_count
         else:  # how many there were below the witness is not known; what stands behind it bounds them from above
             verdict = UNSYNCED_OR_DAMAGED
-            next_index = frame.index if frame is not None else self._expected
-        next_index = max(next_index, self._expected)
+            next_index = frame.index if frame is not None else expected
+        next_index = max(next_index, expected)
         first = self._header.first_offset
-        lost = range(first + self._expected, first + next_index)
-        found.damage.append(Damage(self._path, position, resume - position, lost, verdict, reason))
+        lost = range(first + expected, first + next_index)
+        reason = gap.reason or f"message {gap.stray_index} of the file stands where {expected} should"
+        found.damage.append(Damage(self._path, gap.position, resume - gap.position, lost, verdict, reason))
         self._expected = next_index
         self._in_batch = False
         if frame is not None and frame.position <= found.witness:
-            return frame
+            return True
         found.end = min(found.witness, self._size)
         found.message_count = next_index
-        return None
+        return False
 
-    def _next_good(self, position: int) -> Frame | None:
-        """Return the next frame that verifies and comes behind those before: the one at ``position`` or a later one."""
-        try:
-            frame = self._scanner.next()
-            if frame.index > self._expected:
-                return frame
-        except FrameError:
-            pass
-        self._scanner.position = position
-        return self._scanner.skip_damage(self._expected)
-
-    def _highest_mark_behind(self, position: int) -> int:
-        """Return the highest durable mark of the good frames behind a bad one."""
-        scanner = FrameScanner(self._file, self._header.salt, position, self._size)
-        highest = 0
-        expected = self._expected
-        while (frame := scanner.skip_damage(expected)) is not None:
-            while True:
-                highest, expected = max(highest, frame.durable_mark), max(expected, frame.next_index)
-                try:
-                    frame = scanner.next()
-                except FrameError:
-                    break
-        return highest
+    def _highest_mark_behind(self, gap: Gap) -> int:
+        """Return the highest durable mark of the good frames behind a gap."""
+        scanner = FrameScanner(self._file, self._header.salt, gap.resume, self._size)
+        return max((frame.durable_mark for frame in scanner.past_damage()), default=0)

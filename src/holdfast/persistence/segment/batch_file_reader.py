@@ -34,7 +34,7 @@ from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Dam
 from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.segment.file_walk import FileWalk
 from holdfast.persistence.segment.frame_scanner import FrameScanner
-from holdfast.persistence.segment.frame_trailer import frame_before
+from holdfast.persistence.segment.frame_trailer import frame_before, read_seal
 
 _ENDS_TWICE = "its end speaks of another decision than the one behind its messages"
 
@@ -180,7 +180,8 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         try:
             last = _verified_decision(file, header)
         except BadBatchError as error:
-            walk = FileWalk(file, header, path, size, _sealed_count(file, header, size))
+            seal = read_seal(file, header)
+            walk = FileWalk(file, header, path, size, None if seal is None else seal.message_count)
             walk.run()
             found = [each for each in walk.damage if each.position <= error.position]  # what is behind may be carried
             where = Damage(path, error.position, size - error.position, range(0), DAMAGED, error.reason)
@@ -330,14 +331,6 @@ def note_entry(entries: list[tuple[int, int]], index: int, position: int) -> Non
         entries.pop()
     if not entries or position >= entries[-1][1] + INDEX_STRIDE_BYTES:
         entries.append((index, position))
-
-
-def _sealed_count(file: File, header: DataFileHeader, size: int) -> int | None:
-    frame = frame_before(file, header.salt, size, KIND_SEAL)
-    try:
-        return None if frame is None else Seal.decode(frame.payload).message_count
-    except ValueError:
-        return None
 
 
 def _decision_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:

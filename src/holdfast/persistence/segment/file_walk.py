@@ -8,10 +8,10 @@ from pathlib import Path
 from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE, KIND_SEAL
 from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.format.report import DAMAGED, Damage, count_of
 from holdfast.persistence.format.seal import Seal
-from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
 
 
 class FileWalk:
@@ -42,7 +42,6 @@ class FileWalk:
         self._path = path
         self._end = end
         self._expected_count = message_count
-        self._scanner = FrameScanner(file, header.salt, FRAMES_START, end)
         self._positions = array("Q")  # of the messages that are there
         self._gaps: list[range] = []  # of the indexes that are not
         self._count = 0
@@ -63,38 +62,28 @@ class FileWalk:
 
     def run(self) -> None:
         """Read the file from its first frame to its end."""
-        scanner, count = self._scanner, self._expected_count
-        while scanner.position < self._end and (frame := self._next()) is not None:
+        scanner, count = FrameScanner(self._file, self._header.salt, FRAMES_START, self._end), self._expected_count
+        for each in scanner.frames():
+            if isinstance(each, Gap):
+                self._pass(each)
+                continue
             self.frame_count += 1
-            if frame.kind == KIND_MESSAGE:
-                self._take(frame)
-            elif frame.kind == KIND_SEAL:
-                self._check_seal(frame)
+            if each.kind == KIND_MESSAGE:
+                self._take(each)
+            elif each.kind == KIND_SEAL:
+                self._check_seal(each)
         if count is not None and self._count < count:
             self._lose(scanner.position, 0, count, "the file ends too early")
         elif count is not None and self._count > count:
             reason = f"the file holds {self._count} messages where {count} should be"
             self._report(scanner.position, 0, range(0), reason)
 
-    def _next(self) -> Frame | None:
-        """Return the next frame that is where it should be, past what is damaged; None where there is none."""
-        scanner, expected = self._scanner, self._count
-        position = scanner.position
-        found: Frame | None
-        try:
-            found = scanner.next()
-            if found.index == expected:
-                return found
-            reason = f"index {found.index} stands where {expected} should"
-            if found.index < expected:
-                found = scanner.skip_damage(expected)
-        except FrameError as error:
-            reason = str(error)
-            found = scanner.skip_damage(expected)
-        resume = found.position if found is not None else self._end
-        count = found.index if found is not None else self._expected_count or expected
-        self._lose(position, resume - position, count, reason)
-        return found
+    def _pass(self, gap: Gap) -> None:
+        """Report a gap, unless it is the end of the file."""
+        if gap.position < self._end:
+            count = gap.frame.index if gap.frame is not None else self._expected_count or self._count
+            reason = gap.reason or f"index {gap.stray_index} stands where {self._count} should"
+            self._lose(gap.position, gap.resume - gap.position, count, reason)
 
     def _take(self, frame: Frame) -> None:
         self.message_count += 1

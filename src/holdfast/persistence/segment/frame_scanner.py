@@ -1,20 +1,23 @@
 """Walks the frames of one data file with everything checked, and finds its way past what is damaged.
 
-Recovery, ``verify`` and the reader's slow path share it. The reader's fast path (``data_file_reader.py``) does the same
-for good frames only, and faster.
+Recovery, ``verify`` and the slow path of all readers share it. The readers' fast paths (``log/log_reader.py``, Spark's
+``frame_walk.py``) do the same for good frames only, and faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     FRAME_BODY_START,
+    FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
+    RECORD_SIZE_MIN,
     STX,
 )
 from holdfast.persistence.format.framing import Frame, FrameError, decode_frame, pass_messages, resynchronise
@@ -26,6 +29,29 @@ _LARGE_BYTES = 32 * 2**20
 """A frame from this size on is read twice, the first time piece by piece."""
 
 _ZEROS = bytes(WINDOW_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes that hold no frame which could come next.
+
+    Attributes
+    ----------
+    position, resume : int
+        The first of them, and the byte behind the last one.
+    frame : Frame or None
+        The good frame that starts at ``resume``; None at the end.
+    reason : str
+        What does not verify; empty if a good frame is at ``position`` whose index is not the next one.
+    stray_index : int
+        The index of that frame.
+    """
+
+    position: int
+    resume: int
+    frame: Frame | None
+    reason: str
+    stray_index: int
 
 
 class FrameScanner:
@@ -117,19 +143,47 @@ class FrameScanner:
         self.position = damaged_from
         return None
 
-    def past_damage(self) -> Iterator[Frame]:
-        """Yield all frames up to the end that can be read, whatever is damaged between them."""
-        index = 0
-        while self.position < self._end:
-            frame: Frame | None
+    def frames(self, expected: int = 0, *, is_ordered: bool = True) -> Iterator[Frame | Gap]:
+        """Yield all good frames and the gaps between them; last comes the gap at the end, which may have no bytes.
+
+        ``expected`` is the index of the first frame. Unless ``is_ordered``, any index will do.
+        """
+        while True:
+            position = self.position
             try:
                 frame = self.next()
+                if is_ordered and frame.index != expected:
+                    raise FrameError
             except FrameError:
-                frame = self.skip_damage(index)
-            if frame is None:
-                return
-            index = frame.next_index
+                self.position = position
+                gap = self.gap(expected)
+                yield gap
+                if gap.frame is None:
+                    return
+                frame = gap.frame
+            expected = frame.next_index
             yield frame
+
+    def gap(self, expected: int) -> Gap:
+        """Return the gap at ``position``, where no frame of the index ``expected`` is; move behind the frame after it.
+
+        A frame of a higher index is that frame itself, and the gap has no bytes.
+        """
+        position, reason, stray_index = self.position, "", 0
+        frame: Frame | None = None
+        try:
+            frame = self.next()
+            stray_index = frame.index
+        except FrameError as error:
+            reason = str(error)
+        if frame is None or frame.index <= expected:
+            self.position = position
+            frame = self.skip_damage(expected)
+        return Gap(position, self._end if frame is None else frame.position, frame, reason, stray_index)
+
+    def past_damage(self) -> Iterator[Frame]:
+        """Yield all frames up to the end that can be read, whatever is damaged between them."""
+        return (each for each in self.frames(is_ordered=False) if isinstance(each, Frame))
 
     def _load(self, size: int) -> int:
         """See to it that ``size`` bytes from ``position`` are in the window, as far as the file has them."""
@@ -140,3 +194,23 @@ class FrameScanner:
             self._window_start = self.position
             at = 0
         return at
+
+
+def claimed_frames(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield position, end, kind, flags and index of frames as their headers have it, none of them verified.
+
+    It ends in front of what cannot be a header, or whose frame would end behind ``end``.
+    """
+    window, start = b"", position
+    while position + FRAME_HEADER_BYTES <= end:
+        at = position - start
+        if at + FRAME_HEADER_BYTES > len(window):
+            window, start, at = file.read_at(min(WINDOW_BYTES, end - position), position), position, 0
+            if len(window) < FRAME_HEADER_BYTES:
+                return
+        stx, size, _, kind, flags, _, _, index, _, _ = FRAME_HEADER.unpack_from(window, at)
+        behind = position + FRAME_SIZE_END + size
+        if stx != STX or size < RECORD_SIZE_MIN or behind > end:
+            return
+        yield position, behind, kind, flags, index
+        position = behind

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from holdfast.persistence.filesystem.storage import File
-from holdfast.persistence.format.constants import DECISION_TRAILER, FRAME_HEADER_BYTES, FRAMES_START, SEAL_TRAILER
+from holdfast.persistence.format.constants import (
+    DECISION_TRAILER,
+    FRAME_HEADER_BYTES,
+    FRAMES_START,
+    KIND_SEAL,
+    SEAL_TRAILER,
+)
+from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 
 assert DECISION_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
@@ -22,3 +30,12 @@ def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
     except FrameError:
         return None
     return frame if frame.kind == kind and frame.end == end else None
+
+
+def read_seal(file: File, header: DataFileHeader) -> Seal | None:
+    """Return the seal that ends a data file, or None where none does: it was cut by recovery, or is being written."""
+    frame = frame_before(file, header.salt, file.size(), KIND_SEAL)
+    try:
+        return None if frame is None else Seal.decode(frame.payload)
+    except ValueError:
+        return None

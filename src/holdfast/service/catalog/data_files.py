@@ -37,11 +37,11 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.report import DAMAGED, Damage
-from holdfast.persistence.log.sealed_file import read_seal
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
 from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_trailer import read_seal
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it says nothing: its owner overwrites it in place."""

@@ -14,10 +14,9 @@ from holdfast.persistence.filesystem.layout import check_header, is_missing
 from holdfast.persistence.filesystem.storage import File, Storage
 from holdfast.persistence.format.constants import FRAME_SIZE_END, FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
-from holdfast.persistence.format.framing import FrameError
 from holdfast.persistence.format.report import DAMAGED, Damage
-from holdfast.persistence.log.sealed_file import read_seal
 from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_trailer import read_seal
 from holdfast.spark.reading.file_range import FileRange, clipped
 from holdfast.spark.reading.frame_walk import Walked, walk
 
@@ -186,21 +185,13 @@ class FileRangeReader:
 
     def _pass_damage(self, file: File, header: DataFileHeader, limit: int) -> None:
         """Report what does not verify at the position, and go on at the next frame that does."""
-        expected = self._next - header.first_offset
-        scanner = FrameScanner(file, header.salt, self._position, limit)
-        reason = f"another message stands where {self._next} should"
-        found = None
-        try:
-            frame = scanner.next()
-            found = frame if frame.index > expected else scanner.skip_damage(expected)
-        except FrameError as error:
-            reason = str(error)
-            found = scanner.skip_damage(expected)
+        gap = FrameScanner(file, header.salt, self._position, limit).gap(self._next - header.first_offset)
         self._check_life(file, header)
-        resume = found.position if found else limit
-        following = min(self._part.end, header.first_offset + found.index if found else self._part.end)
-        self._lose(self._position, resume - self._position, self._next, following, reason)
-        self._position, self._next = resume, max(self._next, following)
+        end = self._part.end
+        following = end if gap.frame is None else min(end, header.first_offset + gap.frame.index)
+        reason = gap.reason or f"another message stands where {self._next} should"
+        self._lose(gap.position, gap.resume - gap.position, self._next, following, reason)
+        self._position, self._next = gap.resume, max(self._next, following)
 
     def _lose(self, position: int, size: int, first: int, end: int, reason: str) -> None:
         runs = clipped(self._part.wanted, first, end)
