@@ -20,13 +20,13 @@ from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
-    is_missing,
     list_data_files,
     open_directory,
+    open_if_there,
     position_file,
     read_data_file_header,
 )
-from holdfast.persistence.filesystem.storage import File, OsStorage, Storage, storage_error
+from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, Storage, storage_error
 from holdfast.persistence.format.constants import (
     DATA_MAGIC,
     FRAMES_START,
@@ -157,9 +157,7 @@ class _Verification:
         path = self._directory.write_mark
         try:
             file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
             self._notes.append(f"{path} is missing; where the log ends is found by reading it")
             return None
         try:
@@ -177,11 +175,8 @@ class _Verification:
         return None
 
     def _size_of(self, path: Path) -> int:
-        file = self._storage.open(path, writable=False)
-        try:
+        with self._storage.open(path, writable=False) as file:
             return file.size()
-        finally:
-            file.close()
 
     # -- Data files --------------------------------------------------------------------------------------------------
 
@@ -206,13 +201,10 @@ class _Verification:
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
         """Read one data file; None where it was retired meanwhile."""
         path = self._directory.data_file(name)
-        try:
-            file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if is_missing(error):
-                return None
-            raise
-        try:
+        file = open_if_there(self._storage, path)
+        if file is None:
+            return None
+        with file:
             start = file.read_at(FRAMES_START, 0)
             try:
                 header = DataFileHeader.decode(block_copies(start), str(path))
@@ -228,8 +220,6 @@ class _Verification:
             if DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).file_id != header.file_id:
                 return None
             return found
-        finally:
-            file.close()
 
     def _give_up(
         self, file: File, path: Path, name: DataFileName, following: DataFileName | None, reason: str
@@ -339,16 +329,11 @@ class _Verification:
         if not generation:
             return
         path = position_file(directory, generation)
-        try:
-            file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if is_missing(error):  # the next generation has replaced it
-                return
-            raise
-        try:
+        file = open_if_there(self._storage, path)
+        if file is None:  # the next generation has replaced it
+            return
+        with file:
             self._damage += _header_damage(path, file.read_at(FRAMES_START, 0), POSITION_MAGIC)
-        finally:
-            file.close()
 
 
 def _header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:

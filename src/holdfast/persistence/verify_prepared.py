@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -35,9 +35,8 @@ def verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes
             damaged_ids.add(name)
             if not found:
                 damage.append(Damage(path, error.position, 0, range(0), DAMAGED, str(error)))
-        except OSError as error:
-            if not is_missing(error):  # decided meanwhile
-                raise
+        except MISSING:  # decided meanwhile
+            pass
     for group in list_groups(storage, directory):
         for vote in progress_reader(storage, directory, queue_id, group).refresh().votes.values():
             waits_for_batch = vote.coordinator is not None and vote.coordinator.path == OWN  # else it is let go of

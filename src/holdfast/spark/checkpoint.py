@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.persistence.filesystem.document import read_document, write_document
-from holdfast.persistence.filesystem.layout import is_missing
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION
 
 _NOTE = "holdfast.json"
@@ -56,10 +55,8 @@ def is_noted(storage: Storage, checkpoint: Path, batch: int) -> bool:
     """Whether a batch was about to be committed before, as it is planned now. Raises ``OSError``, CorruptionError."""
     try:
         fields = read_document(storage, checkpoint / _NOTE)
-    except OSError as error:
-        if is_missing(error):
-            return False
-        raise
+    except MISSING:
+        return False
     return all(fields.get(name) == value for name, value in _plan(checkpoint, batch).items())
 
 
@@ -99,10 +96,8 @@ def sync_files(storage: Storage, paths: Iterable[Path]) -> None:
         for each in _with_checksum(path):
             try:
                 file = storage.open(each)
-            except OSError as error:
-                if is_missing(error):
-                    continue
-                raise
+            except MISSING:
+                continue
             try:
                 file.sync()
             finally:

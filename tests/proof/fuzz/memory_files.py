@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus
 
@@ -32,6 +32,12 @@ class BytesFile:
 
     def close(self) -> None:
         pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __getattr__(self, verb: str) -> Any:
         raise AssertionError(f"a reader has called {verb}")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from holdfast.persistence.filesystem.storage import DirectoryStatus, OsFile, OsStorage
 
@@ -100,6 +101,12 @@ class NotedFile:
     def close(self) -> None:
         with self._notes.question():
             self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class NotedStorage:

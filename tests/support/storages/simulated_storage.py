@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus
 from support.models.crash_choices import CrashChoice, Odometer, RandomChoice, SameForAll
@@ -151,6 +151,12 @@ class SimulatedFile:
                 self._closed = True
                 if self._storage._locks.get(self._inode) is self:
                     del self._storage._locks[self._inode]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _enter(self, verb: str) -> bool:
         if self._closed:

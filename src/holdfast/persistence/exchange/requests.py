@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from typing import Any
 from holdfast.errors import CorruptionError, UsageError
 from holdfast.persistence.exchange.mailbox import ANSWERS, MAKING, Answer, Answers, remove_quietly
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
-from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import MISSING, Storage, read_whole, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import ANSWER_DONE, NUMBER_MAX, VERB_BYTES_MAX
@@ -105,20 +106,16 @@ def list_requests(storage: Storage, requests: Path) -> list[str]:
     """Return the names in ``requests/``, sorted: so those of one mailbox by number. None where it was never made."""
     try:
         return storage.list(requests)
-    except OSError as error:
-        if is_missing(error):
-            return []
-        raise
+    except MISSING:
+        return []
 
 
 def move(storage: Storage, source: Path, target: Path) -> bool:
     """Give a request another name; False where it is not there any more."""
     try:
         storage.rename(source, target)
-    except OSError as error:
-        if is_missing(error):
-            return False
-        raise
+    except MISSING:
+        return False
     return True
 
 
@@ -132,11 +129,8 @@ def check_asker(storage: Storage, path: Path) -> None:
     OSError
         It cannot be looked at.
     """
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         user = file.owner()
-    finally:
-        file.close()
     if user != os.geteuid():
         logger.warning("%s was made by user %d and is refused: this is user %d", path, user, os.geteuid())
         raise UsageError(f"user {user} may ask nothing of a queue of user {os.geteuid()}; run as that user")
@@ -196,11 +190,8 @@ def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
     text = json.dumps(fields, sort_keys=True)
     if len(text) > VERB_BYTES_MAX - _CHECKSUM_LINE_BYTES:
         raise UsageError(f"a request of {len(text)} bytes is more than an owner reads; ask for less at a time")
-    file = storage.open(path, create=True)
-    try:
+    with storage.open(path, create=True) as file:
         write_whole(file, (f"{crc32c(0, text.encode()):08x}\n{text}\n".encode(),), 0)
-    finally:
-        file.close()
 
 
 def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
@@ -234,11 +225,8 @@ def finish_committed(storage: Storage, directory: QueueDirectory, decision: Comm
     finally:
         answers.close()
     for kind in (CLAIMED, BATCH):
-        try:
+        with suppress(*MISSING):
             storage.remove(name.as_kind(kind).path(directory))
-        except OSError as error:
-            if not is_missing(error):
-                raise
     sync_requests(storage, directory)
     return True
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.filesystem.poison import Poison, undoing
-from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.filesystem.storage import File, Storage, read_whole, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import FORMAT_VERSION, SMALL_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.json_object import as_number, parse_object
@@ -37,16 +37,8 @@ def write_document(
         raise StorageError(
             f"{path} would take {len(text)} bytes and may have {bytes_max}; nothing was written", path=str(path)
         )
-    new = path.with_name(path.name + ".new")
-    file = storage.open(new, create=True)
-    try:
-        file.truncate(0)
+    with made_anew(storage, path, is_first=False) as file:
         write_whole(file, (text.encode(),), 0)
-        file.sync()
-    finally:
-        file.close()
-    storage.rename(new, path)
-    storage.sync_directory(path.parent)
 
 
 def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> dict[str, Any]:
@@ -101,3 +93,19 @@ def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterat
         with undoing(poison), suppress(FileNotFoundError):
             storage.remove(path)
         raise
+
+
+@contextmanager
+def made_anew(storage: Storage, path: Path, *, is_first: bool = True) -> Iterator[File]:
+    """Give the block an empty file beside ``path``; sync it then, name it, and sync the directory.
+
+    What fails leaves no file beside; and none at ``path`` either if ``is_first``: if none was durable there before.
+    """
+    new = path.with_name(path.name + ".new")
+    with storage.open(new, create=True) as file, undone(storage, new):
+        file.truncate(0)
+        yield file
+        file.sync()
+        storage.rename(new, path)
+    with undone(storage, path) if is_first else nullcontext():
+        storage.sync_directory(path.parent)

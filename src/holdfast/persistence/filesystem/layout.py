@@ -34,7 +34,7 @@ from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, St
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import check_parts, check_root
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
-from holdfast.persistence.filesystem.storage import Storage, storage_error
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_error
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import read_id
@@ -228,11 +228,8 @@ def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, pa
 
 def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
     """Read the header of a data file; raises CorruptionError, UnsupportedVersionError or OSError."""
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         return DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
-    finally:
-        file.close()
 
 
 # -- queue.json ------------------------------------------------------------------------------------------------------
@@ -388,6 +385,9 @@ def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool)
         raise
 
 
-def is_missing(error: OSError) -> bool:
-    """Whether an operating system error says that a name does not exist."""
-    return error.errno in (errno.ENOENT, errno.ENOTDIR)
+def open_if_there(storage: Storage, path: Path) -> File | None:
+    """Open a file for reading; None if its name does not exist. Raises ``OSError``."""
+    try:
+        return storage.open(path, writable=False)
+    except MISSING:
+        return None

@@ -228,12 +228,8 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
 
 def _say_waiting(storage: Storage, path: Path, clock: Clock) -> None:
     """Ask a visitor to leave. Where that cannot be written, it leaves when it has no more to do."""
-    with suppress(OSError):
-        file = storage.open(path)
-        try:
-            file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
-        finally:
-            file.close()
+    with suppress(OSError), storage.open(path) as file:
+        file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
 
 
 def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 
 logger = logging.getLogger("holdfast")
 
@@ -23,13 +23,10 @@ RESERVE_FILES = 5
 def keep_reserve(storage: Storage, directory: QueueDirectory) -> None:
     """Set the room aside where it is not; on a disk that is full already this has to wait."""
     try:
-        file = storage.open(directory.reserve, create=True)
-        try:
+        with storage.open(directory.reserve, create=True) as file:
             if file.size() < RESERVE_BYTES:
                 file.allocate(RESERVE_BYTES)
                 file.sync()
-        finally:
-            file.close()
         there = storage.list(directory.groups)
         for path in directory.more_reserves(RESERVE_FILES - 1):
             if path.name not in there:
@@ -46,9 +43,8 @@ def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
             try:
                 storage.remove(path)
                 count += 1
-            except OSError as error:
-                if not is_missing(error):
-                    raise
+            except MISSING:
+                pass
         if count:
             storage.sync_directory(directory.groups)
     except OSError as error:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from holdfast.persistence.filesystem.storage import File
+
 _ROOM = bytes(4096)
+_READ_BYTES = 2**20
 
 
 def used_bytes(data: bytes) -> int:
@@ -15,3 +20,14 @@ def used_bytes(data: bytes) -> int:
         end -= len(_ROOM)
     start = max(0, end - len(_ROOM))
     return start + len(data[start:end].rstrip(b"\0"))
+
+
+def used_slots(file: File, slot_bytes: int, slot_count: int) -> Iterator[tuple[int, bytes]]:
+    """Yield place and bytes of the whole slots that were ever used; not all of the file is in memory at once."""
+    at_once = _READ_BYTES // slot_bytes
+    for first in range(0, slot_count, at_once):
+        data = file.read_at(min(at_once, slot_count - first) * slot_bytes, first * slot_bytes)
+        for at in range(0, min(used_bytes(data), len(data) - slot_bytes + 1), slot_bytes):
+            if data.startswith(_ROOM[:4], at) and not data[at : at + slot_bytes].strip(b"\0"):
+                continue
+            yield first + at // slot_bytes, data[at : at + slot_bytes]

@@ -18,7 +18,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import portalocker
 
@@ -28,6 +28,9 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 BUFFERS_MAX = 1000
 """Buffers of one ``write_at``: Linux and macOS take 1,024 (IOV_MAX)."""
+
+MISSING = (FileNotFoundError, NotADirectoryError)
+"""Errors of a name that does not exist."""
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -73,7 +76,11 @@ class File(Protocol):
         """Take the exclusive advisory lock if it is free; it goes when the last copy of the handle is closed."""
 
     def close(self) -> None:
-        """Let go of the handle. Closing twice does nothing."""
+        """Let go of the handle. Closing twice does nothing; a ``with`` block closes too."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Storage(Protocol):
@@ -170,6 +177,12 @@ class OsFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _check_open(self) -> None:
         """Python turns a handle of -1 into a ValueError in some calls; everywhere it is EBADF."""
@@ -314,16 +327,13 @@ def read_whole(storage: Storage, path: Path, bytes_max: int) -> bytes:
     OSError
         It cannot be read.
     """
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         size = file.size()
         if size > bytes_max:
             raise CorruptionError(
                 f"{path} has {size} bytes, and no such file has more than {bytes_max}; restore it", path=str(path)
             )
         return file.read_at(size, 0)
-    finally:
-        file.close()
 
 
 def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:

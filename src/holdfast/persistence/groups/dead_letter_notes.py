@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.layout import is_missing
-from holdfast.persistence.filesystem.storage import Storage, read_whole, write_whole
+from holdfast.persistence.filesystem.storage import MISSING, Storage, read_whole, write_whole
 from holdfast.persistence.format.constants import NOTE_BYTES_MAX, NOTE_CHARACTERS_MAX
 from holdfast.persistence.format.json_object import parse_object
 
@@ -44,14 +43,11 @@ class DeadLetterNotes:
         """Note what is known of a dead letter, long texts cut; where that cannot be, say so and go on."""
         kept = {name: value[:NOTE_CHARACTERS_MAX] for name, value in fields.items()}
         try:
-            file = self._storage.open(self._path(offset), create=True)
-            try:
+            with self._storage.open(self._path(offset), create=True) as file:
                 file.truncate(0)
                 write_whole(file, (json.dumps(kept, indent=1).encode() + b"\n",), 0)
                 if self._is_synced:
                     file.sync()
-            finally:
-                file.close()
         except OSError as error:
             logger.warning("no note of the dead letter %d in %s: %s", offset, self._directory, error)
 
@@ -73,7 +69,7 @@ class DeadLetterNotes:
         try:
             names = self._storage.list(self._directory)
         except OSError as error:
-            if not is_missing(error):
+            if not isinstance(error, MISSING):
                 logger.warning("notes of dead letters in %s cannot be listed: %s", self._directory, error)
             return
         for name in names:

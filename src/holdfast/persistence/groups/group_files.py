@@ -12,10 +12,10 @@ from holdfast.clock import Clock
 from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_generations, position_file
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file
 from holdfast.persistence.filesystem.locks import Guard
 from holdfast.persistence.filesystem.poison import Poison, undoing
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import as_id, as_number
@@ -71,10 +71,8 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
         return GroupInfo(name, as_id(document["group_id"]), start, retired)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
-    except OSError as error:
-        if is_missing(error):
-            return None
-        raise
+    except MISSING:
+        return None
 
 
 def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:

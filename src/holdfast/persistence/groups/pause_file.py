@@ -7,9 +7,9 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.document import read_document, write_document
-from holdfast.persistence.filesystem.layout import is_missing, within
+from holdfast.persistence.filesystem.layout import within
 from holdfast.persistence.filesystem.poison import commit_unknown
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, NOTE_CHARACTERS_MAX, NUMBER_MAX
 
 NAME = "pause.json"
@@ -50,10 +50,8 @@ def remove_pause(storage: Storage, directory: Path) -> None:
     """End a pause, durably, if there is one. Raises ``OSError``."""
     try:
         storage.remove(within(directory, NAME))
-    except OSError as error:
-        if is_missing(error):
-            return
-        raise
+    except MISSING:
+        return
     storage.sync_directory(directory)
 
 
@@ -63,9 +61,7 @@ def read_pause(storage: Storage, directory: Path) -> Pause | None:
         fields = read_document(storage, within(directory, NAME))
         until_ns = fields["until_ns"]
         return Pause(None if until_ns is None else int(until_ns), str(fields["reason"]))
-    except OSError as error:
-        if is_missing(error):
-            return None
-        raise
+    except MISSING:
+        return None
     except (CorruptionError, KeyError, ValueError, TypeError, OverflowError):
         return Pause(None, "the file that says why is damaged")

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.layout import is_missing, list_generations, position_file
-from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.filesystem.layout import list_generations, position_file
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_FLAG_CHECKPOINT,
@@ -102,34 +102,27 @@ class PositionFileReader:
             try:
                 if self._read(generation):
                     break
-            except OSError as error:
-                if not is_missing(error):  # replaced by the next generation just now
-                    raise
+            except MISSING:  # replaced by the next generation just now
+                pass
         return self.progress
 
     def sync(self) -> None:
         """Make what was read durable: another process may have written it without a sync."""
         if self.generation:
-            file = self._storage.open(position_file(self._directory, self.generation))
-            try:
+            with self._storage.open(position_file(self._directory, self.generation)) as file:
                 file.sync()
-            finally:
-                file.close()
             self._storage.sync_directory(self._directory)
 
     def _read(self, generation: int) -> bool:
         """Read one generation on from where it was left; False where it is not to be used."""
         path = position_file(self._directory, generation)
-        file = self._storage.open(path, writable=False)
-        try:
+        with self._storage.open(path, writable=False) as file:
             if file.size() > POSITION_FILE_BYTES_LIMIT:
                 self._report(path, 0, file.size(), f"no position file is larger than {POSITION_FILE_BYTES_LIMIT} bytes")
                 return False
             if generation != self.generation and not self._begin(path, generation, file.read_at(FRAMES_START, 0)):
                 return False
             self._take(path, file)
-        finally:
-            file.close()
         if not self._has_floor:
             self._report(path, FRAMES_START, 0, "the checkpoint has lost its floor")
             self.generation = 0  # so that an older one, where there is one, is read instead

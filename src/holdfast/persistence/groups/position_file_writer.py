@@ -18,11 +18,19 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import FencedError, StorageError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
-from holdfast.persistence.filesystem.layout import is_missing, list_generations, position_file, within
+from holdfast.persistence.filesystem.layout import list_generations, position_file, within
 from holdfast.persistence.filesystem.links import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, File, Storage, storage_error, write_whole
+from holdfast.persistence.filesystem.storage import (
+    DISK_FULL_ERRNOS,
+    MISSING,
+    File,
+    Storage,
+    storage_error,
+    storage_errors,
+    write_whole,
+)
 from holdfast.persistence.format.constants import (
     ENTRY,
     ENTRY_FLOOR,
@@ -109,16 +117,10 @@ class PositionFileWriter:
         claimed, generations = 0, list_generations(self._storage, self._directory)
         while generations and claimed != generations[-1]:
             claimed = generations[-1]
-            try:
-                file = self._storage.open(position_file(self._directory, claimed))
-                try:
-                    refuse_second_name(file, position_file(self._directory, claimed))
-                    self._fence.put(file)
-                finally:
-                    file.close()
-            except OSError as error:
-                if not is_missing(error):
-                    raise storage_error(error, "claiming progress", position_file(self._directory, claimed)) from error
+            path = position_file(self._directory, claimed)
+            with storage_errors("claiming progress", path), suppress(*MISSING), self._storage.open(path) as file:
+                refuse_second_name(file, path)
+                self._fence.put(file)
             generations = list_generations(self._storage, self._directory)
         return generations
 
@@ -342,12 +344,9 @@ class PositionFileWriter:
     def _reserve_next(self) -> None:
         """Keep the space of one more generation in a file in waiting; later on it is in the one before."""
         try:
-            file = self._storage.open(self._next_path, create=True)
-            try:
+            with self._storage.open(self._next_path, create=True) as file:
                 file.allocate(self._file_bytes)
                 file.sync()
-            finally:
-                file.close()
         except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
             with suppress(OSError):  # never sync again what a sync has failed on
                 self._storage.remove(self._next_path)

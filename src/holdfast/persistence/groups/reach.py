@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_data_files
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_data_files
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import (
     DATA_FILE_BYTES_LIMIT,
     ENTRY_DELIVERED,
@@ -93,9 +93,7 @@ def _log_end_max(storage: Storage, directory: QueueDirectory) -> int | None:
     while names := list_data_files(storage, directory):
         try:
             file = storage.open(directory.data_file(names[-1]), writable=False)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
             continue  # retired between the two looks, so there is a later one
         try:
             return max(marked or 0, names[-1].first_offset + min(file.size() // FRAME_HEADER_BYTES, REACH_MAX))

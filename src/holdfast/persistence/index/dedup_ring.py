@@ -12,21 +12,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.persistence.filesystem.document import undone
-from holdfast.persistence.filesystem.layout import is_missing
-from holdfast.persistence.filesystem.ring import used_bytes
+from holdfast.persistence.filesystem.document import made_anew
+from holdfast.persistence.filesystem.layout import open_if_there
+from holdfast.persistence.filesystem.ring import used_slots
 from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
 
 logger = logging.getLogger("holdfast")
-
-_SLOTS_AT_ONCE = 20_000
 
 
 class Remembered(NamedTuple):
@@ -84,17 +81,12 @@ class DedupRing:
             It cannot be read.
         """
         with storage_errors("reading deduplication ids", self._path):
-            try:
-                file = self.storage.open(self._path, writable=False)
-            except OSError as error:
-                if is_missing(error):
-                    return []
-                raise
-            try:
+            file = open_if_there(self.storage, self._path)
+            if file is None:
+                return []
+            with file:
                 slot_count = file.size() // DEDUP_SLOT.size
                 found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
-            finally:
-                file.close()
         self.exists, self._is_named = True, bool(found)
         if slot_count > DEDUP_SLOTS_MAX:
             logger.warning("%s is larger than any of ours: the ids in it are forgotten", self._path)
@@ -157,34 +149,21 @@ class DedupRing:
         self.renew()  # unless all of this comes to its end: a second sync could succeed over what the first one lost
         at = first % self.slot_count
         ahead = self.slot_count - at
-        file = self.storage.open(self._path)
-        try:
+        with self.storage.open(self._path) as file:
             write_whole(file, (b"".join(notes[:ahead]),), at * DEDUP_SLOT.size)
             if ahead < len(notes):
                 write_whole(file, (b"".join(notes[ahead:]),), 0)
             file.sync()
-        finally:
-            file.close()
         self._next = first + len(notes)
         self._is_whole = True
 
     def _write_anew(self, everything: Callable[[], list[Remembered]]) -> None:
         """Write all of it beside, with room for all slots, and then name it. What failed is tried with a new file."""
         slots = everything()[-self.slot_count :]
-        new = self._path.with_name(self._path.name + ".new")
-        file = self.storage.open(new, create=True)
-        try:
-            with undone(self.storage, new):
-                file.truncate(0)
-                file.allocate(self.slot_count * DEDUP_SLOT.size)
-                if slots:
-                    write_whole(file, (b"".join(map(self._encode, range(len(slots)), slots)),), 0)
-                file.sync()
-                self.storage.rename(new, self._path)
-        finally:
-            file.close()
-        with nullcontext() if self._is_named else undone(self.storage, self._path):  # where one was, that is not lost
-            self.storage.sync_directory(self._path.parent)
+        with made_anew(self.storage, self._path, is_first=not self._is_named) as file:
+            file.allocate(self.slot_count * DEDUP_SLOT.size)
+            if slots:
+                write_whole(file, (b"".join(map(self._encode, range(len(slots)), slots)),), 0)
         self._notes.clear()
         self._next = len(slots)
         self.exists = self._is_named = self._is_whole = True
@@ -200,18 +179,10 @@ class DedupRing:
         return HEADER_CRC.pack(crc32c(self._seed, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
 
     def _decode(self, file: File, slot_count: int) -> dict[int, Remembered]:
-        """Return what slots say, by number; those that were never used, are torn or damaged say nothing."""
+        """Return what slots say, by number; those that are torn or damaged say nothing."""
         found = {}
-        unused = bytes(HEADER_CRC.size)
-        for first in range(0, slot_count, _SLOTS_AT_ONCE):
-            count = min(_SLOTS_AT_ONCE, slot_count - first)
-            data = file.read_at(count * DEDUP_SLOT.size, first * DEDUP_SLOT.size)
-            for at in range(0, used_bytes(data), DEDUP_SLOT.size):
-                slot = data[at : at + DEDUP_SLOT.size]
-                if slot.startswith(unused) and not slot.strip(b"\0"):
-                    continue
-                crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
-                fits = number % slot_count == first + at // DEDUP_SLOT.size
-                if fits and crc == crc32c(self._seed, slot[HEADER_CRC.size :]):
-                    found[number] = Remembered(digest, offset, timestamp)
+        for place, slot in used_slots(file, DEDUP_SLOT.size, slot_count):
+            crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
+            if number % slot_count == place and crc == crc32c(self._seed, slot[HEADER_CRC.size :]):
+                found[number] = Remembered(digest, offset, timestamp)
         return found

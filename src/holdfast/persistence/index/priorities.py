@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.message_options import has_priority
 
 
@@ -42,12 +43,9 @@ class Priorities:
         Costs one system call as long as it is not.
         """
         if not self.is_used:
-            try:
+            with suppress(*MISSING):
                 self._storage.open(self._path, writable=False).close()
                 self.is_used = True
-            except OSError as error:
-                if not is_missing(error):
-                    raise
         return self.is_used
 
     def note(self) -> None:
@@ -81,9 +79,6 @@ class Priorities:
         new = self._path.with_name(self._path.name + ".new")
         while True:
             self._storage.open(new, create=True).close()
-            try:
+            with suppress(*MISSING):
                 self._storage.rename(new, self._path)
                 return
-            except OSError as error:
-                if not is_missing(error):
-                    raise

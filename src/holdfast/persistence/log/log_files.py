@@ -9,8 +9,13 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, is_missing, list_data_files
-from holdfast.persistence.filesystem.storage import File, Storage, storage_errors
+from holdfast.persistence.filesystem.layout import (
+    DataFileName,
+    QueueDirectory,
+    list_data_files,
+    open_if_there,
+)
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors
 from holdfast.threads import start_thread
 
 _GLANCE_SECONDS = 0.1
@@ -126,9 +131,8 @@ class LogFiles:
         path = self.path(name)
         try:
             file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
+            pass
         else:
             self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
         self._storage.sync_directory(self._directory.data)
@@ -156,16 +160,11 @@ class LogFiles:
         return size
 
     def _measure(self, name: DataFileName) -> int:
-        try:
-            file = self._storage.open(self.path(name), writable=False)
-        except OSError as error:
-            if is_missing(error):  # another process has retired it
-                return 0
-            raise
-        try:
+        file = open_if_there(self._storage, self.path(name))
+        if file is None:  # another process has retired it
+            return 0
+        with file:
             return file.size()
-        finally:
-            file.close()
 
 
 def close_aside(file: File) -> None:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import StorageError, UnsupportedVersionError
-from holdfast.persistence.filesystem.layout import DataFileName, check_header, is_missing, read_data_file_header
-from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.filesystem.layout import DataFileName, check_header, read_data_file_header
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     FRAME_BODY,
@@ -179,14 +179,13 @@ class LogReader:
             self._file = self._storage.open(path, writable=False)
             self._header = DataFileHeader.decode(block_copies(self._file.read_at(FRAMES_START, 0)), str(path))
             check_header(self._header, name, self._queue_id, path)
-        except UnsupportedVersionError:  # not damaged: nothing is given up, another Holdfast can read it
-            self.close()
-            raise
         except (StorageError, OSError) as error:
             self.close()
-            following = self._files.next_after(name.sequence)
-            if isinstance(error, OSError) and not is_missing(error):
+            if isinstance(error, UnsupportedVersionError):  # not damaged: another Holdfast can read it
                 raise
+            if isinstance(error, OSError) and not isinstance(error, MISSING):
+                raise
+            following = self._files.next_after(name.sequence)
             if isinstance(error, StorageError) and following is not None:
                 self._lose(path, 0, 0, range(self.next_offset, following.first_offset), str(error))
                 self.next_offset = following.first_offset

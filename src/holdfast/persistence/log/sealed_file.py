@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, StorageError
-from holdfast.persistence.filesystem.layout import DataFileName, is_missing, read_data_file_header
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import DataFileName, read_data_file_header
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.segment.frame_scanner import FrameScanner
@@ -28,10 +28,8 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
         file = storage.open(path, writable=False)
     except StorageError:
         return []
-    except OSError as error:
-        if is_missing(error):
-            return []
-        raise
+    except MISSING:
+        return []
     try:
         seal = read_seal(file, header)
     finally:
@@ -55,8 +53,7 @@ def end_offset(storage: Storage, path: Path, name: DataFileName) -> int:
         header = read_data_file_header(storage, path)
     except CorruptionError:
         return name.first_offset  # nothing of it can be read: whoever starts now has no business with it either
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         seal = read_seal(file, header)
         if seal is not None:
             return name.first_offset + seal.message_count
@@ -65,5 +62,3 @@ def end_offset(storage: Storage, path: Path, name: DataFileName) -> int:
         for frame in scanner.past_damage():
             index = frame.next_index
         return name.first_offset + index
-    finally:
-        file.close()

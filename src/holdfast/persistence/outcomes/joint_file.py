@@ -13,9 +13,8 @@ from typing import Any
 
 from holdfast.errors import CorruptionError, HoldfastError
 from holdfast.persistence.filesystem.document import read_document, write_document
-from holdfast.persistence.filesystem.layout import is_missing
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FORMAT_VERSION, JOINT_APPLICATIONS_MAX, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.json_object import as_id, as_number
@@ -158,10 +157,8 @@ class JointFile:
         try:
             fields = read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)
             return {name: _commit(name, each) for name, each in fields["applications"].items()}
-        except OSError as error:
-            if is_missing(error):
-                return {}
-            raise
+        except MISSING:
+            return {}
         except (CorruptionError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"{self._path} is damaged ({error}): restore it. Without it joint commits go on, but nobody knows "

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.persistence.filesystem.document import undone
-from holdfast.persistence.filesystem.layout import is_missing
+from holdfast.persistence.filesystem.document import made_anew
+from holdfast.persistence.filesystem.layout import open_if_there
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.ring import used_bytes
-from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
+from holdfast.persistence.filesystem.ring import used_slots
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     DECIDED_ABORTED,
@@ -204,27 +204,16 @@ class OutcomeLog:
             file.close()
 
     def _read(self) -> None:
-        try:
-            file = self._storage.open(self._path, writable=False)
-        except OSError as error:
-            if is_missing(error):
-                return
-            raise
-        try:
-            data = file.read_at(DECIDED_MAX * DECIDED_SLOT.size, 0)
-        finally:
-            file.close()
+        file = open_if_there(self._storage, self._path)
+        if file is None:
+            return
         found = []
-        for slot in range(min(-(-used_bytes(data) // DECIDED_SLOT.size), len(data) // DECIDED_SLOT.size)):
-            raw = data[slot * DECIDED_SLOT.size : (slot + 1) * DECIDED_SLOT.size]
-            if raw == _UNUSED:
-                continue
-            try:
-                decided = Decided.decode(raw)
-            except ValueError:
-                continue  # torn while it was written over, or damaged: forgotten
-            if decided.number % DECIDED_MAX == slot:
-                found.append(decided)
+        with file:
+            for place, slot in used_slots(file, DECIDED_SLOT.size, DECIDED_MAX):
+                with suppress(ValueError):  # torn while it was written over, or damaged: forgotten
+                    decided = Decided.decode(slot)
+                    if decided.number % DECIDED_MAX == place:
+                        found.append(decided)
         self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}
 
     def _write(self, decided: Decided) -> None:
@@ -247,9 +236,8 @@ class OutcomeLog:
         try:
             self._storage.sync_directory(directory)  # whoever made it may have been killed before doing so
             return self._storage.open(self._path)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
+            pass
         self._storage.make_directory(directory)
         try:
             self._storage.sync_directory(directory.parent)
@@ -257,17 +245,6 @@ class OutcomeLog:
             with suppress(OSError):
                 self._storage.remove_directory(directory)
             raise
-        new = self._path.with_name(self._path.name + ".new")
-        file = self._storage.open(new, create=True)
-        try:
-            with undone(self._storage, new):
-                file.truncate(0)
-                file.allocate(DECIDED_MAX * DECIDED_SLOT.size)
-                file.sync()
-                self._storage.rename(new, self._path)
-            with undone(self._storage, self._path):
-                self._storage.sync_directory(directory)
-        except BaseException:
-            file.close()
-            raise
-        return file
+        with made_anew(self._storage, self._path) as file:
+            file.allocate(DECIDED_MAX * DECIDED_SLOT.size)
+        return self._storage.open(self._path)

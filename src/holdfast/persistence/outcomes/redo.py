@@ -17,8 +17,8 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, QueueLockedError, StorageError
 from holdfast.persistence.exchange.requests import finish_committed
 from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files, open_directory
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.format.report import DAMAGED, Damage
@@ -190,9 +190,7 @@ def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: 
         storage.sync_directory(path.parent)
     except StorageError:
         return  # damaged: it may be another one of the same id, and is shown to whoever asks
-    except OSError as error:
-        if not is_missing(error):
-            raise
+    except MISSING:
         if path.parent.name in storage.list(directory.root):
             storage.sync_directory(path.parent)
 

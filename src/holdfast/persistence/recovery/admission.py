@@ -10,13 +10,12 @@ from pathlib import Path
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
-    is_missing,
     list_data_files,
     list_generations,
     position_file,
 )
 from holdfast.persistence.filesystem.links import refuse_second_name
-from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
 from holdfast.persistence.groups.group_files import list_groups
@@ -91,9 +90,8 @@ def _kind(storage: Storage, root: Path) -> str:
             return storage.file_system(path)
         except ValueError:  # a NUL: whoever opens the directory says so
             break
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
+            pass
     return ""
 
 
@@ -143,8 +141,7 @@ def _changed_in_place(storage: Storage, directory: QueueDirectory) -> Iterator[t
     for path in paths:
         try:
             file = storage.open(path, writable=False)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
+            pass
         else:
             yield path, file

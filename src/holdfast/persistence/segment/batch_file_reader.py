@@ -107,15 +107,12 @@ def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     """
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         header = read_header(file, path, queue_id)
         try:
             return summarise(file, header, path)
         except BadBatchError as error:
             raise _corruption(path, error) from None
-    finally:
-        file.close()
 
 
 def check_batch_name(batch: BatchSummary, transaction_id: str) -> None:
@@ -141,8 +138,7 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
     UnsupportedVersionError
         A Holdfast of another format version wrote the file.
     """
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         header = read_header(file, path, queue_id)
         try:
             for frame in _batch_frames(file, header):
@@ -153,8 +149,6 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
                 raise BadBatchError(frame.end, _ENDS_TWICE)
         except BadBatchError as error:
             raise _corruption(path, error) from None
-    finally:
-        file.close()
 
 
 def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
@@ -168,8 +162,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     """
-    file = storage.open(path, writable=False)
-    try:
+    with storage.open(path, writable=False) as file:
         size = file.size()
         try:
             header = read_header(file, path, queue_id)
@@ -194,8 +187,6 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
             lost = range(ending.message_count)
             damage.append(Damage(path, last.end, size - last.end, lost, DAMAGED, _ENDS_TWICE))
         return damage
-    finally:
-        file.close()
 
 
 def decisions_from_behind(file: File, header: DataFileHeader) -> list[CommitRecord]:

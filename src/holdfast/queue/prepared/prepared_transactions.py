@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
-from holdfast.persistence.filesystem.layout import check_name, is_missing, list_batch_files
-from holdfast.persistence.filesystem.storage import storage_error
+from holdfast.persistence.filesystem.layout import check_name, list_batch_files
+from holdfast.persistence.filesystem.storage import MISSING, storage_error
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
@@ -140,7 +140,7 @@ def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
     try:
         batch = read_summary(sides.storage, path, sides.queue_id)
     except OSError as error:
-        if is_missing(error):
+        if isinstance(error, MISSING):
             return None
         raise storage_error(error, "reading a prepared transaction", path) from error
     check_batch_name(batch, transaction_id)
@@ -154,7 +154,7 @@ def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
     try:
         return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
     except OSError as error:
-        if is_missing(error):  # decided just now
+        if isinstance(error, MISSING):  # decided just now
             return []
         raise storage_error(error, "verifying a prepared transaction", batch.path) from error
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -164,10 +164,8 @@ class WaitingBatches:
         with storage_errors("verifying", summary.path):
             try:
                 found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
-            except OSError as error:
-                if is_missing(error):  # decided just now
-                    return []
-                raise
+            except MISSING:  # decided just now
+                return []
         if not found:
             self._sound.add(summary.decision.nonce)
         return found
@@ -212,7 +210,7 @@ class WaitingBatches:
         try:
             self._storage.remove(summary.path)
         except OSError as error:  # it is committed: its decision stays open, and the next opening removes this
-            if not is_missing(error):
+            if not isinstance(error, MISSING):
                 self._has_leftovers = True
                 logger.warning("%s is committed and could not be removed: %s", summary.path, error)
         return offsets
@@ -238,12 +236,8 @@ class WaitingBatches:
 
     def drop(self, path: Path) -> None:
         """Remove a batch file."""
-        with storage_errors("removing a batch", path):
-            try:
-                self._storage.remove(path)
-            except OSError as error:
-                if not is_missing(error):
-                    raise
+        with storage_errors("removing a batch", path), suppress(*MISSING):
+            self._storage.remove(path)
         self._has_removed = True
 
     def sync(self) -> bool:

@@ -29,8 +29,8 @@ from holdfast.persistence.exchange.requests import (
     write_verb,
 )
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.constants import ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
 from holdfast.queue.remote.error_text import from_text
 from holdfast.queue.threads.fork import forked_error
@@ -293,9 +293,7 @@ class Requester:
         with storage_errors("looking for a request", path):
             try:
                 self._storage.open(path, writable=False).close()
-            except OSError as error:
-                if not is_missing(error):
-                    raise
+            except MISSING:
                 return False
         return True
 

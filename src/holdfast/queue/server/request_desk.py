@@ -41,8 +41,8 @@ from holdfast.persistence.exchange.requests import (
     read_verb,
     sync_requests,
 )
-from holdfast.persistence.filesystem.layout import check_name, is_missing
-from holdfast.persistence.filesystem.storage import storage_error, storage_errors
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.storage import MISSING, storage_error, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary, verify_batch
@@ -237,7 +237,7 @@ class RequestDesk:
         except REFUSALS as error:
             self._refuse(name, error)
         except OSError as error:
-            if not is_missing(error):
+            if not isinstance(error, MISSING):
                 self._refuse(name, storage_error(error, "reading a request", name.path(self._directory)))
         except Exception as error:  # a fault of ours must not leave all others unanswered
             logger.exception("request %s of %s", name, self._sides.path)

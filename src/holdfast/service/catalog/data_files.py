@@ -17,8 +17,8 @@ from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
-    is_missing,
     list_data_files,
+    open_if_there,
     read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import File, Storage
@@ -160,17 +160,12 @@ class DataFiles:
             self.end_offset = max(self.end_offset, gone.offsets.stop)
 
     def _read_mark(self) -> Watermark | None:
-        try:
-            file = self._storage.open(self._directory.write_mark, writable=False)
-        except OSError as error:
-            if is_missing(error):
-                return None
-            raise
-        try:
+        file = open_if_there(self._storage, self._directory.write_mark)
+        if file is None:
+            return None
+        with file:
             marks = (read_write_mark(file, self.queue_id) for _ in range(_LOOKS))
             return next((mark for mark in marks if mark is not None), None)
-        finally:
-            file.close()
 
     def _stamp(self, name: DataFileName) -> tuple[int, int, int]:
         try:
@@ -182,13 +177,10 @@ class DataFiles:
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> DataFileFacts | None:
         """Return what one file says; None where it was retired meanwhile."""
         path = self._directory.data_file(name)
-        try:
-            file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if is_missing(error):
-                return None
-            raise
-        try:
+        file = open_if_there(self._storage, path)
+        if file is None:
+            return None
+        with file:
             start = file.read_at(FRAMES_START, 0)
             try:
                 header = DataFileHeader.decode(block_copies(start), str(path))
@@ -203,8 +195,6 @@ class DataFiles:
                 for at in damaged_copies(start, DATA_MAGIC, str(path))
             )
             return self._readable(file, header, name, following, damage)
-        finally:
-            file.close()
 
     def _unreadable(
         self, file: File, name: DataFileName, following: DataFileName | None, path: Path, reason: str

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError, HoldfastError, QueueNotFoundError
 from holdfast.persistence.filesystem.document import read_document
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_missing, list_batch_files, open_directory
-from holdfast.persistence.filesystem.storage import Storage, storage_error
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_error
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
@@ -206,9 +206,8 @@ class _Reading:
             except CorruptionError as error:
                 self._damaged([Damage(path, error.position, 0, range(0), DAMAGED, str(error))])
                 rows[transaction_id] = self._prepared_row(transaction_id, "", 0, None)
-            except OSError as error:
-                if not is_missing(error):  # decided just now
-                    raise
+            except MISSING:  # decided just now
+                pass
             else:
                 self._take_batch(rows, batch)
         for _, vote in votes:

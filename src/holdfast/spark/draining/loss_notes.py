@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.filesystem.layout import is_missing
-from holdfast.persistence.filesystem.storage import Storage, storage_errors, write_whole
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors, write_whole
 from holdfast.persistence.format.json_object import parse_object
 from holdfast.persistence.format.report import Damage
 
@@ -90,10 +89,8 @@ class LossNotes:
         """Return a note; nothing of one whose task was killed while it wrote, for the next attempt writes its own."""
         try:
             file = self._storage.open(path, writable=False)
-        except OSError as error:
-            if is_missing(error):  # of a task that was overtaken
-                return {}
-            raise
+        except MISSING:  # of a task that was overtaken
+            return {}
         try:
             with suppress(ValueError):
                 return parse_object(file.read_at(_NOTE_BYTES_MAX, 0))

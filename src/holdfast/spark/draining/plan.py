@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import DataFileName, is_missing
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
@@ -132,10 +132,8 @@ def _names(queue: PersistentQueue, reservation: Reservation) -> dict[int, DataFi
 def _is_there(storage: Storage, path: Path) -> bool:
     try:
         storage.open(path, writable=False).close()
-    except OSError as error:
-        if is_missing(error):
-            return False
-        raise
+    except MISSING:
+        return False
     return True
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import RetryableError, StorageError
-from holdfast.persistence.filesystem.layout import check_header, is_missing
-from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.filesystem.layout import check_header
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import FRAME_SIZE_END, FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, Damage
@@ -77,10 +77,8 @@ class FileRangeReader:
         """
         try:
             file = self._storage.open(self._path, writable=False)
-        except OSError as error:
-            if is_missing(error):
-                raise self._consumed() from None
-            raise
+        except MISSING:
+            raise self._consumed() from None
         try:
             header = self._read_header(file)
             if header is not None:

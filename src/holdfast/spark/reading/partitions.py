@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import is_missing, queue_directory
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import queue_directory
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.spark.reading.file_range import FileRange, clipped
 
@@ -61,10 +61,8 @@ def _cuts(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -
 def _size_of(storage: Storage, path: Path) -> int:
     try:
         file = storage.open(path, writable=False)
-    except OSError as error:
-        if is_missing(error):  # consumed meanwhile: whoever reads it says so
-            return 0
-        raise
+    except MISSING:  # consumed meanwhile: whoever reads it says so
+        return 0
     try:
         return file.size()
     finally:

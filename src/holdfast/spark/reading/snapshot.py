@@ -16,12 +16,11 @@ from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
-    is_missing,
     list_data_files,
     open_directory,
     read_data_file_header,
 )
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.report import DAMAGED, Damage, merged
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
@@ -96,9 +95,7 @@ def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> W
     for _ in range(_MARK_TRIES):
         try:
             file = storage.open(directory.write_mark, writable=False)
-        except OSError as error:
-            if not is_missing(error):
-                raise
+        except MISSING:
             if not list_data_files(storage, directory):
                 return None
         else:

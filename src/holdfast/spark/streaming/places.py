@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from holdfast.persistence.filesystem.layout import DataFileName, is_missing
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.storage import MISSING
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.sealed_file import sealed_places
@@ -140,10 +141,8 @@ class Places:
             return log.mark.visible[0]
         try:
             file = log.storage.open(log.path(name), writable=False)
-        except OSError as error:
-            if is_missing(error):
-                return FRAMES_START  # whoever reads it says so
-            raise
+        except MISSING:
+            return FRAMES_START  # whoever reads it says so
         try:
             return file.size()
         finally:
