@@ -20,6 +20,7 @@ from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
+    list_batch_files,
     list_data_files,
     open_directory,
     open_if_there,
@@ -30,19 +31,20 @@ from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, St
 from holdfast.persistence.format.constants import (
     DATA_MAGIC,
     FRAMES_START,
-    HEADER_BLOCK_BYTES,
     POSITION_MAGIC,
     WRITE_MARK_BYTES,
 )
-from holdfast.persistence.format.file_header import DataFileHeader, block_copies, damaged_copies
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
+from holdfast.persistence.outcomes.joint_file import JointFile
+from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
+from holdfast.persistence.segment.batch_file_reader import check_batch_name, read_summary, verify_batch
 from holdfast.persistence.segment.file_walk import FileWalk
-from holdfast.persistence.verify_prepared import verify_prepared
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
@@ -124,7 +126,7 @@ class _Verification:
         if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
             self._check_end(files, finished_end)
         self._check_groups(files)
-        damage, notes = verify_prepared(self._storage, self._directory, self._queue_id)
+        damage, notes = _verify_prepared(self._storage, self._directory, self._queue_id)
         self._damage += damage
         self._notes += notes
         findings = [found for _, found in files]
@@ -212,7 +214,7 @@ class _Verification:
             except CorruptionError as error:
                 return self._give_up(file, path, name, following, str(error))
             found = _Findings()
-            found.damage += _header_damage(path, start, DATA_MAGIC)
+            found.damage += header_damage(path, start, DATA_MAGIC)
             if following is None:
                 self._walk_tail(file, path, header, found)
             else:
@@ -333,13 +335,68 @@ class _Verification:
         if file is None:  # the next generation has replaced it
             return
         with file:
-            self._damage += _header_damage(path, file.read_at(FRAMES_START, 0), POSITION_MAGIC)
+            self._damage += header_damage(path, file.read_at(FRAMES_START, 0), POSITION_MAGIC)
 
 
-def _header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:
-    """Return what is wrong with the copies of a header one of which is good."""
-    reason = "one of the two copies of the header does not verify"
-    return [
-        Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, reason)
-        for at in damaged_copies(start, magic, str(path))
-    ]
+# -- Prepared transactions -------------------------------------------------------------------------------------------
+
+
+def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> tuple[list[Damage], list[str]]:
+    """Read all that is prepared; return what does not verify, and notes of what waits.
+
+    Their messages have no offsets yet, so damage here says in words which are lost. Raises ``OSError``.
+    """
+    damage: list[Damage] = []
+    nonces: set[bytes] = set()
+    damaged_ids: set[str] = set()
+    for name in list_batch_files(storage, directory):
+        path = directory.batch_file(name)
+        try:
+            found = _batch_damage(storage, path, queue_id)
+            damage += found
+            batch = read_summary(storage, path, queue_id)
+            check_batch_name(batch, name)
+            nonces.add(batch.decision.nonce)
+        except CorruptionError as error:
+            damaged_ids.add(name)
+            if not found:
+                damage.append(Damage(path, error.position, 0, range(0), DAMAGED, str(error)))
+        except MISSING:  # decided meanwhile
+            pass
+    for group in list_groups(storage, directory):
+        for vote in progress_reader(storage, directory, queue_id, group).refresh().votes.values():
+            waits_for_batch = vote.coordinator is not None and vote.coordinator.path == OWN  # else it is let go of
+            if not waits_for_batch and vote.id not in damaged_ids:
+                nonces.add(vote.nonce)
+    count = len(nonces) + len(damaged_ids)
+    notes = [f"{count} transactions are prepared" if count > 1 else "1 transaction is prepared"] if count else []
+    try:
+        pending = JointFile(storage, directory.joint, is_owner=False).pending()
+    except CorruptionError as error:
+        reason = f"{error}; without it nobody knows which joint commits have happened"
+        damage.append(Damage(directory.joint, 0, 0, range(0), DAMAGED, reason))
+    else:
+        for each in pending:
+            waiting_count = sum(nonce in nonces for _, nonce in each.parts)
+            if waiting_count:
+                notes.append(
+                    f"joint commit {each.version} of {each.application} is decided, and {waiting_count} of its parts "
+                    "wait for the next opening to put them into the log"
+                )
+    return damage, notes
+
+
+def _batch_damage(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
+    """Return what does not verify, and does not the second time: a batch is changed just before it leaves."""
+    found = verify_batch(storage, path, queue_id)
+    if found:
+        again = {each.position for each in verify_batch(storage, path, queue_id)}
+        found = [each for each in found if each.position in again]
+    return [_in_words(each) for each in found]
+
+
+def _in_words(damage: Damage) -> Damage:
+    if not damage.offsets:
+        return damage
+    lost = f"messages {damage.offsets.start} to {damage.offsets.stop - 1} of the transaction are lost"
+    return replace(damage, offsets=range(0), reason=f"{damage.reason}; {lost}, abort it and put them again")

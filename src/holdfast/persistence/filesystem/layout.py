@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import time
 from contextlib import suppress
@@ -34,7 +33,7 @@ from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, St
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import check_parts, check_root
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
-from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_error
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, real_path, storage_error
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import read_id
@@ -352,7 +351,7 @@ def _found(storage: Storage, path: Path) -> Path | None:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        return Path(os.path.realpath(path))
+        return real_path(path)
     return path
 
 

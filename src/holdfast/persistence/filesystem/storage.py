@@ -16,7 +16,8 @@ import os
 import resource
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -315,6 +316,48 @@ class storage_errors:  # noqa: N801 - a block that reads like contextlib.suppres
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, OSError):
             raise storage_error(error, self._what, self._path) from error
+
+
+class Stamp(NamedTuple):
+    """What the file system says of a file: it changes when the file is replaced or written."""
+
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def stamp_of(path: Path | str) -> Stamp | None:
+    """Return the stamp of a file or directory, or None if it does not exist; a link is not followed."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except MISSING:
+        return None
+    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without links in it."""
+    return Path(os.path.realpath(path))
+
+
+def replace_text(path: Path, lines: Iterable[str]) -> int:
+    """Put lines into a file that is no part of a queue, durably and as a whole; return how many there were."""
+    new = path.with_name(path.name + ".new")
+    count = 0
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            for line in lines:
+                file.write(line + "\n")
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        OsStorage().sync_directory(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    return count
 
 
 def read_whole(storage: Storage, path: Path, bytes_max: int) -> bytes:

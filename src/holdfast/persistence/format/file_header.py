@@ -9,10 +9,12 @@ from __future__ import annotations
 import secrets
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from holdfast.errors import CorruptionError, StorageError, UnsupportedVersionError
 from holdfast.persistence.format import constants as layout
 from holdfast.persistence.format.checksum import crc32c
+from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.format.version import other_version
 
 _CRC_AT = layout.HEADER_BLOCK_BYTES - layout.HEADER_CRC.size
@@ -134,6 +136,13 @@ def damaged_copies(start: bytes, magic: bytes, path: str) -> list[int]:
         except StorageError:
             bad.append(at)
     return bad
+
+
+def header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:
+    """Return what is wrong with the copies of a header one of which is good."""
+    reason = "one of the two copies of the header does not verify"
+    copies = damaged_copies(start, magic, str(path))
+    return [Damage(path, at, layout.HEADER_BLOCK_BYTES, range(0), DAMAGED, reason) for at in copies]
 
 
 def _encode_block(magic: bytes, features: int, queue_id: bytes, file_id: bytes, salt: int, rest: bytes) -> bytes:

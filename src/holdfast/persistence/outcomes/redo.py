@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, QueueLockedError, StorageError
 from holdfast.persistence.exchange.requests import finish_committed
 from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
-from holdfast.persistence.filesystem.storage import MISSING, Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.format.report import DAMAGED, Damage
@@ -206,7 +206,7 @@ def relative_path(target: str, root: str) -> str:
 
 def other_root(root: Path, participant: Participant) -> Path:
     """Return where another queue is, as seen from the one at ``root``."""
-    return Path(os.path.normpath(os.path.join(os.path.realpath(root), participant.path)))
+    return Path(os.path.normpath(real_path(root) / participant.path))
 
 
 def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueDirectory | None:

@@ -7,6 +7,7 @@ Recovery, ``verify`` and the slow path of all readers share it. The readers' fas
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.persistence.filesystem.storage import File
@@ -17,9 +18,12 @@ from holdfast.persistence.format.constants import (
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
+    FRAMES_START,
+    KIND_MESSAGE,
     RECORD_SIZE_MIN,
     STX,
 )
+from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame, FrameError, decode_frame, pass_messages, resynchronise
 
 WINDOW_BYTES = 2**20
@@ -29,6 +33,12 @@ _LARGE_BYTES = 32 * 2**20
 """A frame from this size on is read twice, the first time piece by piece."""
 
 _ZEROS = bytes(WINDOW_BYTES)
+
+_FIRST_BYTES = 64 * 2**10
+"""Where a first message usually ends; a larger one is read whole."""
+
+_FIRST_FRAMES = 64
+"""Frames that are no messages may stand before it: decisions that were carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +224,15 @@ def claimed_frames(file: File, position: int, end: int) -> Iterator[tuple[int, i
             return
         yield position, behind, kind, flags, index
         position = behind
+
+
+def first_message(file: File, header: DataFileHeader) -> Frame | None:
+    """Return the first message of a data file, or None if it cannot be read; only few carried decisions precede it."""
+    size = file.size()
+    for end in (min(FRAMES_START + _FIRST_BYTES, size), size):
+        scanner = FrameScanner(file, header.salt, FRAMES_START, end)
+        with suppress(FrameError):
+            for _ in range(_FIRST_FRAMES):
+                if (frame := scanner.next()).kind == KIND_MESSAGE:
+                    return frame
+    return None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.constants import (
     DECISION_TRAILER,
+    FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAMES_START,
     KIND_SEAL,
     SEAL_TRAILER,
+    STX,
 )
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame, FrameError
@@ -39,3 +41,14 @@ def read_seal(file: File, header: DataFileHeader) -> Seal | None:
         return None if frame is None else Seal.decode(frame.payload)
     except ValueError:
         return None
+
+
+def seal_position(file: File) -> int | None:
+    """Return where the seal that ends a file starts, if it looks like one, verified or not; else None."""
+    size = file.size()
+    at = size - int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), "little")
+    header = file.read_at(FRAME_HEADER_BYTES, at) if at >= FRAMES_START else b""
+    if len(header) < FRAME_HEADER_BYTES:
+        return None
+    stx, _, _, kind, *_ = FRAME_HEADER.unpack(header)
+    return at if (stx, kind) == (STX, KIND_SEAL) else None

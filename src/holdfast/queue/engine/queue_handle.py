@@ -8,7 +8,6 @@ recovers for the owner of the write side, and who owns a side is written down on
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +22,7 @@ from holdfast.persistence.filesystem.access import writable_by_others
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, storage_error, storage_errors
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_error, storage_errors
 from holdfast.persistence.format.report import Damage, RecoveryReport
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
@@ -347,7 +346,7 @@ class QueueHandle:
     @cached_property
     def real_path(self) -> str:
         """Where the queue is, whatever links lead there: two queues find each other by it."""
-        return os.path.realpath(self.path)
+        return str(real_path(self.path))
 
     @property
     def spill_bytes(self) -> int:

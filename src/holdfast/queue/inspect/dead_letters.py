@@ -6,13 +6,12 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.filesystem.storage import replace_text
 from holdfast.persistence.format.constants import DEAD_REASONS
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
@@ -150,23 +149,7 @@ class DeadLetters:
         if which is not None and reason is not None:
             raise UsageError("say which dead letters: some of queue.dead.list(), or a reason; not both")
         letters = self._letters(_check_reason(reason), None if which is None else _offsets(which))
-        target = Path(path)
-        new = target.with_name(target.name + ".new")
-        count = 0
-        try:
-            with new.open("w", encoding="utf-8") as lines:
-                for letter in letters:
-                    lines.write(letter.as_json() + "\n")
-                    count += 1
-                lines.flush()
-                os.fsync(lines.fileno())
-            new.replace(target)
-            OsStorage().sync_directory(target.parent)
-        except BaseException:
-            with suppress(OSError):
-                new.unlink()
-            raise
-        return count
+        return replace_text(Path(path), (letter.as_json() for letter in letters))
 
     def __len__(self) -> int:
         return len(self._make_browser().progress().dead)

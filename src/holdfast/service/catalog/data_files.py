@@ -6,8 +6,6 @@ where it has changed.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,39 +19,24 @@ from holdfast.persistence.filesystem.layout import (
     open_if_there,
     read_data_file_header,
 )
-from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.filesystem.storage import File, Stamp, Storage, stamp_of
 from holdfast.persistence.format.constants import (
     DATA_MAGIC,
     FLAG_HEADERS,
-    FRAME_HEADER_BYTES,
     FRAMES_START,
-    HEADER_BLOCK_BYTES,
-    KIND_MESSAGE,
-    KIND_SEAL,
-    SEAL_TRAILER,
-    STX,
 )
-from holdfast.persistence.format.file_header import DataFileHeader, block_copies, damaged_copies
-from holdfast.persistence.format.framing import Frame, FrameError
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
+from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
-from holdfast.persistence.segment.frame_scanner import FrameScanner
-from holdfast.persistence.segment.frame_trailer import read_seal
+from holdfast.persistence.segment.frame_scanner import first_message
+from holdfast.persistence.segment.frame_trailer import read_seal, seal_position
 
 _LOOKS = 3
 """How often ``write.mark`` is read before it says nothing: its owner overwrites it in place."""
-
-_FIRST_BYTES = 64 * 2**10
-"""Where a first message usually ends; a larger one is read whole."""
-
-_FIRST_FRAMES = 64
-"""Frames that are no messages may stand before it: decisions that were carried."""
-
-_KIND_AT = 9
-"""Where the kind stands in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +150,8 @@ class DataFiles:
             marks = (read_write_mark(file, self.queue_id) for _ in range(_LOOKS))
             return next((mark for mark in marks if mark is not None), None)
 
-    def _stamp(self, name: DataFileName) -> tuple[int, int, int]:
-        try:
-            status = os.stat(self._directory.data_file(name))
-        except FileNotFoundError:
-            return (0, 0, 0)
-        return (status.st_ino, status.st_size, status.st_mtime_ns)
+    def _stamp(self, name: DataFileName) -> Stamp | None:
+        return stamp_of(self._directory.data_file(name))
 
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> DataFileFacts | None:
         """Return what one file says; None where it was retired meanwhile."""
@@ -189,11 +168,7 @@ class DataFiles:
                 if name not in list_data_files(self._storage, self._directory):
                     return None  # it has begun another life
                 return self._unreadable(file, name, following, path, str(error))
-            reason = "one of the two copies of the header does not verify"
-            damage = tuple(
-                Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, reason)
-                for at in damaged_copies(start, DATA_MAGIC, str(path))
-            )
+            damage = tuple(header_damage(path, start, DATA_MAGIC))
             return self._readable(file, header, name, following, damage)
 
     def _unreadable(
@@ -225,14 +200,14 @@ class DataFiles:
         else:
             state, count = "cut", _count_between(name, following)
             last_ns = self._base_timestamp_of(following) if count is not None else None
-            at = _seal_position(file)
+            at = seal_position(file)
             if at is None:
                 recovered_ns = last_ns
             else:
                 state, path = "sealed", self._directory.data_file(name)
                 reason = "the seal does not verify"
                 damage += (Damage(path, at, file.size() - at, range(0), DAMAGED, reason),)
-        first = _first_message(file, header) if count != 0 else None
+        first = first_message(file, header) if count != 0 else None
         if first is None and count is not None:
             first_ns = seal.timestamp_min_ns if seal is not None and count else None
         else:
@@ -265,37 +240,11 @@ class DataFiles:
             return None
 
 
-def _seal_position(file: File) -> int | None:
-    """Return where the seal of a file stands that has one which does not verify; None where nothing looks like one."""
-    size = file.size()
-    at = size - int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), "little")
-    start = file.read_at(FRAME_HEADER_BYTES, at) if FRAMES_START <= at <= size - FRAME_HEADER_BYTES else b""
-    return at if start[:1] == bytes((STX,)) and start[_KIND_AT : _KIND_AT + 1] == bytes((KIND_SEAL,)) else None
-
-
 def _count_between(name: DataFileName, following: DataFileName | None) -> int | None:
     """Return how many messages a file must have so that the next one begins where it does; None where that is gone."""
     if following is None or following.sequence != name.sequence + 1:
         return None
     return following.first_offset - name.first_offset
-
-
-def _first_message(file: File, header: DataFileHeader) -> Frame | None:
-    """Return the first message of a file, or None where it cannot be read."""
-    size = file.size()
-    for end in (min(FRAMES_START + _FIRST_BYTES, size), size):
-        for frame in _frames(FrameScanner(file, header.salt, FRAMES_START, end)):
-            if frame.kind == KIND_MESSAGE:
-                return frame
-    return None
-
-
-def _frames(scanner: FrameScanner) -> Iterator[Frame]:
-    for _ in range(_FIRST_FRAMES):
-        try:
-            yield scanner.next()
-        except FrameError:
-            return
 
 
 def _content_type(first: Frame | None) -> str | None:

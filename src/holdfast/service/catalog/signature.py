@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Stamp, stamp_of
+
 _SETTLED_NS = 2 * 10**9
 """A file that was changed later than this may change again without a new time: clocks of file systems tick coarsely."""
-
-_Stamp = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +22,23 @@ class Signature:
     Attributes
     ----------
     stamps : tuple
-        Path, inode, size and time of the last change of each file.
+        Path of each file, and what the file system says of it.
     is_settled : bool
         Whether the same stamps later on mean that nothing has changed.
     """
 
-    stamps: tuple[_Stamp, ...]
+    stamps: tuple[tuple[str, Stamp], ...]
     is_settled: bool
 
 
 def take_signature(root: Path) -> Signature:
     """Return the state of a queue's files. Acknowledgements change it, and prepared transactions; requests do not."""
     stamps = tuple(_stamps(str(root)))
-    newest = max((stamp[3] for stamp in stamps), default=0)
+    newest = max((stamp.changed_ns for _, stamp in stamps), default=0)
     return Signature(stamps, newest < time.time_ns() - _SETTLED_NS)
 
 
-def _stamps(root: str) -> Iterator[_Stamp]:
+def _stamps(root: str) -> Iterator[tuple[str, Stamp]]:
     yield from _stat(root, "queue.json", "write.mark")
     yield from _entries(os.path.join(root, "data"))
     yield from _entries(os.path.join(root, "prepared"))
@@ -46,24 +47,21 @@ def _stamps(root: str) -> Iterator[_Stamp]:
         yield from _entries(os.path.join(groups, name))
 
 
-def _entries(directory: str) -> Iterator[_Stamp]:
+def _entries(directory: str) -> Iterator[tuple[str, Stamp]]:
     """Yield a directory and what is in it, but for notes of dead letters: they are many, and written once."""
     yield from _stat(directory, ".")
     yield from _stat(directory, *(name for name in _names(directory) if not name.startswith("dead-")))
 
 
 def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    with suppress(*MISSING):
+        return OsStorage().list(Path(directory))
+    return []
 
 
-def _stat(directory: str, *names: str) -> Iterator[_Stamp]:
+def _stat(directory: str, *names: str) -> Iterator[tuple[str, Stamp]]:
     for name in names:
         path = os.path.join(directory, name)
-        try:
-            status = os.stat(path, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        yield (path, status.st_ino, status.st_size, status.st_mtime_ns)
+        stamp = stamp_of(path)
+        if stamp is not None:
+            yield path, stamp
