@@ -63,8 +63,8 @@ BLIND_SPOTS = (
         "resume-not-synced",
         "A group that was resumed is paused again after a loss of power.",
         "persistence/groups/pause_file.py",
-        "            return\n        raise\n    storage.sync_directory(directory)\n",
-        "            return\n        raise\n",
+        "    except MISSING:\n        return\n    storage.sync_directory(directory)\n",
+        "    except MISSING:\n        return\n",
         "returned",
     ),
     Mutation(
