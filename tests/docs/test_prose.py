@@ -13,6 +13,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 WORDS_MAX = 40
 REWRITTEN = [
+    "reliability",
+    "benchmarks",
     "spark",
     "spark-drain",
     "spark-pipeline",
@@ -45,12 +47,13 @@ REWRITTEN = [
 
 RETIRED = re.compile(r"(?i)\b(whoever|nobody|stands|comes\s+by|goes\s+on|lets\s+go|of\s+which|passes\s+by)\b")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2`*[ ]*$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"<!-- run: begin -->.*?<!-- run: end -->", re.DOTALL)
 END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*`]*\w)|\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\||#|:))|\|")
 
 
 def prose(text: str) -> str:
-    """Return a page without what is no prose: blocks of code, quoted code, and targets of links."""
-    text = FENCE.sub("\n\n", text)
+    """Return a page without what is no prose: blocks of code, what programmes print, quoted code, targets of links."""
+    text = MEASURED.sub("\n\n", FENCE.sub("\n\n", text))
     text = re.sub(r"\]\([^)]*\)", "]", text)
     return re.sub(r"`[^`\n]*(?:\n[^`\n]+)?`", "`code`", text)
 
