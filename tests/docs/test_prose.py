@@ -13,6 +13,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 WORDS_MAX = 40
 REWRITTEN = [
+    "workers",
     "reliability",
     "benchmarks",
     "spark",
