@@ -74,7 +74,7 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
     """Assert that all prioritized messages that are visible are looked for; return how many there are."""
     found = [message.offset for message in queue.peek(10_000) if message.payload.startswith(MARKED)]
     if found:
-        source = queue.sides._source()
+        source = queue.sides.open_source()
         assert source.end[2] > max(found)
         assert source.prioritized_end > max(found), f"{found} are there, and looked for below {source.prioritized_end}"
         source.close()

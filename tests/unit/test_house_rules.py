@@ -24,6 +24,7 @@ FUNCTION_LINES_MAX = 70  # one screen
 ROOM_MODULES_MAX = 14  # what a newcomer finds a module among; ``__init__`` and ``__main__`` are its doors
 FACE_LINES_MIN = 5
 HELPED = ("tests/support", "benchmarks", "examples")
+PARAMETERS_MAX = 7  # of a constructor; what belongs together is handed in together
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -103,6 +104,35 @@ def test_no_function_is_longer_than_70_lines() -> None:
         if (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES_MAX
     ]
     assert not too_long, "\n".join(too_long)
+
+
+def exported(path: Path) -> list[str]:
+    """Return the ``__all__`` of a module."""
+    (names,) = [
+        node.value for node in tree(path).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]  # fmt: skip
+    return list(ast.literal_eval(names))
+
+
+def constructors() -> Iterator[tuple[Path, ast.ClassDef, Function]]:
+    """Yield the constructors that are written out, each with its file and its class."""
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                yield from ((path, node, each) for each in node.body if getattr(each, "name", "") == "__init__")
+
+
+def test_no_constructor_of_the_inside_takes_more_than_7_parameters() -> None:
+    """Options of public classes are named by their callers; inside, so many hide what belongs together."""
+    public = {*exported(PACKAGE / "__init__.py"), *exported(PACKAGE / "spark" / "__init__.py")}
+    too_many = [
+        f"{place(path, init)} {owner.name}: {count} parameters"
+        for path, owner, init in constructors()
+        if owner.name not in public | {"SegmentWriter"}  # whose room is being furnished
+        if (count := len([*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs]) - 1) > PARAMETERS_MAX
+    ]
+    assert not too_many, "\n".join(too_many)
 
 
 def test_every_public_module_class_and_function_has_a_docstring() -> None:

@@ -23,13 +23,7 @@ logger = logging.getLogger("holdfast")
 
 
 class Closing:
-    """The parts of one queue, without the object that the application has.
-
-    Attributes
-    ----------
-    is_over : bool
-        Whether nothing is left to be closed, or that is somebody else's.
-    """
+    """The parts of one queue, without the object that the application has."""
 
     def __init__(
         self,
@@ -46,7 +40,7 @@ class Closing:
         self._askers = askers
         self._resting = resting
         self._server = server
-        self.is_over = False
+        self._is_over = False
 
     def close(self) -> None:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
@@ -70,9 +64,13 @@ class Closing:
         finalizer.atexit = False  # a process that ends lets go of its locks by itself
         return finalizer
 
+    def call_off(self) -> None:
+        """Do nothing when the queue is collected: nothing is left to be closed, or it is somebody else's."""
+        self._is_over = True
+
     def _drop(self, name: str) -> None:
         """Warn, and have it closed. The garbage collector may come here while any lock is held: this takes none."""
-        if self.is_over:
+        if self._is_over:
             return
         if self._resting is not None:
             self._resting.close_soon(self._close_dropped, self._is_in_use)

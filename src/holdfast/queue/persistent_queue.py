@@ -46,7 +46,7 @@ from holdfast.queue.remote.verb_log import logged, own_process
 from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_server import RequestServer
-from holdfast.queue.server.visitor import open_submit_side
+from holdfast.queue.server.visitor import Visitor
 from holdfast.queue.threads import fork
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
@@ -162,6 +162,8 @@ class PersistentQueue:
             any_file_system=any_file_system,
             retry=retry_policy(max_deliveries, backoff, lease_seconds, dead_letter_seconds, expired),
             redact=redact,
+            maxsize=maxsize,
+            max_bytes=max_bytes,
         )
         check_options(options)
         check_sizes(
@@ -174,7 +176,7 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self.sides = sides = QueueHandle(self._storage, self._clock, self.path, options)
+        self.sides = sides = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"
@@ -183,7 +185,6 @@ class PersistentQueue:
         self._resting: IdleHandles | None = None
         self._server: RequestServer | None = None
         try:
-            sides.bound(maxsize, max_bytes)
             self._open_transactions()
             self._open_parts()
             fork.watch(self)
@@ -200,10 +201,9 @@ class PersistentQueue:
         self._group_askers = GroupAskers(sides)
         ask = asking(sides.storage, sides.clock, sides.path)
         if sides.options.mode == "submit":
-            sides.submit_side = side = open_submit_side(sides)
-            self._in_doubt: PreparedResolver = SubmittedVerdicts(sides, ask, self._group_askers.do, side)
+            self._in_doubt: PreparedResolver = SubmittedVerdicts(sides, ask, self._group_askers.do)
         elif sides.options.mode == "consume":
-            self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do, lambda: open_submit_side(sides))
+            self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do)
         else:
             self._in_doubt = PreparedResolver(sides, ask, self._group_askers.do)
         self._joint_decisions = JointDecisions(sides, self._in_doubt)
@@ -219,7 +219,7 @@ class PersistentQueue:
     def _give_up_opening(self) -> None:
         """Let go of what was opened so far."""
         if hasattr(self, "_closing"):
-            self._closing.is_over = True
+            self._closing.call_off()
         try:
             for part in (self._resting, self._server):
                 if part is not None:
@@ -239,17 +239,7 @@ class PersistentQueue:
             return opened_depth + sides.next_offset() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(
-            self._storage,
-            sides.directory,
-            sides.files,
-            self._clock,
-            sides.next_offset,
-            sides.reclaim,
-            sides.group.poison,
-            check_open=self._check_open,
-            may_change=self.mode != "look",
-        )
+        self.groups = Groups(sides, check_open=self._check_open)
         self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
         self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._check_open)
 
@@ -476,8 +466,7 @@ class PersistentQueue:
     def full(self) -> bool:
         """Whether a bounded queue has no room now."""
         self._check_open()
-        bounds = self._write_side.bounds if self._write_side is not None else None
-        return bounds is not None and not bounds.has_room(1, 0)
+        return self.sides.write_side is not None and not self.sides.capacity.has_room(1, 0)
 
     @property
     def maxsize(self) -> int:
@@ -485,13 +474,13 @@ class PersistentQueue:
 
         A larger or smaller one counts from the next put on; what is there stays.
         """
-        return self.sides.bounds_wanted[0]
+        return self.sides.capacity.maxsize
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
         self._check_open()
         check_maxsize(maxsize)
-        self.sides.bound(maxsize, self.sides.bounds_wanted[1])
+        self.sides.capacity.change(maxsize)
 
     @property
     def is_shutdown(self) -> bool:
@@ -741,7 +730,8 @@ class PersistentQueue:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._has_let_go = self._closing.is_over = True
+        self._has_let_go = True
+        self._closing.call_off()
         self._finalizer.detach()
 
     def __enter__(self) -> PersistentQueue:
@@ -760,7 +750,7 @@ class PersistentQueue:
     def forget_after_fork(self) -> None:
         """In a forked child: close the copies of the handles; every later call raises ForkedError."""
         self._state = "forked"
-        self._closing.is_over = True
+        self._closing.call_off()
         self._transactions.forget()
         self._group_asker.forget()
         self._group_askers.forget()

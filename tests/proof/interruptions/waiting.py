@@ -59,9 +59,7 @@ def wait_for_room() -> None:
     """Interrupt a put that waits for room; it has put nothing."""
     with Jobs().open(maxsize=1) as queue:
         queue.put(b"first")
-        bounds = queue.sides.require_write_side().bounds
-        assert bounds is not None
-        assert _interrupted_while(lambda: queue.put(b"second"), lambda: bounds.room.waiting)
+        assert _interrupted_while(lambda: queue.put(b"second"), lambda: queue.sides.capacity.space_available.waiting)
         assert not locked(queue)
         assert without_hanging(lambda: [queue.get(timeout=0), queue.put(b"third"), queue.get(timeout=0)]) == [
             b"first",

@@ -32,7 +32,7 @@ BLIND_SPOTS = (
         "A rejected message is a dead letter in memory, and comes again after a loss of power.",
         "queue/consumer/read_side.py",
         "            self._settle(ticket)\n\n    def _in_step",
-        "            self.room.ring()\n\n    def _in_step",
+        "            self._space_available.ring()\n\n    def _in_step",
         "returned",
     ),
     Mutation(

@@ -26,7 +26,7 @@ LARGE = [*[bytes(1000)] * 40, Put(bytes(1000), priority=1)]  # more than a quart
 
 def source_of(queue: PersistentQueue) -> Source:
     """Return a source as the read side of a handle has one."""
-    return queue.sides._source()
+    return queue.sides.open_source()
 
 
 def prioritized_end(queue: PersistentQueue) -> int:

@@ -73,13 +73,13 @@ def test_where_that_room_does_not_help_the_take_fails_and_can_be_tried_again(err
         assert queue.get(timeout=0) == b"a"
 
 
-def test_a_consumer_answers_for_no_decision_of_the_log() -> None:
+def test_a_consumer_keeps_no_batches_that_wait() -> None:
     """Its error names the modes that do."""
     jobs = Jobs()
     jobs.open().close()
     queue: PersistentQueue
     with jobs.open(mode="consume") as queue, pytest.raises(UsageError, match="produce"):
-        queue.sides.require_coordinator()
+        queue.sides.require_batches()
 
 
 def test_shutting_down_needs_no_write_side() -> None:

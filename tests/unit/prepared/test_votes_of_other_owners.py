@@ -492,7 +492,7 @@ def test_while_the_log_has_yet_to_say_nobody_settles_the_vote(monkeypatch: pytes
                 with pytest.raises(TransactionStateError, match="just now"):
                     decide(queue, verdict)
         assert waiting(consumer) == [b"two", b"three"]
-        monkeypatch.setattr(producer.sides.require_coordinator(), "_deciding", set())
+        monkeypatch.setattr(producer.sides.coordinator, "_deciding", set())
         assert consumer.prepared() == []
         assert waiting(consumer) == [b"one", b"two", b"three"]
 

@@ -163,13 +163,13 @@ def test_a_large_request_waits_for_room_and_is_told_so_once(bench: Bench, before
     """Until then it may be withdrawn; its file becomes a part of the log once there is room."""
     bench.asker.ask(64, *[b"a"] * before)
     bench.desk.serve()
-    bench.sides.bound(4, None)
+    bench.sides.capacity.change(4)
     bench.asker.ask(65, *[bytes(2000)] * 4)
     for _ in range(3):
         bench.desk.serve()
         assert bench.answer(65).verdict == ANSWER_NO_ROOM
         assert bench.left() == ["65 batch"]
-    bench.sides.bound(100, None)
+    bench.sides.capacity.change(100)
     bench.desk.serve()
     assert bench.answer(65).offsets == range(before, before + 4)
     assert bench.left() == []

@@ -36,12 +36,10 @@ from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.dispatch.dispatcher import Dispatcher
-from holdfast.queue.dispatch.log_cursor import MakeReader
-from holdfast.queue.dispatch.progress_store import ProgressStore
-from holdfast.queue.dispatch.sources import Source
+from holdfast.queue.dispatch.log_cursor import GroupLog
+from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
-from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.queue.threads import poller as watcher
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.fork import forked_error
@@ -67,76 +65,64 @@ class ReadSide:
 
     Parameters
     ----------
-    source : Source
-        How far may be read, and how to wait for more.
-    make_reader : callable
-        Makes readers.
-    progress : GroupProgress
+    log : GroupLog
+        What is read.
+    beginning : GroupBeginning
         Where to start.
-    open_books : callable
-        Opens the group's books at the first take: looking at a queue does not make a group.
     lock : SideLock
         Held until :meth:`close`.
-    books : ProgressStore or None
-        Those of a group that exists already.
     clock : Clock
         For deadlines and for the times that messages ask for.
-    policy : RetryPolicy
-        How often a message is handed out, and how long for.
     redelivery : Redelivery
         Decides what becomes of messages that were not acknowledged.
     pausing : Pausing
         Whether nobody is given anything.
+    space_available : Notifier
+        Rung when messages are finished, for producers that wait.
 
     Attributes
     ----------
     deadlines : Deadlines
         When messages have to be given back that nobody gives back by himself.
-    room : Notifier
-        Rung when messages are finished.
     """
 
     def __init__(
         self,
-        source: Source,
-        make_reader: MakeReader,
-        progress: GroupProgress,
-        open_books: Callable[[], ProgressStore],
+        log: GroupLog,
+        beginning: GroupBeginning,
         lock: SideLock,
-        books: ProgressStore | None,
         clock: Clock,
-        policy: RetryPolicy,
         redelivery: Redelivery,
         pausing: Pausing,
+        space_available: Notifier,
     ) -> None:
-        self._source = source
-        self._open_books = open_books
+        self._source = log.source
+        self._path = log.path
+        self._open_books = beginning.open_books
         self._lock = lock
         self._take_lock = threading.Lock()
-        self._progress = progress
-        self._lost_before = progress.lost_count
-        self._lease_seconds = policy.lease_seconds
+        self._progress = beginning.progress
+        self._lost_before = self._progress.lost_count
+        self._lease_seconds = redelivery.policy.lease_seconds
         self._time_ns = clock.time_ns
         self._leases = Leases(clock.monotonic)
         self._refusal: Callable[[], Exception] | None = None
         self._draining = Draining(clock)
-        self.room = Notifier()
+        self._space_available = space_available
         self.deadlines = Deadlines(clock)
         self._redelivery = redelivery
         self.pausing = pausing
         self._backlog = Dispatcher(
-            source,
-            make_reader,
-            progress,
+            log,
+            self._progress,
             self._leases.by_offset,
-            lock.path.parent,
-            policy,
+            redelivery.policy,
             clock.time_ns,
             lambda ended: redelivery.end(self._require_books(), ended),
         )
-        self._books = books
-        if books is not None:
-            self._backlog.begin(books)
+        self._books = beginning.books
+        if self._books is not None:
+            self._backlog.begin(self._books)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +213,7 @@ class ReadSide:
     def _start(self) -> None:
         """Open the books at the first take, and go to where they say; again after a take was cut short."""
         if self._books is None:
-            with storage_errors("beginning to read", self._lock.path.parent):
+            with storage_errors("beginning to read", self._path):
                 self._books = self._open_books()
             self._progress = self._books.progress
             self._backlog.begin(self._books)
@@ -285,14 +271,14 @@ class ReadSide:
             self._source.wake()
         if not is_decided:
             self._settle(ticket)
-        elif self.room.waiting:
-            self.room.ring()
+        elif self._space_available.waiting:
+            self._space_available.ring()
 
     def _settle(self, ticket: int) -> None:
         """Make finished messages as durable as the policy says, and tell producers that there is room."""
         self._require_books().commit(ticket)
-        if self.room.waiting:
-            self.room.ring()
+        if self._space_available.waiting:
+            self._space_available.ring()
 
     # -- Giving back -------------------------------------------------------------------------------------------------
 
@@ -510,7 +496,7 @@ class ReadSide:
         if is_durable:
             self._require_books().sync(ticket)
         self._source.wake()
-        self.room.ring()
+        self._space_available.ring()
         return True
 
     def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
@@ -793,7 +779,7 @@ class ReadSide:
     def wake(self) -> None:
         """Have everybody who waits here look again."""
         self._source.wake()
-        self.room.ring()
+        self._space_available.ring()
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 

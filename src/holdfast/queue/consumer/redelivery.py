@@ -41,6 +41,8 @@ class Redelivery:
 
     Attributes
     ----------
+    policy : RetryPolicy
+        As given.
     dropped_count : int
         Messages dropped so far because their time to live was over.
     ended_count : int
@@ -50,7 +52,7 @@ class Redelivery:
     def __init__(
         self, policy: RetryPolicy, time_ns: Callable[[], int], notes: DeadLetterNotes, log: DeadLetterLog
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self.log = log
         self._time_ns = time_ns
         self._notes = notes
@@ -63,7 +65,7 @@ class Redelivery:
 
     def is_last(self, delivery_count: int) -> bool:
         """Whether a message that was handed out so often, and fails, becomes a dead letter."""
-        return self._policy.is_last(delivery_count)
+        return self.policy.is_last(delivery_count)
 
     def fail(
         self, books: ProgressStore, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
@@ -75,10 +77,10 @@ class Redelivery:
         now = self._time_ns()
         changes, last = [], []
         for delivery in deliveries:
-            if self._policy.is_last(delivery.delivery_count):
+            if self.policy.is_last(delivery.delivery_count):
                 last.append(delivery)
                 continue
-            wait = self._policy.wait_seconds(delivery.delivery_count) if delay is None else delay
+            wait = self.policy.wait_seconds(delivery.delivery_count) if delay is None else delay
             first_failure_s = books.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
             until_ns = min(now + round(wait * _SECOND_NS), _NS_MAX) if wait else 0
             changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
@@ -106,10 +108,10 @@ class Redelivery:
 
     def end(self, books: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
         """Note what becomes of messages whose time to live is over, or whose last receiver died."""
-        dropped = [record for record, why in ended if why == EXPIRED and not self._policy.keeps_expired]
+        dropped = [record for record, why in ended if why == EXPIRED and not self.policy.keeps_expired]
         deliveries = books.progress.deliveries
         for reason in (EXPIRED, EXHAUSTED):
-            dead = [record for record, why in ended if why == reason and (why != EXPIRED or self._policy.keeps_expired)]
+            dead = [record for record, why in ended if why == reason and (why != EXPIRED or self.policy.keeps_expired)]
             self._bury(books, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
             self._ended.update(record[0] for record in dead)
             self.ended_count += len(dead)
@@ -172,7 +174,7 @@ class Redelivery:
         now = self._time_ns()
         if not progress.dead or now < self._sweep_due_ns:
             return
-        kept_ns = round(self._policy.dead_letter_seconds * _SECOND_NS)
+        kept_ns = round(self.policy.dead_letter_seconds * _SECOND_NS)
         self._sweep_due_ns = now + min(kept_ns, 60 * _SECOND_NS)
         old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns + kept_ns <= now]
         if old:

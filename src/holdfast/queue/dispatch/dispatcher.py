@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 
 from holdfast.errors import StorageError
 from holdfast.persistence.format.message_options import NO_OPTIONS, decode_options, has_options
@@ -20,9 +19,8 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_reader import CHUNK_BYTES, Record
 from holdfast.queue.dispatch.deferred_messages import DeferredMessages
 from holdfast.queue.dispatch.delivery import Delivery
-from holdfast.queue.dispatch.log_cursor import LogCursor, MakeReader
+from holdfast.queue.dispatch.log_cursor import GroupLog, LogCursor
 from holdfast.queue.dispatch.progress_store import ProgressStore
-from holdfast.queue.dispatch.sources import Source
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.retry_policy import RetryPolicy
 
@@ -43,16 +41,12 @@ class Dispatcher:
 
     Parameters
     ----------
-    source : Source
-        How far may be read.
-    make_reader : callable
-        Makes the readers.
+    log : GroupLog
+        What is read.
     progress : GroupProgress
         Where to start, and what is finished, held or dead.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
-    path : Path
-        The group's directory, for errors.
     policy : RetryPolicy
         How often a message is handed out.
     time_ns : callable
@@ -70,19 +64,17 @@ class Dispatcher:
 
     def __init__(
         self,
-        source: Source,
-        make_reader: MakeReader,
+        log: GroupLog,
         progress: GroupProgress,
         in_flight: Mapping[int, Delivery],
-        path: Path,
         policy: RetryPolicy,
         time_ns: Callable[[], int],
         end: Callable[[Sequence[tuple[Record, str]]], None],
     ) -> None:
-        self._source = source
-        self._cursor = LogCursor(source, make_reader, progress, path)
+        self._source = log.source
+        self._cursor = LogCursor(log, progress)
         self._cursor.go_to_floor()
-        self._ahead = LogCursor(source, make_reader, progress, path)
+        self._ahead = LogCursor(log, progress)
         self._ahead_end = 0
         self._progress = progress
         self._time_ns = time_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -25,19 +25,34 @@ MakeReader = Callable[[Callable[[Damage], None], int | None], RunReader]
 """Makes a reader, given what it is to call when records are lost, and how much to read at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLog:
+    """The log for one consumer group.
+
+    Attributes
+    ----------
+    source : Source
+        How far may be read, and how to wait for more.
+    make_reader : callable
+        Makes readers.
+    path : Path
+        The group's directory, for errors.
+    """
+
+    source: Source
+    make_reader: MakeReader
+    path: Path
+
+
 class LogCursor:
     """Reads a log on in order, and looks single messages up beside that. The caller holds the take lock.
 
     Parameters
     ----------
-    source : Source
-        How far may be read.
-    make_reader : callable
-        Makes a reader.
+    log : GroupLog
+        What is read.
     progress : GroupProgress
         Where to start, and what is finished.
-    path : Path
-        The group's directory, for errors.
 
     Attributes
     ----------
@@ -47,13 +62,13 @@ class LogCursor:
         What reading has met.
     """
 
-    def __init__(self, source: Source, make_reader: MakeReader, progress: GroupProgress, path: Path) -> None:
-        self._source = source
+    def __init__(self, log: GroupLog, progress: GroupProgress) -> None:
+        self._source = log.source
         self._losses: list[Damage] = []
-        self._reader = make_reader(self._losses.append, None)
-        self._lookups = make_reader(self._losses.append, _LOOK_UP_BYTES)
+        self._reader = log.make_reader(self._losses.append, None)
+        self._lookups = log.make_reader(self._losses.append, _LOOK_UP_BYTES)
         self._progress = progress
-        self._path = path
+        self._path = log.path
         self._jumped_to = -1
         self.books: ProgressStore | None = None
         self.damage: list[Damage] = []

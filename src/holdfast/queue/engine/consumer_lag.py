@@ -21,35 +21,35 @@ class ConsumerLag:
     ----------
     storage, directory, queue_id
         The queue.
-    own_group, own_side
-        The group that this process reads for; None where it does not read.
+    own_group : str
+        The group that this handle is for.
     """
 
-    def __init__(
-        self, storage: Storage, directory: QueueDirectory, queue_id: bytes, own_group: str, own_side: ReadSide | None
-    ) -> None:
+    def __init__(self, storage: Storage, directory: QueueDirectory, queue_id: bytes, own_group: str) -> None:
         self._storage = storage
         self._directory = directory
         self._queue_id = queue_id
-        self._own_group = own_group if own_side is not None else None
-        self._own_side = own_side
+        self._own_group = own_group
         self._readers: dict[bytes, PositionFileReader] = {}
         self._looked_at = float("-inf")
 
-    def depth(self, next_offset: int, first_offset: int) -> int:
-        """Return how many messages, but dead letters, the slowest group has not finished; without a group, all."""
+    def depth(self, next_offset: int, first_offset: int, own_side: ReadSide | None) -> int:
+        """Return how many messages, but dead letters, the slowest group has not finished; without a group, all.
+
+        ``own_side`` is the read side of the handle's own group, if this handle owns it.
+        """
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-            self._look()
+            self._look(self._own_group if own_side is not None else None)
         finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]
-        if self._own_side is not None and (self._own_side.is_started or not finished):
-            finished.append(self._own_side.progress.finished_count + len(self._own_side.progress.dead))
+        if own_side is not None and (own_side.is_started or not finished):
+            finished.append(own_side.progress.finished_count + len(own_side.progress.dead))
         return max(0, next_offset - min(finished, default=first_offset))
 
-    def _look(self) -> None:
+    def _look(self, owned: str | None) -> None:
         readers = {}
         with storage_errors("looking at groups", self._directory.groups):
             for group in list_groups(self._storage, self._directory):
-                if group.name != self._own_group:
+                if group.name != owned:
                     reader = self._readers.get(group.group_id)
                     reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
                     reader.refresh()

@@ -44,7 +44,8 @@ from holdfast.queue.consumer.own_group import OwnGroup
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.consumer.redelivery import Redelivery
-from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.dispatch.log_cursor import GroupLog
+from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
 from holdfast.queue.dispatch.sources import LocalSource, RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
@@ -53,6 +54,7 @@ from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.deduplication import open_deduplication
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.remote.requester import Helper
 from holdfast.queue.remote.submit_side import SubmitSide
 
 logger = logging.getLogger("holdfast")
@@ -69,13 +71,33 @@ POSITION_FILE_BYTES_MIN = 16 * 2**10
 
 
 class QueueHandle:
-    """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode."""
+    """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode.
 
-    def __init__(self, storage: Storage, clock: Clock, root: Path, options: Options) -> None:
-        self.storage = self._storage = storage
+    Parameters
+    ----------
+    storage, clock, root, options
+        The queue, and how it is opened.
+    make_helper : callable or None
+        Makes what serves requests while nobody owns the write side; None: this handle asks no other one.
+
+    Attributes
+    ----------
+    capacity : Capacity
+        The bounds of the queue, which count in the process that owns the write side.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        root: Path,
+        options: Options,
+        make_helper: Callable[[QueueHandle], Helper] | None = None,
+    ) -> None:
+        self.storage = storage
         self.path = root
         self.clock = clock
-        self.options = self._options = options
+        self.options = options
         if options.mode != "look":
             with storage_errors("opening the queue", root):
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
@@ -93,7 +115,8 @@ class QueueHandle:
         self.batches: WaitingBatches | None = None
         self.coordinator: Coordinator | None = None
         self.submit_side: SubmitSide | None = None
-        self.bounds_wanted: tuple[int, int | None] = (0, None)
+        self._make_helper = make_helper
+        self.capacity = Capacity(options.maxsize, options.max_bytes, self._slowest_depth, self._disk_bytes_with)
         try:
             if options.mode == "look" and writable_by_others(storage, root):
                 logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
@@ -101,7 +124,7 @@ class QueueHandle:
                 admit(storage, self.directory, self.queue_id)
             self._open_sides()
         except BaseException as error:
-            self._undo()
+            self.close()
             if isinstance(error, OSError):
                 raise storage_error(error, "opening the queue", root) from error
             raise
@@ -110,28 +133,31 @@ class QueueHandle:
             logger.log(level, "opening %s: %s", root, "; ".join(str(self.report).splitlines()))
 
     def _open_sides(self) -> None:
-        options = self._options
+        options = self.options
         if options.writes:
             self._lock_writes()
-            keep_reserve(self._storage, self.directory)
+            keep_reserve(self.storage, self.directory)
         elif options.looks:
             self._open_log(None)
         else:
             with self._groups_locked():
-                self._open_log(locks.try_acquire(self._storage, self.directory.write_lock))
+                self._open_log(locks.try_acquire(self.storage, self.directory.write_lock))
         if options.reads:
             self._with_reserve(self._open_read_side)
         elif options.looks:
             self._open_look_side()
+        if options.mode == "submit" and self._make_helper is not None:
+            self.submit_side = self.open_submit_side()
 
     def _open_log(self, write_lock: SideLock | None) -> None:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
         try:
-            self.files = LogFiles(self._storage, self.directory)
-            self.priorities = Priorities(self._storage, self.directory)
+            self.files = LogFiles(self.storage, self.directory)
+            self.priorities = Priorities(self.storage, self.directory)
             self.group = OwnGroup(
-                self._storage, self.clock, self.directory, self.queue_id, self.files, self._options.group, self._is_new
+                self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
             )
+            self._lag = ConsumerLag(self.storage, self.directory, self.queue_id, self.options.group)
             if write_lock is not None:
                 self._open_writer(self._recover(), write_lock)
         finally:
@@ -139,45 +165,41 @@ class QueueHandle:
                 write_lock.release()
 
     def _groups_locked(self) -> Guard:
-        return groups_locked(self._storage, self.directory, self.clock)
-
-    def _undo(self) -> None:
-        if self.write_side is not None:
-            self.close()
+        return groups_locked(self.storage, self.directory, self.clock)
 
     # -- The write side ----------------------------------------------------------------------------------------------
 
     def _lock_writes(self) -> None:
         """Take the write lock and recover the log; a consumer that finds it locked finds it recovered."""
         locks.acquire(
-            self._storage,
+            self.storage,
             self.directory.write_lock,
             self.clock,
-            timeout=self._options.lock_timeout,
+            timeout=self.options.lock_timeout,
             what="the write side",
             guard=self._groups_locked,
             begin=self._open_log,
-            is_visitor=self._options.is_visitor,
+            is_visitor=self.options.is_visitor,
         )
 
     def _recover(self) -> RecoveredLog:
         started = self.clock.monotonic()
         seen = 0
-        groups = list_groups(self._storage, self.directory)
-        sync_deletions(self._storage, self.directory, groups)  # what opening shows stays so
+        groups = list_groups(self.storage, self.directory)
+        sync_deletions(self.storage, self.directory, groups)  # what opening shows stays so
         for group in groups:
             seen = max(seen, self.group.recover(group).seen_end)
-        log = recover_log(self._storage, self.directory, self.files, self.queue_id, finished_offset=seen)
-        undone = redo_decisions(self._storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
+        log = recover_log(self.storage, self.directory, self.files, self.queue_id, finished_offset=seen)
+        undone = redo_decisions(self.storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
         seconds = self.clock.monotonic() - started
         self.report = replace(log.report, seconds=seconds, progress_damage=tuple(undone))
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
         """Make the writer; a consumer lets it publish where the log ends, and no more."""
-        options = self._options
+        options = self.options
         writer = LogWriter(
-            self._storage,
+            self.storage,
             self.directory,
             self.files,
             self.clock,
@@ -189,11 +211,11 @@ class QueueHandle:
             synced_only=options.flush.syncs_every_commit,
         )
         if options.writes:
-            ring = DedupRing(self._storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
+            ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
             ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
-            self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids)
+            self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids, self.capacity)
             self.batches = WaitingBatches(
-                self._storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
+                self.storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
             )
             self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
         else:
@@ -202,13 +224,13 @@ class QueueHandle:
     # -- The read side -----------------------------------------------------------------------------------------------
 
     def _open_read_side(self) -> None:
-        options = self._options
+        options = self.options
         if options.group != DEFAULT_GROUP:
             self.group.find()  # where there is none, nothing is made
         path = self.directory.group(options.group)
-        self._storage.make_directory(path)
+        self.storage.make_directory(path)
         lock = locks.acquire(
-            self._storage,
+            self.storage,
             self.directory.group_lock(options.group),
             self.clock,
             timeout=options.lock_timeout,
@@ -219,28 +241,29 @@ class QueueHandle:
         source: Source | None = None
         try:
             group = self.group.find()  # whoever had the lock may have begun the default group, or deleted ours
-            source = self._source()
+            source = self.open_source()
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else self.group.unused().initial_progress()
-            notes = DeadLetterNotes(self._storage, path, is_synced=options.flush.syncs_every_commit)
+            notes = DeadLetterNotes(self.storage, path, is_synced=options.flush.syncs_every_commit)
             if books is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
-                source,
-                self._make_reader,
-                progress,
-                lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
+                GroupLog(source, self._make_reader, path),
+                GroupBeginning(
+                    progress,
+                    books,
+                    lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
+                ),
                 lock,
-                books,
                 self.clock,
-                options.retry,
                 Redelivery(
                     options.retry,
                     self.clock.time_ns,
                     notes,
                     DeadLetterLog(self.path.name, options.group, options.redact),
                 ),
-                Pausing(self._storage, path, self.clock.time_ns, self.group.poison),
+                Pausing(self.storage, path, self.clock.time_ns, self.group.poison),
+                self.capacity.space_available,
             )
         except BaseException:
             if source is not None:
@@ -249,7 +272,7 @@ class QueueHandle:
             raise
 
     def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> RunReader:
-        return RunReader(self._storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES)
+        return RunReader(self.storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES)
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more with the room that was set aside for this."""
@@ -257,7 +280,7 @@ class QueueHandle:
             return begin()
         except (OSError, DiskFullError) as error:
             full = isinstance(error, DiskFullError) or error.errno in DISK_FULL_ERRNOS
-            if not full or not spend_reserve(self._storage, self.directory):
+            if not full or not spend_reserve(self.storage, self.directory):
                 raise
         self._position_file_bytes = POSITION_FILE_BYTES_MIN
         return begin()
@@ -269,7 +292,7 @@ class QueueHandle:
             positions,
             positions.progress,
             self.files,
-            self._options.flush,
+            self.options.flush,
             self.clock,
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
@@ -285,7 +308,7 @@ class QueueHandle:
     ) -> None:
         """Retire the data files that every group has finished."""
         retire_finished_files(
-            self._storage,
+            self.storage,
             self.directory,
             self.files,
             self.queue_id,
@@ -295,13 +318,27 @@ class QueueHandle:
             sync_own=sync,
         )
 
-    def _source(self) -> Source:
+    def open_source(self) -> Source:
+        """Return what says how far may be read: the writer in this process, or the one elsewhere."""
         if self.write_side is not None:
             return LocalSource(self.write_side)
         return self._remote_source()
 
     def _remote_source(self) -> RemoteSource:
-        return RemoteSource(self._storage, self.directory.write_mark, self.queue_id, self.priorities)
+        return RemoteSource(self.storage, self.directory.write_mark, self.queue_id, self.priorities)
+
+    def open_submit_side(self) -> SubmitSide:
+        """Return what has the owner of the write side do things, which may be in another process."""
+        assert self._make_helper is not None, "the handles that PersistentQueue opens can ask"
+        return SubmitSide(
+            self.storage,
+            self.clock,
+            self.directory,
+            self.queue_id,
+            self._make_helper(self),
+            self.next_offset,
+            self.priorities,
+        )
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
@@ -325,12 +362,6 @@ class QueueHandle:
             raise self._lacks("put", "both", "produce", "submit")
         return self.batches
 
-    def require_coordinator(self) -> Coordinator:
-        """Return who answers for the log's decisions; raises as :meth:`require_write_side`."""
-        if self.coordinator is None:
-            raise self._lacks("put", "both", "produce", "submit")
-        return self.coordinator
-
     def require_read_side(self) -> ReadSide:
         """Return the read side; raises UsageError where the mode has none."""
         if self.read_side is None:
@@ -339,7 +370,7 @@ class QueueHandle:
 
     def _lacks(self, verb: str, *modes: str) -> UsageError:
         return UsageError(
-            f"{self.path} was opened with mode={self._options.mode!r}, which does not {verb}; "
+            f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; "
             f"use {' or '.join(map(repr, modes))}"
         )
 
@@ -351,7 +382,7 @@ class QueueHandle:
     @property
     def spill_bytes(self) -> int:
         """Payloads of one transaction that are kept in memory."""
-        return min(self._options.data_file_bytes // 4, SPILL_BYTES_MAX)
+        return min(self.options.data_file_bytes // 4, SPILL_BYTES_MAX)
 
     # -- Both --------------------------------------------------------------------------------------------------------
 
@@ -374,24 +405,12 @@ class QueueHandle:
         if self.coordinator is not None:
             self.coordinator.close()
 
-    def bound(self, maxsize: int, max_bytes: int | None) -> None:
-        """Make producers wait where there is no room; 0 and None: no bound."""
-        side = self.write_side
-        self.bounds_wanted = (maxsize, max_bytes)
-        if side is not None and side.bounds is not None:
-            side.bounds.change(maxsize, max_bytes)
-            return
-        if side is None or not (maxsize or max_bytes is not None):
-            return
-        slowest = ConsumerLag(self._storage, self.directory, self.queue_id, self._options.group, self.read_side)
-        side.bounds = Capacity(
-            maxsize,
-            max_bytes,
-            lambda: slowest.depth(side.next_offset, self.files.first_offset),
-            lambda size: side.disk_bytes_with(size, self.files, self._options.data_file_bytes),
-        )
-        if self.read_side is not None:
-            self.read_side.room = side.bounds.room
+    def _slowest_depth(self) -> int:
+        """Return how many messages the slowest group has not finished."""
+        return self._lag.depth(self.next_offset(), self.files.first_offset, self.read_side)
+
+    def _disk_bytes_with(self, size: int) -> int:
+        return self.require_write_side().disk_bytes_with(size, self.files, self.options.data_file_bytes)
 
     def depth(self) -> int:
         """Return how many messages the group has not finished; without a group, how many the log holds."""
@@ -419,5 +438,5 @@ class QueueHandle:
         self.group.positions()  # raises where there is no such group
         source = self._remote_source()
         self.look_side = LookSide(
-            self._storage, self.files, self.queue_id, source, self.group.positions, self.clock.time_ns
+            self.storage, self.files, self.queue_id, source, self.group.positions, self.clock.time_ns
         )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.clock import Clock
 from holdfast.errors import ConfigError, StorageError, UsageError
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import QueueDirectory, check_name
-from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import Storage, storage_error, storage_errors
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.poison import commit_unknown
+from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
     find_group,
     groups_locked,
@@ -19,8 +18,8 @@ from holdfast.persistence.groups.group_files import (
     require_group,
     write_group,
 )
-from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.sealed_file import retired_ranges
+from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.remote.verb_log import logged, own_process
 
 
@@ -30,28 +29,14 @@ class Groups:
     A group keeps every message that it has not finished on the disk, also while nobody reads for it.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        directory: QueueDirectory,
-        files: LogFiles,
-        clock: Clock,
-        next_offset: Callable[[], int],
-        reclaim: Callable[[], object],
-        poison: Poison,
-        *,
-        check_open: Callable[[], None],
-        may_change: bool,
-    ) -> None:
-        self._storage = storage
-        self._directory = directory
-        self._files = files
-        self._clock = clock
-        self._next_offset = next_offset
-        self._reclaim = reclaim
-        self._poison = poison
+    def __init__(self, sides: QueueHandle, *, check_open: Callable[[], None]) -> None:
+        self._sides = sides
+        self._storage = sides.storage
+        self._directory = sides.directory
+        self._files = sides.files
+        self._clock = sides.clock
+        self._poison = sides.group.poison
         self._check_open = check_open
-        self._may_change = may_change
 
     def create(self, name: str, start: str | int = "earliest") -> int:
         """Make a group; return the offset where it starts. Nothing happens where it exists.
@@ -134,7 +119,7 @@ class Groups:
                 with groups_locked(self._storage, self._directory, self._clock):
                     group = require_group(self._storage, self._directory, name)
                     remove_group(self._storage, self._directory, group, poison=self._poison)
-                self._reclaim()
+                self._sides.reclaim()
             finally:
                 lock.release()
         except OSError as error:
@@ -149,7 +134,7 @@ class Groups:
         return self._directory.group(name)
 
     def _check_may_change(self) -> None:
-        if not self._may_change:
+        if self._sides.options.mode == "look":
             raise UsageError("a queue opened with mode='look' changes nothing; open it with another mode")
 
     def _start_offset(self, start: str | int) -> int:
@@ -158,7 +143,7 @@ class Groups:
         earliest = names[0].first_offset if names else 0
         if start == "earliest":
             return earliest
-        latest = self._next_offset()
+        latest = self._sides.next_offset()
         if start == "latest":
             return latest
         if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:

@@ -28,6 +28,8 @@ class Options:
     dedup_max: int = 100_000
     redact: Callable[[str], str] | None = None
     any_file_system: bool = False
+    maxsize: int = 0
+    max_bytes: int | None = None
 
     @property
     def writes(self) -> bool:

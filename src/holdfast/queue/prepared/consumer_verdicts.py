@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from holdfast.errors import ClosedError, TransactionStateError
 from holdfast.persistence.exchange.requests import ABORT_PREPARED, COMMIT_PREPARED, VERDICT
@@ -31,15 +30,10 @@ class ConsumerVerdicts(PreparedResolver):
     ----------
     sides, ask, ask_group
         As for :class:`PreparedResolver`.
-    open_submit_side : callable
-        Returns how the owner is asked; called at the first need, for it makes a mailbox.
     """
 
-    def __init__(
-        self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup, open_submit_side: Callable[[], SubmitSide]
-    ) -> None:
+    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
         super().__init__(sides, ask, ask_group)
-        self._open_submit_side = open_submit_side
         self._lock = threading.Lock()
         self._submit_side: SubmitSide | None = None
         self._is_stopped = False
@@ -90,7 +84,7 @@ class ConsumerVerdicts(PreparedResolver):
             if self._is_stopped:
                 raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
             if self._submit_side is None:
-                self._submit_side = self._open_submit_side()
+                self._submit_side = self._sides.open_submit_side()  # not before it is needed: it makes a mailbox
             return self._submit_side
 
     def stop_asking(self) -> None:

@@ -7,7 +7,6 @@ from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.prepared_resolver import AskCoordinator, PreparedResolver
 from holdfast.queue.prepared.vote_settling import AskGroup
-from holdfast.queue.remote.submit_side import SubmitSide
 
 
 class SubmittedVerdicts(PreparedResolver):
@@ -16,14 +15,13 @@ class SubmittedVerdicts(PreparedResolver):
     Parameters
     ----------
     sides, ask, ask_group
-        As for :class:`PreparedResolver`.
-    submit_side : SubmitSide
-        How the owner is asked.
+        As for :class:`PreparedResolver`; ``sides`` submits.
     """
 
-    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup, submit_side: SubmitSide) -> None:
+    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
         super().__init__(sides, ask, ask_group)
-        self._submit_side = submit_side
+        assert sides.submit_side is not None, "as its mode says"
+        self._submit_side = sides.submit_side
 
     def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
         """Do nothing: the owner does, when it is asked to prepare."""

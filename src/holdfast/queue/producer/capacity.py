@@ -25,36 +25,47 @@ class Capacity:
         How many messages the slowest group has unfinished now.
     disk_bytes : callable
         How many bytes data files would take with so many bytes more of frames.
+
+    Attributes
+    ----------
+    maxsize, max_bytes
+        The bounds.
+    is_bounded : bool
+        Whether there is any.
+    space_available : Notifier
+        Rung when messages are finished.
     """
 
     def __init__(
         self, maxsize: int, max_bytes: int | None, depth: Callable[[], int], disk_bytes: Callable[[int], int]
     ) -> None:
-        self._maxsize = maxsize
-        self._max_bytes = max_bytes
+        self.maxsize = maxsize
+        self.max_bytes = max_bytes
+        self.is_bounded = bool(maxsize) or max_bytes is not None
         self._depth = depth
         self._disk_bytes = disk_bytes
-        self.room = Notifier()
+        self.space_available = Notifier()
 
-    def change(self, maxsize: int, max_bytes: int | None) -> None:
-        """Set other bounds; whoever waits looks again."""
-        self._maxsize, self._max_bytes = maxsize, max_bytes
-        self.room.ring()
+    def change(self, maxsize: int) -> None:
+        """Set another bound; producers that wait look again."""
+        self.maxsize = maxsize
+        self.is_bounded = bool(maxsize) or self.max_bytes is not None
+        self.space_available.ring()
 
     def check_fits(self, count: int) -> None:
         """Refuse a batch that could never fit; raises RecordTooLargeError."""
-        if self._maxsize and count > self._maxsize:
+        if self.maxsize and count > self.maxsize:
             raise RecordTooLargeError(
-                f"a batch of {count} messages can never fit maxsize={self._maxsize}; put smaller ones",
+                f"a batch of {count} messages can never fit maxsize={self.maxsize}; put smaller ones",
                 size_bytes=count,
-                max_bytes=self._maxsize,
+                max_bytes=self.maxsize,
             )
 
     def has_room(self, count: int, size_bytes: int) -> bool:
         """Whether ``count`` messages of ``size_bytes`` in all may be put now."""
-        if self._maxsize and self._depth() + count > self._maxsize:
+        if self.maxsize and self._depth() + count > self.maxsize:
             return False
-        return self._max_bytes is None or self._disk_bytes(size_bytes) <= self._max_bytes
+        return self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes
 
     def wait(self, count: int, size_bytes: int, deadline: float | None, is_open: Callable[[], bool]) -> None:
         """Sleep until there may be room for these messages; raises queue.Full once ``deadline`` is over."""
@@ -64,4 +75,4 @@ class Capacity:
             if left <= 0:
                 raise Full
             pause = min(pause, left)
-        self.room.wait(lambda: not is_open() or self.has_room(count, size_bytes), pause)
+        self.space_available.wait(lambda: not is_open() or self.has_room(count, size_bytes), pause)

@@ -55,12 +55,21 @@ class WriteSide:
         For the background thread.
     deduplication : Deduplication
         Which ids were put.
+    capacity : Capacity
+        Whether a bounded queue has room.
     """
 
     def __init__(
-        self, writer: LogWriter, lock: SideLock, policy: FlushPolicy, clock: Clock, deduplication: Deduplication
+        self,
+        writer: LogWriter,
+        lock: SideLock,
+        policy: FlushPolicy,
+        clock: Clock,
+        deduplication: Deduplication,
+        capacity: Capacity,
     ) -> None:
         self._writer = writer
+        self._capacity = capacity
         self.deduplication = deduplication
         self._lock = lock
         self._policy = policy
@@ -76,7 +85,6 @@ class WriteSide:
         self._moved_at = 0.0
         self._refusal: Callable[[], Exception] | None = None
         self.arrivals = Notifier()
-        self.bounds: Capacity | None = None
         interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
         if policy.seconds is not None:
             interval = min(interval, policy.seconds / 2)
@@ -109,7 +117,7 @@ class WriteSide:
 
     def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
         """Append one message and return its offset once it is as durable as the policy says."""
-        if self.bounds is not None:
+        if self._capacity.is_bounded:
             size = FRAME_HEADER_BYTES + len(headers) + len(payload)
             return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
         with self._append_lock:
@@ -131,7 +139,7 @@ class WriteSide:
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
     ) -> range:
         """Append a batch as one commit; return its offsets."""
-        if self.bounds is not None:
+        if self._capacity.is_bounded:
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
             append = lambda: self._writer.append_batch(payloads, headers).start  # noqa: E731  # as put has one
             first = self._put_bounded(len(payloads), size, timeout, append)
@@ -151,11 +159,12 @@ class WriteSide:
 
         Raises queue.ShutDown or ClosedError where nothing can be put any more.
         """
-        if self.bounds is not None and count:
-            self.bounds.check_fits(count)
+        capacity = self._capacity
+        if capacity.is_bounded and count:
+            capacity.check_fits(count)
             deadline = None if timeout is None else time.monotonic() + timeout
-            while self._refusal is None and not self.bounds.has_room(count, size):
-                self.bounds.wait(count, size, deadline, lambda: self._refusal is None)
+            while self._refusal is None and not capacity.has_room(count, size):
+                capacity.wait(count, size, deadline, lambda: self._refusal is None)
         if self._refusal is not None:
             raise self._refusal()
 
@@ -205,17 +214,17 @@ class WriteSide:
             known = self.deduplication.find(dedup_id)
             if known is not None:
                 return range(known, known + 1), False
-            if self.bounds is not None:
+            if self._capacity.is_bounded:
                 size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
-                self.bounds.check_fits(len(payloads))
-                if not self.bounds.has_room(len(payloads), size):
+                self._capacity.check_fits(len(payloads))
+                if not self._capacity.has_room(len(payloads), size):
                     return None
             append = lambda: self._writer.append_batch(payloads, headers, decision)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True
 
     def has_room_for_one(self) -> bool:
         """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
-        return self._refusal is not None or self.bounds is None or self.bounds.has_room(1, FRAME_HEADER_BYTES)
+        return self._refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
 
     def settle(self, ticket: int, commit_count: int) -> None:
         """Make ``commit_count`` commits, all below offset ``ticket``, as durable as the policy says, and announce them.
@@ -265,16 +274,16 @@ class WriteSide:
         self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
     ) -> int:
         """Append once there is room; what was put before needs none."""
-        ids, bounds = self.deduplication, self.bounds
-        if bounds is not None:
-            bounds.check_fits(count)
+        ids, capacity = self.deduplication, self._capacity
+        if capacity.is_bounded:
+            capacity.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
                 if self._refusal is not None:
                     raise self._refusal()
                 known = ids.find(dedup_id)
-                if known is None and (bounds is None or bounds.has_room(count, size)):
+                if known is None and (not capacity.is_bounded or capacity.has_room(count, size)):
                     offset = ids.append(dedup_id, append)
                     break
             if known is not None:
@@ -282,8 +291,7 @@ class WriteSide:
                 return known
             if timeout is not None and timeout <= 0:
                 raise Full
-            assert bounds is not None
-            bounds.wait(count, size, deadline, lambda: self._refusal is None)
+            capacity.wait(count, size, deadline, lambda: self._refusal is None)
         self._commit(offset + count)
         self._announce()
         return offset
@@ -412,5 +420,4 @@ class WriteSide:
 
     def _wake(self) -> None:
         self.arrivals.ring()
-        if self.bounds is not None:
-            self.bounds.room.ring()
+        self._capacity.space_available.ring()

@@ -41,8 +41,6 @@ class SubmitSide:
         Whether messages may have some.
     """
 
-    bounds = None
-
     def __init__(
         self,
         storage: Storage,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from dataclasses import replace
 
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.filesystem import locks
@@ -18,7 +19,6 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.joint_decisions import JointDecisions
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_desk import RequestDesk
 from holdfast.queue.server.visits import may_visit
@@ -38,19 +38,6 @@ _AWAITED_SECONDS = 0.02
 """How often to look whether somebody waits who comes to stay."""
 
 
-def open_submit_side(sides: QueueHandle) -> SubmitSide:
-    """Return what submits for a handle, with a visitor for when nobody owns the write side."""
-    return SubmitSide(
-        sides.storage,
-        sides.clock,
-        sides.directory,
-        sides.queue_id,
-        Visitor(sides),
-        sides.next_offset,
-        sides.priorities,
-    )
-
-
 class Visitor:
     """Visits the write side of a queue in a thread of its own, when it is called and nobody owns it.
 
@@ -62,17 +49,6 @@ class Visitor:
 
     def __init__(self, sides: QueueHandle) -> None:
         self._asking = sides
-        self._options = Options(
-            "produce",
-            sides.group.name,
-            FlushPolicy.every_commit(),
-            sides.options.data_file_bytes,
-            0,
-            is_visitor=True,
-            dedup_window_ns=sides.options.dedup_window_ns,
-            dedup_max=sides.options.dedup_max,
-            any_file_system=sides.options.any_file_system,
-        )
         self._directory = sides.directory
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -119,11 +95,22 @@ class Visitor:
         if sides is not None:
             sides.forget()
 
+    def _options(self) -> Options:
+        """Return how to visit: with the bounds that the handle has by now."""
+        return replace(
+            self._asking.options,
+            mode="produce",
+            flush=FlushPolicy.every_commit(),
+            lock_timeout=0,
+            is_visitor=True,
+            maxsize=self._asking.capacity.maxsize,
+        )
+
     def _run(self, seconds_max: float = math.inf) -> None:
         try:
             if not may_visit(self._asking, self._directory.write_lock):
                 return
-            sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
+            sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options())
         except QueueLockedError:
             return
         except HoldfastError as error:
@@ -143,7 +130,6 @@ class Visitor:
                 logger.error("a visitor could not leave %s in order: %s", sides.path, error)
 
     def _visit(self, sides: QueueHandle, seconds_max: float) -> None:
-        sides.bound(*self._asking.bounds_wanted)
         askers = GroupAskers(sides)
         in_doubt = PreparedResolver(sides, asking(sides.storage, sides.clock, sides.path), askers.do)
         JointDecisions(sides, in_doubt).resume()

@@ -57,7 +57,8 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
     transaction_id = nonce.hex()
     deciding = choose_coordinator(branches)
     others = [branch for branch in branches if branch is not deciding]
-    coordinator = deciding.sides.require_coordinator()
+    coordinator = deciding.sides.coordinator
+    assert coordinator is not None, "it has its write side open"
     for branch in branches:
         branch.wait_for_room(timeout)
     coordinator.begin(nonce)

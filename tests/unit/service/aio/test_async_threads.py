@@ -111,7 +111,7 @@ async def test_puts_that_wait_for_room_end_soon_after_they_were_cancelled(tmp_pa
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(0)
         tasks = [asyncio.create_task(numbers.put(number)) for number in range(1, 2 * THREADS_MAX)]
-        await until(lambda: len(numbers.sync.raw.sides.require_write_side().bounds.room.waiting) == THREADS_MAX)  # type: ignore[union-attr]
+        await until(lambda: len(numbers.sync.raw.sides.capacity.space_available.waiting) == THREADS_MAX)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
