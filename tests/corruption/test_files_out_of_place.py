@@ -14,6 +14,7 @@ from holdfast.persistence.format.constants import (
     HEADER_COPY_POSITIONS,
     HEADER_CRC,
 )
+from support.builders.handles import handle_of
 from support.builders.small_queues import SmallQueue, build, drain, judge, lost_offsets, payload
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -104,7 +105,7 @@ def test_a_queue_whose_data_files_are_all_gone_goes_on_behind_what_its_group_has
     with PersistentQueue(path, storage=storage) as handle:
         handle.put(b"one")
         assert handle.get() == b"one"
-        books = handle.sides.require_read_side().books
+        books = handle_of(handle).require_read_side().books
         assert books is not None
         books.lose(range(1, count))
     for name in storage.list(path / "data"):

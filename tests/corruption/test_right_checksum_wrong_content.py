@@ -31,6 +31,7 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.watermark import read_write_mark
 from holdfast.persistence.outcomes.outcome_log import ABORTED, Decided
 from holdfast.persistence.segment.file_walk import FileWalk
+from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame, put
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -213,7 +214,7 @@ def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away
     """The queue goes on behind the messages that are there, in a file behind the one that is missing."""
     storage = closed_queue()
     with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
-        queue_id = queue.sides.queue_id
+        queue_id = handle_of(queue).queue_id
     file = storage.open(ROOT / "write.mark")
     mark = read_write_mark(file, queue_id)
     assert mark is not None
@@ -235,7 +236,7 @@ def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_u
     """Its payload is what was put; who asks for the headers is told, and in one line."""
     storage = SimulatedStorage()
     with PersistentQueue(ROOT, storage=storage) as queue:
-        queue.sides.require_write_side().put(b"one", headers, None)
+        handle_of(queue).require_write_side().put(b"one", headers, None)
         queue.put(b"two")
         with PersistentQueue(ROOT, storage=storage, mode="look") as beside:
             for seen in (queue.peek(5), queue.browse("ready"), beside.peek(5)):
@@ -248,7 +249,7 @@ def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_u
         assert queue.get_many(5, timeout=0) == [b"one"]
         assert queue.get(timeout=0) == b"two"
         assert queue.stats().lost == 0
-        queue.sides.require_write_side().put(b"three", headers, None)
+        handle_of(queue).require_write_side().put(b"three", headers, None)
         queue.receive(timeout=0).reject("no use")
         (letter,) = queue.dead.list()
         assert (letter.payload, letter.headers, letter.detail) == (b"three", {}, "no use")

@@ -15,6 +15,7 @@ from holdfast import FlushPolicy, PersistentQueue
 from holdfast.persistence.format.constants import ANSWER_DONE
 from holdfast.persistence.format.message_options import MessageOptions
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.builders.requested import Asked, Asker, answer_in, payloads_in, queue_in, serve_all
 from support.processes.children import Child
 from support.storages.simulated_storage import SimulatedStorage
@@ -166,7 +167,7 @@ def asked_on(storage: SimulatedStorage, policy: FlushPolicy) -> tuple[str, list[
     """Make a queue with one id, and leave requests: a duplicate, a new id, that again, a large one twice."""
     with queue_in(storage, policy) as queue:
         queue.put(b"first", dedup_id="first")
-        asker = Asker(storage, queue.sides.queue_id)
+        asker = Asker(storage, handle_of(queue).queue_id)
     first, new, large = (MessageOptions(dedup_id=each).encode() for each in ("first", "new", "large"))
     asked = [
         asker.ask(64, b"first", headers=first),

@@ -18,6 +18,7 @@ from proof.interruptions.operations import OPERATIONS, Operation
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import find_points, promised, sweep
 from proof.interruptions.waiting import WAITS
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
 from support.processes.interruptions import HangError, Kind, guarded, pending, trace_opcodes
 
@@ -140,5 +141,5 @@ def test_a_lock_that_is_left_locked_is_found() -> None:
     """The judge of all this sees one without waiting for it."""
     with Jobs().open() as queue:
         assert not locked(queue)
-        with queue.sides.require_write_side()._append_lock:
+        with handle_of(queue).require_write_side()._append_lock:
             assert any("_append_lock" in name for name in locked(queue))

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue.options.put_options import Put
+from support.builders.handles import handle_of
 from support.builders.transactions import ORDERS, open_queue
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -62,7 +63,7 @@ def prepared_ones(queue: PersistentQueue) -> None:
 
 def submitted_ones(queue: PersistentQueue) -> None:
     """From another handle: one that is copied, one that is adopted."""
-    with open_queue(queue.sides.storage, mode="submit") as submitter:
+    with open_queue(handle_of(queue).storage, mode="submit") as submitter:
         submitter.put_many(LARGE)
         submitter.put(b"!urgent", priority=3)
 
@@ -74,7 +75,7 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
     """Assert that all prioritized messages that are visible are looked for; return how many there are."""
     found = [message.offset for message in queue.peek(10_000) if message.payload.startswith(MARKED)]
     if found:
-        source = queue.sides.open_source()
+        source = handle_of(queue).open_source()
         assert source.end[2] > max(found)
         assert source.prioritized_end > max(found), f"{found} are there, and looked for below {source.prioritized_end}"
         source.close()

@@ -16,6 +16,7 @@ import pytest
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue, PoisonedError
 from holdfast.queue.prepared.reservations import Reservation
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -120,7 +121,7 @@ class Run:
         """Reserve what comes next, which is known."""
         known = {offset for _, each in self.state.held for offset in each} | self.state.finished
         expected = tuple(sorted(set(range(COUNT)) - known))[:count]
-        name = f"{queue.reservations.id_prefix('reserved')}{expected[0]}" if queue.sides.group._opened else ""
+        name = f"{queue.reservations.id_prefix('reserved')}{expected[0]}" if handle_of(queue).group._opened else ""
         after = State(tuple(sorted((*self.state.held, (name, expected)))), self.state.finished)
         self.may_be = (after,)
         reservation = queue.reservations.take(max_messages=count)

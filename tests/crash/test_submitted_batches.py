@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import FlushPolicy, HoldfastError, PersistentQueue
 from holdfast.persistence.format.constants import ANSWER_DONE
+from support.builders.handles import handle_of
 from support.builders.requested import DIRECTORY, Asked, Asker, answer_in, payloads_in, queue_in, serve_all
 from support.processes.children import Child
 from support.processes.threads import wait_until
@@ -25,7 +26,7 @@ def asked_on(storage: SimulatedStorage, policy: FlushPolicy) -> tuple[str, list[
     """Make a queue with two messages, and leave four requests in it: small ones, and one that is adopted."""
     with queue_in(storage, policy) as queue:
         queue.put_many([b"before 0", b"before 1"])
-        asker = Asker(storage, queue.sides.queue_id)
+        asker = Asker(storage, handle_of(queue).queue_id)
     asked = [
         asker.ask(64, b"a"),
         asker.ask(65, b"b 0", b"b 1"),

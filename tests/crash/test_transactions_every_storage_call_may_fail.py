@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import CommitUnknownError, Empty, FlushPolicy, HoldfastError, PersistentQueue, PoisonedError
+from support.builders.handles import handle_of
 from support.models.transaction_oracle import decide_all, judge, look, opened, told, work_on
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
@@ -186,8 +187,8 @@ class FaultyRun(TransactionRun):
 
 def is_poisoned(queue: PersistentQueue) -> bool:
     """Whether a side of a queue refuses to go on."""
-    writer = queue.sides.write_side._writer if queue.sides.write_side is not None else None
-    books = queue.sides.read_side.books if queue.sides.read_side is not None else None
+    writer = handle_of(queue).write_side._writer if handle_of(queue).write_side is not None else None
+    books = handle_of(queue).read_side.books if handle_of(queue).read_side is not None else None
     poisons = [each._poison for each in (writer, books._positions if books is not None else None) if each is not None]
     return any(each.cause is not None for each in poisons)
 

@@ -13,6 +13,7 @@ from holdfast.persistence.filesystem.durable_names import finish_naming, name_ag
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.outcomes.redo import has_settled
 from holdfast.queue.transactions.transaction_state import State
+from support.builders.handles import handle_of
 from support.builders.transactions import prepared_ids, waiting
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
@@ -186,7 +187,7 @@ def test_a_coordinator_ends_only_when_an_adopted_part_cannot_go_back(storage: Si
         tx = queue.begin()
         tx.put_many([bytes(LARGE), bytes(LARGE)])
         tx.prepare("t")
-        queue_id = queue.sides.queue_id
+        queue_id = handle_of(queue).queue_id
     storage.rename(Path("/b/prepared/t.batch"), Path("/b/data/somewhere"))
     assert has_settled(storage, Path("/a"), SystemClock(), Participant("../b", queue_id), bytes(16))
     assert "somewhere" in storage.crash_dropping_unsynced().list(Path("/b/data"))
@@ -266,7 +267,7 @@ def test_a_participants_file_that_comes_back_is_not_committed_again(storage: Sim
     tx.commit()
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
     with pytest.raises(HoldfastError):
-        b.sides.require_batches().sync()
+        handle_of(b).require_batches().sync()
     storage.faults = None
     b.close()
     with open_queue(storage, "b", POLICY) as b:

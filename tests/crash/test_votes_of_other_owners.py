@@ -18,6 +18,7 @@ import pytest
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue
 from holdfast.persistence.filesystem import storage as storage_module
 from holdfast.queue.prepared.own_votes import OwnVotes
+from support.builders.handles import handle_of
 from support.builders.transactions import FILE_BYTES, after, cut_power, open_queue, prepare, waiting
 from support.processes.children import Signal, child
 from support.processes.threads import wait_until
@@ -120,7 +121,7 @@ def test_a_decision_stays_while_the_group_may_not_have_it_on_the_disk(
     monkeypatch.setattr(OwnVotes, "settle_vote", refuse)
     with open_queue(storage, mode="produce") as producer:
         assert producer.commit_prepared("t") == range(3, 4)
-    assert consumer.sides.require_read_side().resolve(nonce, is_committed=True, is_durable=False)
+    assert handle_of(consumer).require_read_side().resolve(nonce, is_committed=True, is_durable=False)
     with open_queue(storage, mode="produce") as producer:
         for _ in range(2 * FILE_BYTES // 1000):  # into the next data files, to which what has ended is not carried
             producer.put(b"later".ljust(1000))

@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, PoisonedError, StaleReceiptError
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs, fail
 from support.processes.interruptions import interrupt, without_hanging
 
@@ -136,6 +137,6 @@ def test_a_verb_that_was_interrupted_can_be_tried_again(name: str) -> None:
             break
         with suppress(StaleReceiptError, PoisonedError):
             VERBS[name](queue, held, jobs)
-        assert held[0].offset not in queue.sides.require_read_side().leased, f"point {at}"
+        assert held[0].offset not in handle_of(queue).require_read_side().leased, f"point {at}"
         queue.close()
     queue.close()

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, GroupNotFoundError, PersistentQueue, StaleReceiptError
 from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
+from support.builders.handles import handle_of
 from support.models.model import ModelGroup, ModelQueue
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.recorded_run import ROOT, message
@@ -373,7 +374,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def find_dead_letters(self) -> None:
         """Compare the dead letters; those whose last receiver died come to be some when somebody comes by them."""
-        side = self.queue.sides.read_side
+        side = handle_of(self.queue).read_side
         assert side is not None
         found = set(side.progress.dead)
         dead, doomed = self.group.dead, self.group.doomed

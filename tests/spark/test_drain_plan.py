@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import PersistentQueue, Put
 from holdfast.spark.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
+from support.builders.handles import handle_of
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -76,13 +77,13 @@ def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
     with PersistentQueue(filled(tmp_path / "q"), mode="consume") as queue:
         reservation = queue.reservations.take(max_messages=200)
         assert reservation is not None
-        monkeypatch.setattr(queue.sides.files, "refresh", lambda: pytest.fail("a listing"))
+        monkeypatch.setattr(handle_of(queue).files, "refresh", lambda: pytest.fail("a listing"))
         assert missing_files(queue, reservation) == []
         whole = plan_drain(queue, reservation, 1)
         first, count, sequence, _ = reservation.runs[0]
-        name = queue.sides.files.named(sequence)
+        name = handle_of(queue).files.named(sequence)
         assert name is not None
-        queue.sides.files.path(name).unlink()
+        handle_of(queue).files.path(name).unlink()
         (damage,) = missing_files(queue, reservation)
         assert (damage.offsets, damage.reason) == (range(first, first + count), "the data file is missing")
         assert plan_drain(queue, reservation, 1).tasks == (whole.tasks[0][1:],)

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueLockedError, QueueNotFoundError, TransactionStateError
 from holdfast.spark import DrainProgress, SparkDrainer, drain
+from support.builders.handles import handle_of
 from support.spark.drains import TablesForSpark, TasksForSpark, fill
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
@@ -89,7 +90,7 @@ def test_ids_name_the_queue_the_group_and_the_first_message(path: Path, tmp_path
     ]
     assert len({batch_id for each in ids for batch_id in each}) == 5
     with PersistentQueue(path, mode="look") as queue:
-        name = queue.sides.queue_id.hex()
+        name = handle_of(queue).queue_id.hex()
     assert all(name in each for each in ids[0])
     assert [each.rsplit("-", 1)[1] for each in ids[0]] == ["0", "500"]
     assert max(len(each) for batch in ids for each in batch) <= 100

@@ -13,7 +13,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ShutDown, UsageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.layout import check_name
-from holdfast.persistence.filesystem.storage import OsStorage, Storage
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.log.flush_policy import FlushPolicy
@@ -36,7 +36,7 @@ from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.joint_decisions import JointDecisions
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
+from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
 from holdfast.queue.prepared.reservations import Reservations
 from holdfast.queue.prepared.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.producer.write_side import WriteSide
@@ -176,7 +176,7 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self.sides = sides = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
+        self._handle = sides = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
         self._state: str = "open"
@@ -195,7 +195,7 @@ class PersistentQueue:
 
     def _open_transactions(self) -> None:
         """Take up what was prepared before; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
-        sides = self.sides
+        sides = self._handle
         self._transactions = OpenTransactions()
         self._group_asker = GroupAsker(sides)
         self._group_askers = GroupAskers(sides)
@@ -225,11 +225,11 @@ class PersistentQueue:
                 if part is not None:
                     part.stop()
         finally:
-            self.sides.close()
+            self._handle.close()
 
     def _open_parts(self) -> None:
         """Make what stands on the sides and on transactions."""
-        sides = self.sides
+        sides = self._handle
         self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
         opened_depth, opened_end, reader = sides.depth(), sides.next_offset(), sides.read_side
         sides.known_since.look(opened_end, None)
@@ -434,6 +434,19 @@ class PersistentQueue:
             return self._look_side.peek(max_messages)
         return (self._read_side or self._require_read_side()).peek(max_messages)
 
+    def wait_for_more(self, timeout: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Sleep until there may be more to take, or ``is_over()`` at a :meth:`wake`; at most ``timeout`` seconds."""
+        self._handle.require_read_side().wait_for_more(timeout, is_over)
+
+    def wake(self) -> None:
+        """Have everybody who waits for a message look again."""
+        if self._read_side is not None:
+            self._read_side.wake()
+
+    def ending(self) -> ShutDown:
+        """Return the error that takers would end with now: its ``left`` says what stays."""
+        return self._handle.require_read_side().ending()
+
     def __iter__(self) -> Iterator[bytes]:
         """Yield payloads, each already acknowledged, until :meth:`get` raises ShutDown; log what is left then."""
         while True:
@@ -453,7 +466,11 @@ class PersistentQueue:
         """
         self._check_open()
         reader = self._read_side or self._look_side
-        return reader.ready_count if reader is not None else self.sides.depth()
+        return reader.ready_count if reader is not None else self._handle.depth()
+
+    def depth(self) -> int:
+        """Return how many messages the group has not finished, those in flight included: ``stats().depth``."""
+        return self._handle.depth()
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
@@ -466,7 +483,7 @@ class PersistentQueue:
     def full(self) -> bool:
         """Whether a bounded queue has no room now."""
         self._check_open()
-        return self.sides.write_side is not None and not self.sides.capacity.has_room(1, 0)
+        return self._handle.write_side is not None and not self._handle.capacity.has_room(1, 0)
 
     @property
     def maxsize(self) -> int:
@@ -474,13 +491,13 @@ class PersistentQueue:
 
         A larger or smaller one counts from the next put on; what is there stays.
         """
-        return self.sides.capacity.maxsize
+        return self._handle.capacity.maxsize
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
         self._check_open()
         check_maxsize(maxsize)
-        self.sides.capacity.change(maxsize)
+        self._handle.capacity.change(maxsize)
 
     @property
     def is_shutdown(self) -> bool:
@@ -591,15 +608,15 @@ class PersistentQueue:
     def dead(self) -> DeadLetters:
         """The dead letters of this group."""
         self._check_open()
-        return DeadLetters(self.sides, self._browser, self._group_asker.do)
+        return DeadLetters(self._handle, self._browser, self._group_asker.do)
 
     def _browser(self) -> Browser:
         self._check_open()
-        if self.sides.look_side is None and self.sides.read_side is None:
+        if self._handle.look_side is None and self._handle.read_side is None:
             raise UsageError(
-                f"{self.sides.path} was opened with mode='produce', which does not read; use 'look' beside it"
+                f"{self._handle.path} was opened with mode='produce', which does not read; use 'look' beside it"
             )
-        return Browser(self.sides)
+        return Browser(self._handle)
 
     # -- Transactions: docs/transactions.md --------------------------------------------------------------------------
 
@@ -623,17 +640,17 @@ class PersistentQueue:
     def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
         """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
         self._check_may_take_part()
-        transaction = Transaction(self.sides, self._in_doubt, self._record_bytes_max, timeout)
+        transaction = Transaction(self._handle, self._in_doubt, self._record_bytes_max, timeout)
         self._transactions.add(transaction)
         return transaction
 
     def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
         """Return this queue's part of a transaction over several: see :func:`holdfast.transaction`."""
         self._check_may_take_part()
-        if self.sides.submit_side is not None:
+        if self._handle.submit_side is not None:
             raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
         self._transactions.add(transaction)
-        return Branch(self.sides, transaction, nonce, self._record_bytes_max)
+        return Branch(self._handle, transaction, nonce, self._record_bytes_max)
 
     def prepared(self) -> list[PreparedTransaction]:
         """Return the transactions that are durable and undecided, oldest first; of one moment by id.
@@ -644,6 +661,12 @@ class PersistentQueue:
         self._check_open()
         self._joint_decisions.resume()
         return self._in_doubt.prepared()
+
+    def prepared_count(self) -> int:
+        """Return how many transactions are durable and undecided; settles none, and verifies none."""
+        self._check_open()
+        with storage_errors("looking for prepared transactions", self.path):
+            return len(find_prepared(self._handle))
 
     def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know
         """Commit a prepared transaction; return the offsets of its puts. A second time returns the same.
@@ -684,13 +707,13 @@ class PersistentQueue:
         self._logged("abort_prepared", id, force, lambda: self._in_doubt.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
-        if self.sides.submit_side is not None:  # the owner does it, and logs it
+        if self._handle.submit_side is not None:  # the owner does it, and logs it
             return do()
-        return logged(self.sides.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
+        return logged(self._handle.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
 
     def _check_may_take_part(self) -> None:
         self._check_open()
-        if self.sides.options.mode == "look":
+        if self._handle.options.mode == "look":
             raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
 
     # -- The queue itself --------------------------------------------------------------------------------------------
@@ -706,12 +729,17 @@ class PersistentQueue:
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
         self._check_open()
-        return gather_stats(self.sides, self._clock)
+        return gather_stats(self._handle, self._clock)
+
+    @property
+    def queue_id(self) -> bytes:
+        """The 16 bytes that the queue was given when it was made."""
+        return self._handle.queue_id
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening found and did, and the damage that reading has met since."""
-        return self.sides.recovery()
+        return self._handle.recovery()
 
     def close(self) -> None:
         """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.
@@ -757,7 +785,7 @@ class PersistentQueue:
         if self._server is not None:
             self._server.forget()
         self._in_doubt.forget()
-        self.sides.forget()
+        self._handle.forget()
 
     def _check_open(self) -> None:
         if self._state == "closed":
@@ -770,8 +798,8 @@ class PersistentQueue:
 
     def _require_write_side(self) -> WriteSide | SubmitSide:
         self._check_open()
-        return self.sides.require_putting()
+        return self._handle.require_putting()
 
     def _require_read_side(self) -> ReadSide:
         self._check_open()
-        return self.sides.require_read_side()
+        return self._handle.require_read_side()

@@ -46,7 +46,7 @@ def transaction(*queues: PersistentQueue, timeout: float = TIMEOUT_SECONDS) -> Q
     """
     if not queues or len({id(queue) for queue in queues}) < len(queues):
         raise ConfigError("a transaction is over one queue or several, each named once")
-    begun = QueuesTransaction(queues[0].sides.clock, timeout)
+    begun = QueuesTransaction(queues[0]._clock, timeout)
     for queue in queues:
         begun.join(queue)
     return begun

@@ -129,7 +129,7 @@ class FailoverSource:
             if each.queue is None:
                 self._try_to_open(each)
                 continue
-            is_finished = not each.queue.sides.depth()
+            is_finished = not each.queue.depth()
             if is_finished and each.was_finished:  # for as long as a look: whoever finished the last one has returned
                 self._let_go(each)
             each.was_finished = is_finished
@@ -137,7 +137,7 @@ class FailoverSource:
     def _try_to_open(self, adopted: Adopted) -> None:
         try:
             with self._open_queue(adopted.path, "look") as glance:
-                if not glance.sides.depth():
+                if not glance.depth():
                     return
             adopted.queue = self._open_queue(adopted.path, "both")
             logger.warning("taking over %s, whose node is gone", adopted.path)
@@ -203,12 +203,11 @@ class FailoverSource:
         with self._lock:
             wait, known = self._wait_seconds(), tuple(self._adopted)
         left = min((each for each in (wait, seconds) if each is not None), default=None)
-        self._own.sides.require_read_side().wait_for_more(left, lambda: is_over() or known != tuple(self._adopted))
+        self._own.wait_for_more(left, lambda: is_over() or known != tuple(self._adopted))
 
     def wake(self) -> None:
         """Have whoever waits for a message look again."""
-        if self._own.sides.read_side is not None:
-            self._own.sides.read_side.wake()
+        self._own.wake()
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

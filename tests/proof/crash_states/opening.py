@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
+from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_worlds import PatientClock
 
@@ -72,7 +73,7 @@ def open_queue(
 
 def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
     """Return every message of the data files by offset, whatever groups say of it."""
-    sides = queue.sides
+    sides = handle_of(queue)
     sides.files.refresh()
     losses: list[Damage] = []
     reader = LogReader(sides.storage, sides.files, sides.queue_id, losses.append)
@@ -97,7 +98,7 @@ def take_apart(queue: PersistentQueue) -> None:
 
     All queues that took part in a transaction with it are closed before.
     """
-    sides, write_side = queue.sides, queue.sides.write_side
+    sides, write_side = handle_of(queue), handle_of(queue).write_side
     if write_side is not None:
         vars(write_side.deduplication).clear()
     for part in (write_side, sides.read_side, sides.look_side, sides.submit_side, sides, queue):

@@ -16,6 +16,7 @@ from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
 from proof.crash_states.history import History, Moment, Numbers, Part, PreparedResolver, Side, State
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
+from support.builders.handles import handle_of
 from support.models.model import GroupState
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -144,9 +145,9 @@ def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
     report = queue.recovery
     group = _look_at_group(queue, exists="default" in queue.groups.list())
     log = log_of(queue)
-    names = queue.sides.files.names()
+    names = handle_of(queue).files.names()
     return Seen(
-        queue.sides.next_offset(),
+        handle_of(queue).next_offset(),
         tuple(log),
         max([0, *(name.first_offset for name in names[-1:]), *(offset + 1 for offset, _ in log[-1:])]),
         group,

@@ -17,6 +17,7 @@ from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue.engine import coordinators as live_queues
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from proof.faults.world import World, begin_life
+from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 
 Key = tuple[str, ...]
@@ -50,7 +51,7 @@ def look(world: World, *, is_settling: bool = True) -> dict[Key, str]:
             seen[place, "prepared", waiting.id] = f"in doubt, {waiting.put_count} puts, {waiting.ack_count} acks"
             if waiting.damage:
                 raise ViolationError(f"{waiting} is damaged")
-        for found in () if is_settling else find_prepared(queue.sides):
+        for found in () if is_settling else find_prepared(handle_of(queue)):
             seen[place, "prepared", found.id] = "in doubt"
         for name in queue.groups.list():
             seen[place, "group", name] = "is there" if name == "default" else _begin(world, path, name)

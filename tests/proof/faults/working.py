@@ -22,6 +22,7 @@ from proof.faults.operation import (
     with_dead,
 )
 from proof.faults.world import LARGE, MAIN, World
+from support.builders.handles import handle_of
 
 WAIT_SECONDS = 50.0
 DEFAULT_GROUP = (str(MAIN), "group", "default")
@@ -94,7 +95,7 @@ def last_delivery(world: World) -> Call:
 def next_generation(world: World) -> Call:
     """A position file without another slot."""
     world.open_all()
-    side = world.queue.sides.read_side
+    side = handle_of(world.queue).read_side
     assert side is not None
     world.take(1)[0].release()
     books: Any = side.books

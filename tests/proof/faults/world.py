@@ -15,6 +15,7 @@ from unittest import mock
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
 from holdfast.persistence.exchange.requests import list_requests
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 
 MAIN = Path("/q")
@@ -142,7 +143,7 @@ class World:
         """Open a handle that submits to the open queue, if it is open; all happens in one thread."""
         clock = ServingClock(self.queues.get(MAIN))
         handle = PersistentQueue(MAIN, mode="submit", flush=self.policy, storage=self.storage, clock=clock)
-        side = handle.sides.submit_side
+        side = handle_of(handle).submit_side
         assert side is not None
         helper: Any = side._requester._helper
         helper.call = helper._run

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from proof.interruptions.locks import locked
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
 from support.processes.interruptions import without_hanging
 from support.processes.threads import Threads, wait_until
@@ -47,7 +48,7 @@ def _interrupted_while(call: Callable[[], object], waits: Callable[[], object]) 
 def wait_for_a_message() -> None:
     """Interrupt a get that waits; the queue hands the next message to the next one."""
     with Jobs().open() as queue:
-        bells = queue.sides.require_write_side().arrivals
+        bells = handle_of(queue).require_write_side().arrivals
         assert _interrupted_while(queue.get, lambda: bells.waiting)
         assert not bells.waiting, "somebody waits still"
         assert not locked(queue)
@@ -59,7 +60,9 @@ def wait_for_room() -> None:
     """Interrupt a put that waits for room; it has put nothing."""
     with Jobs().open(maxsize=1) as queue:
         queue.put(b"first")
-        assert _interrupted_while(lambda: queue.put(b"second"), lambda: queue.sides.capacity.space_available.waiting)
+        assert _interrupted_while(
+            lambda: queue.put(b"second"), lambda: handle_of(queue).capacity.space_available.waiting
+        )
         assert not locked(queue)
         assert without_hanging(lambda: [queue.get(timeout=0), queue.put(b"third"), queue.get(timeout=0)]) == [
             b"first",

@@ -534,9 +534,17 @@ def _shut_down(world: World) -> Facts:
     *(f"PersistentQueue.{name}" for name in ("peek", "browse", "qsize", "empty", "full", "stats", "prepared", "dead")),
     *(
         f"PersistentQueue.{name}"
-        for name in ("recovery", "has_handed_out", "maxsize", "is_shutdown", "unfinished_tasks")
+        for name in (
+            "recovery",
+            "has_handed_out",
+            "maxsize",
+            "is_shutdown",
+            "unfinished_tasks",
+            "depth",
+            "prepared_count",
+        )
     ),
-    *("DeadLetters.list", "DeadLetters.__len__", "Groups.list", "JointCommits.latest"),
+    *("DeadLetters.list", "DeadLetters.offsets", "DeadLetters.__len__", "Groups.list", "JointCommits.latest"),
     survives=NOT_SYNCED,
     modes=LOOKS,
 )
@@ -547,8 +555,9 @@ def _look(world: World) -> Facts:
     assert queue.qsize() > 0
     assert not queue.empty()
     assert not queue.full()
-    assert queue.stats().dead == len(queue.dead) == len(queue.dead.list()) == 2
-    assert len(queue.prepared()) == 4
+    assert queue.stats().dead == len(queue.dead) == len(queue.dead.list()) == len(queue.dead.offsets()) == 2
+    assert queue.stats().depth == queue.depth() > 0
+    assert len(queue.prepared()) == queue.prepared_count() == 4
     assert not queue.recovery.damage
     assert queue.groups.list() == ["audit", "default", "idle"]
     assert queue.joint_commits.latest("app") == 1
@@ -558,7 +567,7 @@ def _look(world: World) -> Facts:
 
 
 @row(
-    *(f"Reservations.{name}" for name in ("held", "read", "size_bytes", "delivery_counts", "id_prefix")),
+    *(f"Reservations.{name}" for name in ("held", "read", "size_bytes", "delivery_counts", "data_files", "id_prefix")),
     survives=NOT_SYNCED,
 )
 def _look_at_reservations(world: World) -> Facts:
@@ -567,6 +576,7 @@ def _look_at_reservations(world: World) -> Facts:
     assert held.id.startswith(reservations.id_prefix("reserved"))
     assert reservations.size_bytes(held) == len(b"reserved")
     assert len(reservations.delivery_counts(held)) <= 1
+    assert len(reservations.data_files(held)) == 1
     assert next(iter(reservations.read(held, lambda damage: None))) is not None
     return {}
 
@@ -575,6 +585,7 @@ ASKED_BY_THE_PACKAGE = ("end_with_queue", "expire", "forget", "leave", "refusal"
 INSIDE = {
     "PersistentQueue.forget_after_fork",
     "PersistentQueue.join_transaction",
+    *(f"PersistentQueue.{name}" for name in ("ending", "wait_for_more", "wake")),
     "Delivery.comes_from",
     *(f"Transaction.{name}" for name in ASKED_BY_THE_PACKAGE),
     *(f"QueuesTransaction.{name}" for name in ASKED_BY_THE_PACKAGE),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue
+from support.builders.handles import handle_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_what_was_acknowledged_is_not_handed_out_again(
         queue.put(b"first", order_key="a")
         queue.put(b"second", order_key="a")
         delivery = queue.receive()
-        books = queue.sides.require_read_side().books
+        books = handle_of(queue).require_read_side().books
         assert books is not None
         finish = books.finish
 

@@ -11,6 +11,7 @@ from holdfast import (
     TransactionStateError,
     UsageError,
 )
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs, drained, in_hand, ready
 
 
@@ -329,7 +330,7 @@ def test_nothing_runs_out_before_the_next_is_due() -> None:
     with jobs.open(lease_seconds=30) as queue:
         queue.put(b"a")
         delivery = queue.receive(timeout=0)
-        leases = queue.sides.require_read_side()._leases
+        leases = handle_of(queue).require_read_side()._leases
         jobs.clock.advance(29)
         assert leases.run_out() == []
         delivery.ack()
@@ -345,7 +346,7 @@ def test_a_transaction_lets_go_only_of_what_it_holds() -> None:
         theirs = queue.receive(timeout=0)
         assert mine.holder is not None
         with pytest.raises(StaleReceiptError, match="is not one of this transaction"):
-            queue.sides.require_read_side().check([theirs], mine.holder)
+            handle_of(queue).require_read_side().check([theirs], mine.holder)
         theirs.ack()
         tx.ack(mine)
         tx.commit()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DeliveryBatch, Empty, PersistentQueue
+from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
 
 
@@ -35,7 +36,7 @@ def test_threads_that_wait_hear_of_a_lease_that_is_cut_short(orders: PersistentQ
         held = orders.receive()
         found: list[int] = []
         threads.start(lambda: found.append(orders.receive(timeout=30).delivery_count))
-        side = orders.sides.require_read_side()
+        side = handle_of(orders).require_read_side()
         wait_until(lambda: len(side._source._writing.arrivals.waiting) == 1)  # type: ignore[attr-defined]
         held.extend(0.05)
         threads.join(10)
@@ -46,7 +47,7 @@ def test_a_thread_that_waits_without_end_hears_of_a_lease_given_meanwhile(
     orders: PersistentQueue, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its look at the queue and its sleep another one took the message, and lets its lease run out."""
-    side = orders.sides.require_read_side()
+    side = handle_of(orders).require_read_side()
     arrivals = side._source._writing.arrivals  # type: ignore[attr-defined]
     orders.get()
     looked, taken = threading.Event(), threading.Event()

@@ -9,6 +9,7 @@ from holdfast import ClosedError, Delivery, Empty, PersistentQueue, transaction
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import DeliveryBatch
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs, drained
 from support.builders.transactions import INVOICES, failing, open_queue, waiting
 from support.processes.threads import Threads, is_waiting, wait_until
@@ -18,7 +19,7 @@ from support.storages.simulated_storage import SimulatedStorage
 
 def side_of(queue: PersistentQueue) -> ReadSide:
     """Return what hands out and takes back."""
-    return queue.sides.require_read_side()
+    return handle_of(queue).require_read_side()
 
 
 def interrupted(*_: Any, **__: Any) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast import Empty, PersistentQueue
+from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs, drained
 from support.builders.small_queues import SmallQueue
 
@@ -65,7 +66,7 @@ def test_a_key_stays_with_the_message_in_hand_when_the_log_is_read_anew(monkeypa
         put_keyed(queue, 2)
         queue.put(payload(2))
         first = queue.receive(timeout=0)
-        side = queue.sides.require_read_side()
+        side = handle_of(queue).require_read_side()
 
         def cut_short(*_: object) -> None:
             raise KeyboardInterrupt

@@ -8,6 +8,7 @@ from holdfast import Empty, StorageError
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log.log_reader import CHUNK_BYTES
 from holdfast.queue.dispatch.dispatcher import TAKE_BYTES
+from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs, drained
 from support.builders.small_queues import SmallQueue
 from support.processes.threads import Threads, wait_until
@@ -107,7 +108,7 @@ def test_a_priority_that_is_written_and_not_durable_yet_is_waited_for_by_nobody(
         def take(verb: str, path: Path) -> None:
             if verb == "sync" and path.suffix == ".data":
                 jobs.storage.before_verb = None
-                assert queue.sides.require_write_side().prioritized_end == 3
+                assert handle_of(queue).require_write_side().prioritized_end == 3
                 threads.start(lambda: taken.append(queue.get(timeout=0)))
                 wait_until(lambda: bool(taken or threads.failures))
 
@@ -124,7 +125,7 @@ def test_what_was_read_ahead_is_more_to_take() -> None:
     with jobs.open() as queue:
         queue.put_many([b"one", b"two"])
         assert queue.get(timeout=0) == b"one"
-        backlog = queue.sides.require_read_side()._backlog
+        backlog = handle_of(queue).require_read_side()._backlog
         assert backlog.may_have_more
         assert queue.get(timeout=0) == b"two"
         assert not backlog.may_have_more

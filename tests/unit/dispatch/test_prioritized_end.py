@@ -12,6 +12,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.log.watermark import read_write_mark
 from holdfast.queue.dispatch.sources import Source
 from holdfast.queue.options.put_options import Put
+from support.builders.handles import handle_of
 from support.builders.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
@@ -26,7 +27,7 @@ LARGE = [*[bytes(1000)] * 40, Put(bytes(1000), priority=1)]  # more than a quart
 
 def source_of(queue: PersistentQueue) -> Source:
     """Return a source as the read side of a handle has one."""
-    return queue.sides.open_source()
+    return handle_of(queue).open_source()
 
 
 def prioritized_end(queue: PersistentQueue) -> int:
@@ -169,11 +170,11 @@ def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, w
     def look(verb: str, path: Path) -> None:
         if verb not in ("write_at", "rename", "sync"):
             return
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         if side.next_offset > 2 or (verb, path.parent) == ("write_at", ORDERS / "data"):
             looks.append(verb)
             assert side.prioritized_end >= max(3, side.next_offset)
-        mark = read_write_mark(marks, queue.sides.queue_id)
+        mark = read_write_mark(marks, handle_of(queue).queue_id)
         assert mark is not None
         assert mark.has_priorities or mark.first_offset + mark.visible[1] == 2
 
@@ -279,10 +280,10 @@ def test_a_put_that_fails_may_leave_it_too_high_and_never_too_low(storage: Simul
         storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
         with pytest.raises(StorageError):
             queue.put_many([b"plain", URGENT])
-        assert queue.sides.write_side is not None
-        assert queue.sides.write_side.prioritized_end == 3
+        assert handle_of(queue).write_side is not None
+        assert handle_of(queue).write_side.prioritized_end == 3
         assert by_put(queue) == 2
-        assert queue.sides.write_side.prioritized_end == 3
+        assert handle_of(queue).write_side.prioritized_end == 3
 
 
 # -- From other processes ----------------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: Simulated
         good = mark.read_at(200, 0)
         mark.write_at((b"\0" * len(good),), 0)
         assert (source.end[2], source.prioritized_end) == (2, 0)
-        producer.sides.priorities.note()
+        handle_of(producer).priorities.note()
         assert (source.end[2], source.prioritized_end) == (2, 2)
         mark.write_at((good,), 0)  # an older one, without the flag
         assert (source.end[2], source.prioritized_end) == (2, 2)
@@ -343,7 +344,7 @@ def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: Simulated
 def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: SimulatedStorage) -> None:
     """Not even where the file is there: its process died before it put."""
     queue = open_queue(storage)
-    queue.sides.priorities.note()
+    handle_of(queue).priorities.note()
     storage = kill(storage, queue)
     for mode in ("look", "consume", "both"):
         with open_queue(storage, mode=mode) as reopened:

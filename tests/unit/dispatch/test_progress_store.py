@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast import FlushPolicy
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
 from support.storages.refusals import refusing
 
@@ -31,7 +32,7 @@ def test_acknowledgements_wait_for_their_time_to_be_synced() -> None:
     with jobs.open(flush=FlushPolicy.every(commits=100, seconds=1000)) as queue:
         queue.put_many([b"a", b"b"])
         queue.get(timeout=0)
-        books = queue.sides.require_read_side().books
+        books = handle_of(queue).require_read_side().books
         assert books is not None
         unsynced = books._positions.unsynced_count
         assert unsynced > 0

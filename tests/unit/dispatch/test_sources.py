@@ -11,6 +11,7 @@ from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.queue.dispatch.sources import RemoteSource
+from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
 
 
@@ -25,7 +26,7 @@ def writer(tmp_path: Path) -> Iterator[PersistentQueue]:
 def source(writer: PersistentQueue) -> Iterator[RemoteSource]:
     """Follows it through its files."""
     storage, directory = OsStorage(), QueueDirectory(writer.path)
-    remote = RemoteSource(storage, directory.write_mark, writer.sides.queue_id, Priorities(storage, directory))
+    remote = RemoteSource(storage, directory.write_mark, handle_of(writer).queue_id, Priorities(storage, directory))
     yield remote
     remote.close()
 

@@ -16,6 +16,7 @@ from holdfast.queue.threads.notifier import Flag, Notifier
 from holdfast.queue.threads.task_count import TaskCount
 from proof.interruptions.locks import locked
 from proof.interruptions.sweep import promised
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
 from support.processes.interruptions import Kind, guarded, interrupted, points_of
 from support.processes.threads import Threads, wait_until
@@ -151,7 +152,7 @@ def test_a_reject_that_was_interrupted_is_one_or_is_none() -> None:
     """A dead letter is not given back when the lease runs out that it had."""
     poisoned_count, found = 0, set()
     for work in left_by(Work, lambda work: work.delivery.reject("no use"), stride=3):
-        was_dead = work.delivery.offset in work.queue.sides.require_read_side().progress.dead
+        was_dead = work.delivery.offset in handle_of(work.queue).require_read_side().progress.dead
         try:
             taken = work.taken_later()
         except PoisonedError:

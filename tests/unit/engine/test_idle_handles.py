@@ -12,6 +12,7 @@ from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.engine import idle_handles as resting
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
 
 HANDLES_MAX = 4  # two locks, the data file being written, the position file
@@ -134,8 +135,8 @@ def test_a_take_that_cannot_open_the_file_again_loses_nothing(tmp_path: Path) ->
     with PersistentQueue(tmp_path / "orders", storage=storage) as queue:
         queue.put_many([b"a", b"b"])
         assert queue.get(timeout=0) == b"a"
-        queue.sides.require_read_side()._backlog._ready.clear()  # what was read ahead is read from the file now
-        queue.sides.require_read_side()._backlog.must_read_anew = True
+        handle_of(queue).require_read_side()._backlog._ready.clear()  # what was read ahead is read from the file now
+        handle_of(queue).require_read_side()._backlog.must_read_anew = True
         rest(queue)
         queue.put(b"c")
         storage.lacking = ".data"
@@ -155,10 +156,10 @@ def test_a_reader_that_cannot_open_its_file_again_stays_at_its_place(tmp_path: P
         assert queue.get(timeout=0) == b"a"
         rest(queue)
         queue.put_many([b"b", b"c"])
-        reader = queue.sides.require_read_side()._backlog._cursor._reader
+        reader = handle_of(queue).require_read_side()._backlog._cursor._reader
         storage.lacking = ".data"
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            reader.read(9, queue.sides.require_read_side().log_end)
+            reader.read(9, handle_of(queue).require_read_side().log_end)
         storage.lacking = ""
         assert queue.get_many(9, timeout=0) == [b"b", b"c"]
         assert not queue.recovery.damage
@@ -186,7 +187,7 @@ def test_a_rest_waits_for_nobody_who_is_at_work(tmp_path: Path, threads: Threads
     """Neither for a take nor for a sync: the thread that looks has other queues to look at."""
     with PersistentQueue(tmp_path / "orders") as queue:
         queue.put(b"a")
-        read_side, writer = queue.sides.require_read_side(), queue.sides.require_write_side()._writer
+        read_side, writer = handle_of(queue).require_read_side(), handle_of(queue).require_write_side()._writer
         is_over = threading.Event()
         with read_side._take_lock, writer._sync_lock:
             threads.start(lambda: (rest(queue), is_over.set()))

@@ -12,6 +12,7 @@ from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
 from holdfast.persistence.filesystem.storage import File
 from holdfast.queue import persistent_queue
 from holdfast.queue.threads import poller as watcher
+from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs
 from support.storages.refusals import refusing
 
@@ -79,7 +80,25 @@ def test_a_consumer_keeps_no_batches_that_wait() -> None:
     jobs.open().close()
     queue: PersistentQueue
     with jobs.open(mode="consume") as queue, pytest.raises(UsageError, match="produce"):
-        queue.sides.require_batches()
+        handle_of(queue).require_batches()
+
+
+def test_who_takes_can_be_woken_and_told_how_it_would_end() -> None:
+    """For what waits on several queues; a producer has nobody to wake."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        queue.put(b"a")
+        queue.wait_for_more(60)  # there is one
+        queue.get()
+        queue.wait_for_more(60, lambda: True)
+        queue.put(b"b")
+        queue.receive()
+        assert queue.ending().left == {"in_hand": 1}
+        queue.wake()
+    with jobs.open(mode="produce") as queue:
+        queue.wake()
+        with pytest.raises(UsageError, match="consume"):
+            queue.ending()
 
 
 def test_shutting_down_needs_no_write_side() -> None:
@@ -90,7 +109,7 @@ def test_shutting_down_needs_no_write_side() -> None:
     with jobs.open(mode="consume") as queue:
         queue.shutdown()
         assert queue.get(timeout=0) == b"a"
-        assert queue.sides.require_read_side()._may_have_more(), "whoever waits has to hear of it"
+        assert handle_of(queue).require_read_side()._may_have_more(), "whoever waits has to hear of it"
 
 
 def test_a_producer_is_told_of_a_pause_until_it_is_over() -> None:

@@ -8,6 +8,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, queue_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.groups.group_files import groups_locked
+from support.builders.handles import handle_of
 from support.processes.interruptions import Kind, guarded, interrupt, interrupted, points_of
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -15,7 +16,7 @@ from support.storages.simulated_storage import SimulatedStorage
 def test_the_list_of_groups_is_free_wherever_somebody_who_holds_it_is_interrupted(tmp_path: Path) -> None:
     """The first receive takes it; else every later one would wait for it, and fail."""
     with PersistentQueue(tmp_path / "queue") as queue:
-        storage, directory, clock = queue._storage, queue.sides.directory, queue._clock
+        storage, directory, clock = queue._storage, handle_of(queue).directory, queue._clock
 
         def hold() -> None:
             with groups_locked(storage, directory, clock):

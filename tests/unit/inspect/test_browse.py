@@ -9,6 +9,7 @@ import pytest
 from holdfast import PersistentQueue, Put, UsageError
 from holdfast.persistence.groups.progress import GroupProgress
 from support.builders.clocks import START_NS, FakeClock
+from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs
 from support.builders.small_queues import SmallQueue
 from support.builders.takes import states, taken
@@ -142,7 +143,7 @@ def test_progress_is_read_while_it_stands_still(
         taken_now[1].ack()
         taken_now[3].reject("no use")
         queue = owner if mode == "both" else other
-        view = queue.sides.look_side or queue.sides.require_read_side()
+        view = handle_of(queue).look_side or handle_of(queue).require_read_side()
         asked: list[bool] = []
         for name in ("is_finished", "is_held", "run_at", "unfinished_runs"):
             monkeypatch.setattr(GroupProgress, name, _watched(getattr(GroupProgress, name), view.lock, asked))

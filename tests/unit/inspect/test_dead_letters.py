@@ -56,6 +56,8 @@ def test_the_reason_says_how_it_ended(jobs: Jobs, how: str, reason: str, detail:
         {"reject": lambda: delivery.reject("no"), "nack": delivery.nack, "fail": lambda: fail(delivery)}[how]()
         (letter,) = queue.dead.list()
         assert (letter.reason, letter.detail, letter.delivery_count) == (reason, detail, 1)
+        assert queue.dead.offsets() == queue.dead.offsets(reason=reason) == [letter.offset]
+        assert queue.dead.offsets(reason="expired") == []
 
 
 def test_an_exception_before_the_last_delivery_is_not_what_a_dead_letter_shows(jobs: Jobs) -> None:

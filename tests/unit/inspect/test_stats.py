@@ -29,6 +29,7 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
         assert queue.stats() == QueueStats(
             depth=0,
             in_flight=0,
+            leased=0,
             oldest_age_seconds=None,
             clock_back_seconds=0.0,
             bytes_on_disk=0,

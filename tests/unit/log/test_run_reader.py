@@ -8,6 +8,7 @@ from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log import run_reader
 from holdfast.persistence.log.run_reader import PlainRun, RunReader
+from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -17,7 +18,7 @@ NO_LIMIT = 2**63 - 1
 
 def reader_of(queue: PersistentQueue) -> RunReader:
     """Return a reader at the first message, whose file it has open."""
-    sides = queue.sides
+    sides = handle_of(queue)
     reader = RunReader(sides.storage, sides.files, sides.queue_id, pytest.fail)
     reader.seek(0)
     return reader
@@ -32,8 +33,8 @@ def filled(*messages: Put | bytes) -> PersistentQueue:
 
 def passed(queue: PersistentQueue, reader: RunReader, count: int = NO_LIMIT, size: int = NO_LIMIT) -> PlainRun | None:
     """Pass over what is plain."""
-    assert queue.sides.read_side is not None
-    return reader.pass_plain(count, size, queue.sides.read_side.log_end)
+    assert handle_of(queue).read_side is not None
+    return reader.pass_plain(count, size, handle_of(queue).read_side.log_end)
 
 
 def test_it_stops_at_a_number_of_messages_and_of_bytes() -> None:
@@ -48,8 +49,8 @@ def test_it_stops_at_a_number_of_messages_and_of_bytes() -> None:
         assert second is not None
         assert (second.first_offset, second.message_count, second.size_bytes) == (20, 10, 1000)
         assert passed(queue, reader, size=99) is None
-        assert queue.sides.read_side is not None
-        (record,) = reader.read(1, queue.sides.read_side.log_end)
+        assert handle_of(queue).read_side is not None
+        (record,) = reader.read(1, handle_of(queue).read_side.log_end)
         assert record[0] == 30
         assert second.end_position + 132 == record[4]
         rest = passed(queue, reader)
@@ -75,8 +76,8 @@ def test_messages_larger_than_a_stretch_have_to_be_read() -> None:
     """And those behind them are passed again."""
     with filled(b"a", b"b" * 2**19, b"c", b"d") as queue:
         reader = reader_of(queue)
-        assert queue.sides.read_side is not None
-        end = queue.sides.read_side.log_end
+        assert handle_of(queue).read_side is not None
+        end = handle_of(queue).read_side.log_end
         first = passed(queue, reader)
         assert first is not None
         assert first.message_count == 1
@@ -99,8 +100,8 @@ def test_many_stretches_make_one_run() -> None:
         assert first is not None
         assert first.message_count > 1500
         assert passed(queue, reader) is None
-        assert queue.sides.read_side is not None
-        following = reader.read(1, queue.sides.read_side.log_end)[0]
+        assert handle_of(queue).read_side is not None
+        following = reader.read(1, handle_of(queue).read_side.log_end)[0]
         assert (following[0], following[5]) == (first.message_count, first.sequence + 1)
         reader.close()
 

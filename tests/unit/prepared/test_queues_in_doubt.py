@@ -7,6 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, PersistentQueue
+from support.builders.handles import handle_of
 from support.builders.transactions import cut_power, kill, open_queue, waiting
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
@@ -70,12 +71,12 @@ def test_a_decision_ends_once_everybody_has_followed() -> None:
     """Then nothing of it is carried any more."""
     storage = decided()
     with open_queue(storage, HUB) as hub:
-        assert hub.sides.write_side is not None
-        assert len(hub.sides.write_side.open_decisions) == 1
+        assert handle_of(hub).write_side is not None
+        assert len(handle_of(hub).write_side.open_decisions) == 1
         with open_queue(storage, ASIDE):
             pass
-        hub.sides.write_side.end_decisions()
-        assert len(hub.sides.write_side.open_decisions) == 0
+        handle_of(hub).write_side.end_decisions()
+        assert len(handle_of(hub).write_side.open_decisions) == 0
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -88,9 +89,9 @@ def test_a_group_that_was_deleted_waits_for_nothing(name: str) -> None:
         aside.groups.delete("default")
     with open_queue(storage, HUB) as hub, open_queue(storage, ASIDE, group="b") as aside:
         assert found(hub, aside) == (outcome[0], [b"one", b"two", *outcome[1][-1:]][: 2 + (name == "decided")])
-        assert hub.sides.write_side is not None
-        hub.sides.write_side.end_decisions()
-        assert len(hub.sides.write_side.open_decisions) == 0
+        assert handle_of(hub).write_side is not None
+        handle_of(hub).write_side.end_decisions()
+        assert len(handle_of(hub).write_side.open_decisions) == 0
 
 
 def test_while_a_commit_is_under_way_nobody_takes_it_for_aborted() -> None:

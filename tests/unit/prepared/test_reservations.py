@@ -12,6 +12,7 @@ from holdfast import (
     PersistentQueue,
     Put,
     ShutDown,
+    StorageError,
     TransactionStateError,
     UsageError,
 )
@@ -19,6 +20,8 @@ from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.queue.dispatch.taken_runs import RUNS_MAX
 from holdfast.queue.prepared.reservations import Reservation
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
+from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 Open = Callable[..., PersistentQueue]
@@ -347,14 +350,37 @@ def test_what_is_missing_at_the_end_of_the_log_ends_a_reservation(open_queue: Op
     queue = open_queue()
     fill(queue, 120)
     reservation = take(queue)
-    last = queue.sides.files.names()[-1]
+    last = handle_of(queue).files.names()[-1]
     queue.close()
     storage.remove(Path("/q/data") / str(last))
     queue = open_queue()
     (held,) = queue.reservations.held()
+    assert last not in queue.reservations.data_files(held).values()
     damage: list[Damage] = []
     found = [each.offset for each in queue.reservations.read(held, damage.append)]
     lost = {offset for each in (*damage, *queue.recovery.damage) for offset in each.offsets}
     assert lost == set(range(last.first_offset, 120))
     assert sorted([*found, *lost]) == offsets(reservation)
     assert queue.reservations.size_bytes(held) == len(found) * len(payload(0))
+
+
+def test_the_data_files_of_a_reservation_are_those_that_are_there(open_queue: Open, storage: SimulatedStorage) -> None:
+    """One that was removed is left out; one that cannot be looked at is an error, and not taken for missing."""
+    queue = open_queue()
+    fill(queue, 120)
+    reservation = take(queue)
+    names = handle_of(queue).files.names()
+    assert list(queue.reservations.data_files(reservation).values()) == names
+    with refusing(storage, "open", str(names[-1])), pytest.raises(StorageError):
+        queue.reservations.data_files(reservation)
+    storage.remove(Path("/q/data") / str(names[-1]))
+    assert names[-1] not in queue.reservations.data_files(reservation).values()
+
+
+def test_what_is_prepared_is_counted(open_queue: Open) -> None:
+    """As ``prepared`` lists it."""
+    queue = open_queue()
+    fill(queue, 3)
+    assert queue.prepared_count() == 0
+    take(queue, max_messages=2)
+    assert queue.prepared_count() == len(queue.prepared()) == 1

@@ -31,6 +31,7 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote import requester
 from holdfast.queue.remote.vote_verbs import perform_on_votes
 from holdfast.queue.server import group_desk
+from support.builders.handles import handle_of
 from support.builders.transactions import KINDS, ORDERS, after, cut_power, open_queue, prepare, prepared_ids, waiting
 from support.processes.children import Child, Signal, child
 from support.processes.threads import Threads, wait_until
@@ -492,7 +493,7 @@ def test_while_the_log_has_yet_to_say_nobody_settles_the_vote(monkeypatch: pytes
                 with pytest.raises(TransactionStateError, match="just now"):
                     decide(queue, verdict)
         assert waiting(consumer) == [b"two", b"three"]
-        monkeypatch.setattr(producer.sides.coordinator, "_deciding", set())
+        monkeypatch.setattr(handle_of(producer).coordinator, "_deciding", set())
         assert consumer.prepared() == []
         assert waiting(consumer) == [b"one", b"two", b"three"]
 

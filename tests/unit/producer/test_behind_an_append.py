@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PersistentQueue, transaction
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
 from support.storages.refusals import refusing
 
@@ -97,7 +98,7 @@ def test_a_message_that_was_settled_comes_again_by_the_log_if_memory_cannot_foll
     with jobs.open() as queue:
         queue.put_many([b"one", b"two"])
         delivery = queue.receive(timeout=0)
-        side = queue.sides.require_read_side()
+        side = handle_of(queue).require_read_side()
         with monkeypatch.context() as broken:
             for name in ("give_back", "leave"):
                 broken.setattr(side._backlog.aside, name, _refuse)
@@ -118,7 +119,7 @@ def test_dead_letters_that_are_retried_come_again_though_the_log_cannot_be_read_
     with jobs.open() as queue:
         with pytest.raises(Empty):
             queue.get(timeout=0)
-        backlog = queue.sides.require_read_side()._backlog
+        backlog = handle_of(queue).require_read_side()._backlog
         revive = backlog.revive
         backlog.revive = _refuse  # type: ignore[method-assign]
         assert queue.dead.retry([0, 1]) == 2
@@ -130,7 +131,7 @@ def test_an_id_is_remembered_though_memory_ran_out_behind_its_put(caplog: pytest
     """The put stands, and a second one of the same id writes nothing."""
     jobs = Jobs()
     with jobs.open() as queue:
-        ids = queue.sides.require_write_side().deduplication
+        ids = handle_of(queue).require_write_side().deduplication
         note, ids._ring.note = ids._ring.note, _refuse  # type: ignore[method-assign]
         assert queue.put(b"one", dedup_id="one") == 0
         ids._ring.note = note  # type: ignore[method-assign]
@@ -148,7 +149,7 @@ def test_a_transaction_is_committed_though_its_votes_cannot_be_let_go_of_in_memo
         queue.put_many([b"one", b"two"])
         transaction = queue.begin()
         transaction.ack(transaction.receive(timeout=0))
-        side = queue.sides.require_read_side()
+        side = handle_of(queue).require_read_side()
         with monkeypatch.context() as broken:
             broken.setattr(side._leases, "end", _refuse)
             transaction.prepare("one")
@@ -177,7 +178,7 @@ def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
         tx.put(queue, b"four")
         tx.ack(other, tx.receive(other, timeout=0))
         tx.put(other, b"five")
-        write_side = queue.sides.require_write_side()
+        write_side = handle_of(queue).require_write_side()
         decide = write_side.decide
 
         def decide_and_break(*arguments: Any) -> range:
@@ -193,7 +194,7 @@ def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
         assert [queue.get(timeout=0) for _ in range(2)] == [b"two", b"four"]
         with pytest.raises(Empty):
             queue.get(timeout=0)
-        with PersistentQueue(OTHER, storage=queue.sides.storage, clock=jobs.clock) as other:
+        with PersistentQueue(OTHER, storage=handle_of(queue).storage, clock=jobs.clock) as other:
             assert other.get(timeout=0) == b"five"
             with pytest.raises(Empty):
                 other.get(timeout=0)

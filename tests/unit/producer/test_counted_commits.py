@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from holdfast import FlushPolicy, PersistentQueue
+from support.builders.handles import handle_of
 
 
 def test_the_commit_that_syncs_covers_those_that_were_counted_before(tmp_path: Path) -> None:
     """Two threads append; the second one is counted first, so the first one's turn comes to sync for both."""
     with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(commits=2)) as queue:
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         writer = side._writer  # the race itself cannot be had at will
         offsets = [writer.append(b"first"), writer.append(b"second")]
         for offset in reversed(offsets):

@@ -26,6 +26,7 @@ from holdfast import (
 from holdfast.persistence.format.constants import DEDUP_SLOT
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.processes.interruptions import interrupt
 from support.processes.threads import Threads
 from support.storages.faults import FaultPlan
@@ -535,7 +536,7 @@ def test_an_id_whose_put_was_interrupted_before_it_was_remembered_is_remembered_
     """The message is in the log: what is kept when its data file is left says so."""
     with opened(storage, clock) as queue:
         queue.put(b"x", dedup_id="first")
-        ids = queue.sides.require_write_side().deduplication
+        ids = handle_of(queue).require_write_side().deduplication
         really = ids._settle
 
         def interrupted() -> None:

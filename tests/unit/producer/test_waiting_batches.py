@@ -11,6 +11,7 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.producer.waiting_batches import WaitingBatches
+from support.builders.handles import handle_of
 from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -36,9 +37,9 @@ def removing(storage: SimulatedStorage, verb: str, name: str = "t.batch") -> Non
 
 def batches_of(queue: PersistentQueue) -> tuple[WaitingBatches, BatchSummary]:
     """Return the batches of a queue, and the one that waits."""
-    batch = prepared_transactions.find_batch(queue.sides, "t")
+    batch = prepared_transactions.find_batch(handle_of(queue), "t")
     assert batch is not None
-    return queue.sides.require_batches(), batch
+    return handle_of(queue).require_batches(), batch
 
 
 # -- Looking -----------------------------------------------------------------------------------------------------------
@@ -60,12 +61,12 @@ def test_damage_of_a_batch_that_is_decided_meanwhile_is_none(storage: SimulatedS
     """With a write side or without; a disk that refuses says so."""
     left = in_doubt(storage)
     with open_queue(left, mode=mode) as queue:
-        batch = prepared_transactions.find_batch(queue.sides, "t")
+        batch = prepared_transactions.find_batch(handle_of(queue), "t")
         assert batch is not None
         with refusing(left, "open", "t.batch"), pytest.raises(StorageError, match="verifying"):
-            prepared_transactions.find_damage(queue.sides, batch)
+            prepared_transactions.find_damage(handle_of(queue), batch)
         left.remove(batch.path)
-        assert prepared_transactions.find_damage(queue.sides, batch) == []
+        assert prepared_transactions.find_damage(handle_of(queue), batch) == []
 
 
 # -- Taking over -------------------------------------------------------------------------------------------------------
@@ -86,12 +87,12 @@ def test_what_is_handed_in_and_holds_no_puts_to_prepare_is_refused(
     """Another process has written it; it stays where it is."""
     with open_queue(storage) as queue:
         source = ORDERS / "handed-in"
-        writer = BatchFileWriter(storage, source, queue.sides.queue_id)
+        writer = BatchFileWriter(storage, source, handle_of(queue).queue_id)
         writer.add(b"payload", b"", 1)
         writer.finish(decision)
         writer.close()
         with pytest.raises(CorruptionError, match="holds no puts to prepare"):
-            queue.sides.require_batches().take_over(source)
+            handle_of(queue).require_batches().take_over(source)
         assert prepared_ids(queue) == []
         assert source in storage.tree()
 
@@ -101,12 +102,12 @@ def test_an_id_that_is_prepared_is_not_taken_over_a_second_time(storage: Simulat
     with open_queue(storage) as queue:
         prepare(queue, "puts", "t")
         source = ORDERS / "handed-in"
-        writer = BatchFileWriter(storage, source, queue.sides.queue_id)
+        writer = BatchFileWriter(storage, source, handle_of(queue).queue_id)
         writer.add(b"second", b"", 1)
         writer.finish(CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
         writer.close()
         with pytest.raises(TransactionStateError, match="decide it before its id is used again"):
-            queue.sides.require_batches().take_over(source)
+            handle_of(queue).require_batches().take_over(source)
         queue.commit_prepared("t")
         assert waiting(queue) == [b"new"]
 
@@ -151,7 +152,7 @@ def test_a_committed_batch_whose_file_is_gone_is_committed(
         assert queue.commit_prepared("t") == range(1)
         assert storage.before_verb is None
         assert "could not be removed" not in caplog.text
-        assert queue.sides.require_batches().sync()
+        assert handle_of(queue).require_batches().sync()
 
 
 def test_an_aborted_batch_that_cannot_be_removed_stays_in_doubt(storage: SimulatedStorage) -> None:
@@ -178,4 +179,4 @@ def test_a_removal_that_could_not_be_synced_keeps_decisions_open(storage: Simula
         left = kill(storage, queue)
     with open_queue(left) as again:
         assert waiting(again) == []
-        assert again.sides.require_batches().sync()
+        assert handle_of(again).require_batches().sync()

@@ -5,6 +5,7 @@ import pytest
 from holdfast import ClosedError, FlushPolicy, ShutDown
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.queue.producer.write_side import WriteSide
+from support.builders.handles import handle_of
 from support.builders.jobs import Jobs, ready
 from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
 from support.storages.simulated_storage import SimulatedStorage
@@ -15,7 +16,7 @@ NONCE = b"n" * 16
 def test_a_decision_that_was_cut_short_before_its_sync_is_synced_when_somebody_asks(storage: SimulatedStorage) -> None:
     """Whoever is told that it stands may act upon it; a second question costs nothing."""
     queue = open_queue(storage)
-    side = queue.sides.require_write_side()
+    side = handle_of(queue).require_write_side()
     assert not side.has_decided(NONCE)
     side._writer.append_batch([b"x"], decision=CommitRecord("t", NONCE, 1, 0))
     assert side.has_decided(NONCE)
@@ -34,7 +35,7 @@ def appended(side: WriteSide) -> int:
 def test_commits_of_others_count_for_the_policy(storage: SimulatedStorage) -> None:
     """Every third one is synced, whoever asked for it; where no number is set, none is."""
     with open_queue(storage, flush=FlushPolicy.every(commits=3)) as queue:
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         side.settle(appended(side), 1)
         side.settle(appended(side), 1)
         assert side._writer.synced[2] == 0
@@ -47,7 +48,7 @@ def test_commits_of_others_count_for_the_policy(storage: SimulatedStorage) -> No
 def test_without_a_number_of_commits_none_is_synced(storage: SimulatedStorage) -> None:
     """They are announced all the same."""
     with open_queue(storage, flush=FlushPolicy.never()) as queue:
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         side.settle(appended(side), 1)
         assert side._writer.synced[2] == 0
         assert waiting(queue) == [b"x"]
@@ -68,7 +69,7 @@ def test_a_large_batch_is_not_taken_into_a_log_that_was_shut_down(storage: Simul
 def test_a_closed_side_flushes_no_more_and_one_that_was_shut_down_does(storage: SimulatedStorage) -> None:
     """What was put before is put all the same."""
     queue = open_queue(storage, flush=FlushPolicy.never())
-    side = queue.sides.require_write_side()
+    side = handle_of(queue).require_write_side()
     queue.put(b"x")
     queue.shutdown()
     side.flush()
@@ -82,7 +83,7 @@ def test_an_idle_mark_is_left_only_behind_what_was_looked_at() -> None:
     """Somebody has put meanwhile: then the queue is not idle."""
     jobs = Jobs()
     with jobs.open(flush=FlushPolicy.every(commits=100)) as queue:
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         queue.put(b"a")
         side._tick()
         queue.put(b"b")

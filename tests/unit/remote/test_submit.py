@@ -32,6 +32,7 @@ from holdfast import (
 )
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.remote import requester
+from support.builders.handles import handle_of
 from support.processes.children import Child, Signal, run_script
 from support.processes.threads import Threads
 
@@ -126,7 +127,7 @@ def test_what_is_put_is_durable_as_the_owner_says(path: Path) -> None:
     for policy, expected in ((FlushPolicy.every_commit(), True), (FlushPolicy.never(), False)):
         with PersistentQueue(path, flush=policy) as owner, PersistentQueue(path, mode="submit") as submitter:
             submitter.put(b"x")
-            writer = owner.sides.write_side
+            writer = handle_of(owner).write_side
             assert writer is not None
             assert (writer._writer.synced == writer._writer.end) is expected
 
@@ -158,7 +159,7 @@ def test_without_an_owner_the_submitter_commits_by_itself(path: Path) -> None:
     """It makes the queue where there is none, and lets go soon."""
     with PersistentQueue(path, mode="submit") as submitter:
         assert [submitter.put(b"%d" % number) for number in range(20)] == list(range(20))
-        side = submitter.sides.submit_side
+        side = handle_of(submitter).submit_side
         assert side is not None
         until(lambda: not side._requester._helper.is_there)
         with PersistentQueue(path) as owner:
@@ -297,7 +298,7 @@ def test_a_failed_sync_of_the_owner_is_unknown_until_the_queue_is_reopened(path:
 
 def test_a_torn_request_is_refused(owner: PersistentQueue, submitter: PersistentQueue) -> None:
     """Somebody has damaged it: nothing of it gets into the log, and the next one does."""
-    side = submitter.sides.submit_side
+    side = handle_of(submitter).submit_side
     assert side is not None
     rename = submitter._storage.rename
 
@@ -467,7 +468,7 @@ def test_what_a_dead_process_left_is_removed_and_never_what_a_living_one_has(pat
 
     def leave() -> None:
         queue = PersistentQueue(path, mode="submit")
-        side = queue.sides.submit_side
+        side = handle_of(queue).submit_side
         assert side is not None
         side.stage(bytes(16)).add(b"half", b"", 1)
         ready.send(side._requester.mailbox_name)
@@ -482,7 +483,7 @@ def test_what_a_dead_process_left_is_removed_and_never_what_a_living_one_has(pat
     process.kill()
     process.wait()
     with PersistentQueue(path, mode="submit") as alive:
-        side = alive.sides.submit_side
+        side = handle_of(alive).submit_side
         assert side is not None
         writer = side.stage(bytes(16))
         with PersistentQueue(path) as owner:
@@ -502,13 +503,14 @@ from holdfast import *
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.storage import OsStorage
 from pathlib import Path
+from support.builders.handles import handle_of
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 path = Path(sys.argv[1]) / "orders"
 owner = PersistentQueue(path)
 submitter = PersistentQueue(path, mode="submit")
 submitter.put(b"parent")
-mailbox = submitter.sides.submit_side._requester.mailbox_name
+mailbox = handle_of(submitter).submit_side._requester.mailbox_name
 reader, writer = os.pipe()
 if (pid := os.fork()) == 0:
     status = 1

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import ClosedError
 from holdfast.queue.server.group_asker import GroupAsker
+from support.builders.handles import handle_of
 from support.builders.transactions import ORDERS, open_queue
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -27,7 +28,7 @@ def test_an_asker_that_is_closed_meanwhile_asks_nobody(storage: SimulatedStorage
         queue.groups.create("other")
     with open_queue(storage, mode="look") as look:
         asked = Meanwhile(verb="resume")
-        asked.asker = GroupAsker(look.sides, "other")
+        asked.asker = GroupAsker(handle_of(look), "other")
         with pytest.raises(ClosedError):
             asked.asker.do(asked)
     assert ORDERS / "requests" not in storage.tree()

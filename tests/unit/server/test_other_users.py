@@ -14,6 +14,7 @@ from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
+from support.builders.handles import handle_of
 from support.processes.children import child
 from support.processes.threads import wait_until
 from support.storages.place import Place
@@ -88,7 +89,7 @@ def test_another_user_cannot_pause_discard_put_or_force_a_decision(
         tx = queue.begin()
         tx.put(b"prepared")
         tx.prepare("t")
-        queue_id = queue.sides.queue_id
+        queue_id = handle_of(queue).queue_id
         let_everybody_in(root)
         with child(lambda: ask_everything(root, queue_id)) as asking:
             assert asking.wait() == 0

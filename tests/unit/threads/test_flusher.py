@@ -11,6 +11,7 @@ from holdfast.errors import PoisonedError
 from holdfast.queue.producer import write_side
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
+from support.builders.handles import handle_of
 from support.processes.threads import wait_until
 
 
@@ -133,12 +134,12 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
     monkeypatch.setattr(flusher, "LINGER_SECONDS", 0.001)
     monkeypatch.setattr(write_side, "_IDLE_SECONDS", 0.01)
     with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(seconds=0.002)) as queue:
-        side = queue.sides.require_write_side()
+        side = handle_of(queue).require_write_side()
         for number in range(3):
             assert queue.put(b"a") == number
             wait_until(lambda: side._writer.synced == side._writer.end)
             assert queue.get(timeout=0) == b"a"
-            books = queue.sides.require_read_side().books
+            books = handle_of(queue).require_read_side().books
             assert books is not None
             wait_until(lambda books=books: books._positions.unsynced_count == 0)  # type: ignore[misc]
             assert books._flusher is not None

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import FlushPolicy, PersistentQueue, Transaction
+from support.builders.handles import handle_of
 from support.storages.disk_operations import Sync, SyncDirectory
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -56,7 +57,7 @@ class Bench:
     def settle(self) -> None:
         """End what is open, so that it is not counted with what comes."""
         for queue in (self.orders, self.invoices):
-            queue.sides.require_write_side().end_decisions()
+            handle_of(queue).require_write_side().end_decisions()
 
     def begin(self, queue: PersistentQueue | None = None, *, puts: int = 0, acks: int = 0) -> Transaction:
         """Return a transaction with some work done."""
@@ -107,7 +108,7 @@ def ending(bench: Bench) -> Step:
     """Return the end of as many decisions as end together."""
     for _ in range(DECISIONS_MAX - 1):
         bench.begin(puts=1, acks=1).commit()
-    assert len(bench.orders.sides.require_write_side().open_decisions) == DECISIONS_MAX - 1
+    assert len(handle_of(bench.orders).require_write_side().open_decisions) == DECISIONS_MAX - 1
     return bench.settle
 
 

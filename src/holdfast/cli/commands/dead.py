@@ -114,9 +114,7 @@ def _choose(queue: PersistentQueue, offsets: tuple[int, ...], reason: str | None
         raise click.UsageError("one of OFFSET..., --reason and --all says which dead letters")
     if offsets:
         return sorted(set(offsets))
-    looked = queue.sides.look_side
-    assert looked is not None
-    return sorted(offset for offset, mark in looked.progress.dead.items() if all_ or mark.reason == reason)
+    return queue.dead.offsets(reason=reason)
 
 
 def _is_sure(count: int, path: Path) -> bool:

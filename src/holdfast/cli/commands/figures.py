@@ -12,10 +12,10 @@ from holdfast.cli.output import Document, write_json, write_table
 from holdfast.cli.text import duration, size
 from holdfast.errors import HoldfastError, QueueNotFoundError
 from holdfast.log import printable
+from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.locks import read_owner
-from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.prepared.prepared_transactions import find_prepared
 
 _IDENTITY = "queue.json"
 
@@ -90,12 +90,10 @@ def _age(row: Document) -> str:
 
 def _listed(queue: PersistentQueue) -> Document:
     figures = queue.stats()
-    with storage_errors("looking for prepared transactions", queue.path):
-        in_doubt = len(find_prepared(queue.sides))
     return {
         "depth": figures.depth,
         "dead": figures.dead,
-        "in_doubt": in_doubt,
+        "in_doubt": queue.prepared_count(),
         "bytes_on_disk": figures.bytes_on_disk,
         "file_count": figures.file_count,
         "oldest_age_seconds": figures.oldest_age_seconds,
@@ -116,20 +114,18 @@ def stats(path: Path, group: str, as_json: bool) -> None:
     """
     with looking(path, group) as queue:
         figures = queue.stats()
-        looked = queue.sides.look_side
-        assert looked is not None
-        directory = queue.sides.directory
+        directory = QueueDirectory(queue.path)
         row: Document = {
             "name": queue.path.name,
             "path": str(queue.path),
             "group": group,
             **_listed(queue),
-            "leased": len(looked.leased),
-            "lost": max(figures.lost, looked.lost_count),
+            "leased": figures.leased,
+            "lost": figures.lost,
             "first_offset": figures.first_offset,
             "next_offset": figures.next_offset,
-            "last_writer": _owner(queue, directory.write_lock),
-            "last_reader": _owner(queue, directory.group_lock(group)),
+            "last_writer": _owner(directory.write_lock),
+            "last_reader": _owner(directory.group_lock(group)),
         }
         if as_json:
             write_json(row)
@@ -146,9 +142,9 @@ def stats(path: Path, group: str, as_json: bool) -> None:
         write_table(("FIGURE", "VALUE"), rows)
 
 
-def _owner(queue: PersistentQueue, lock: Path) -> Document | None:
+def _owner(lock: Path) -> Document | None:
     """Return who took a lock last; whether it is still held only an attempt to take it could tell."""
-    owner = read_owner(queue.sides.storage, lock)
+    owner = read_owner(OsStorage(), lock)
     return None if owner.pid is None else {"pid": owner.pid, "host": owner.host}
 
 

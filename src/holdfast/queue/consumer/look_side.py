@@ -162,11 +162,6 @@ class LookSide:
             return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
 
     @property
-    def lost_count(self) -> int:
-        """Messages the group has given up because of damage."""
-        return self._positions.progress.lost_count
-
-    @property
     def end(self) -> int:
         """Offset behind the last message that consumers may see."""
         return self._source.end[2]

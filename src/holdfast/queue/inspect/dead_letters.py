@@ -60,6 +60,7 @@ class DeadLetter:
 
 
 Letters = list[DeadLetter]
+Offsets = list[int]
 """Named here, because a class whose verb is ``list`` cannot name the type any more."""
 
 Which = int | DeadLetter | Iterable[int | DeadLetter]
@@ -96,6 +97,11 @@ class DeadLetters:
                 break
             letters.append(letter)
         return letters
+
+    def offsets(self, *, reason: str | None = None) -> Offsets:
+        """Return the offsets of dead letters, in order: of one reason, or of all. Reads no message."""
+        dead, wanted = dict(self._make_browser().progress().dead), _check_reason(reason)
+        return sorted(offset for offset, mark in dead.items() if wanted in (None, mark.reason))
 
     def retry(self, which: Which | None = None, *, reason: str | None = None) -> int:
         """Hand dead letters out again, as if they never had been; return how many of these there were.

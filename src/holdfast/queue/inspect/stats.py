@@ -23,6 +23,8 @@ class QueueStats:
     in_flight : int
         Messages that were handed out and are not settled, or that a prepared transaction holds. Who looks cannot tell
         whether their owner lives: once it has died, the next one hands them out again.
+    leased : int
+        Those of them that were handed out.
     oldest_age_seconds : float or None
         How long ago the oldest unfinished message was put; None where there is none, and where this handle cannot read.
         Never less than this handle has known of it, whatever happens to the wall clock.
@@ -54,6 +56,7 @@ class QueueStats:
 
     depth: int
     in_flight: int
+    leased: int
     oldest_age_seconds: float | None
     clock_back_seconds: float
     bytes_on_disk: int
@@ -82,6 +85,7 @@ def gather_stats(sides: QueueHandle, clock: Clock) -> QueueStats:
     return QueueStats(
         depth=sides.depth(),
         in_flight=in_flight,
+        leased=max(0, in_flight - reader.progress.held_count) if reader is not None else 0,
         oldest_age_seconds=age,
         clock_back_seconds=back,
         bytes_on_disk=files.total_bytes,
@@ -94,7 +98,7 @@ def gather_stats(sides: QueueHandle, clock: Clock) -> QueueStats:
         dropped=read_side.dropped_count if read_side is not None else 0,
         paused=_pause_reason(sides),
         dedup_forgotten=sides.write_side.deduplication.forgotten_count if sides.write_side is not None else 0,
-        lost=max(recovery.lost_count, read_side.progress.lost_count if read_side is not None else 0),
+        lost=max(recovery.lost_count, reader.progress.lost_count if reader is not None else 0),
     )
 
 

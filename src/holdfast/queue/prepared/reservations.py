@@ -9,9 +9,11 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from holdfast.messages import Message
-from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.report import Damage
@@ -191,6 +193,18 @@ class Reservations:
                     size += sum(len(record[3]) for record in records if first <= record[0] < first + count)
         return size
 
+    def data_files(self, reservation: Reservation) -> dict[int, DataFileName]:
+        """Return its data files that are there, by sequence. The others of the queue, however many, are not listed."""
+        self._check_open()
+        files, storage = self._sides.files, self._sides.storage
+        names = {}
+        with storage_errors("looking for data files", files.directory):
+            for sequence in {run[2] for run in reservation.runs}:
+                name = files.named(sequence)
+                if name is not None and _is_there(storage, files.path(name)):
+                    names[sequence] = name
+        return names
+
     def _records(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Record]:
         losses: list[Damage] = []
         with self._reader(losses.append) as reader:
@@ -221,6 +235,14 @@ class Reservations:
     def _side(self) -> ReadSide:
         self._check_open()
         return self._sides.require_read_side()
+
+
+def _is_there(storage: Storage, path: Path) -> bool:
+    try:
+        storage.open(path, writable=False).close()
+    except MISSING:
+        return False
+    return True
 
 
 def _or_no_limit(number: int | None) -> int:

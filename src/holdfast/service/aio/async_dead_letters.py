@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.queue.inspect.dead_letters import DeadLetters, Letters, Which
+from holdfast.queue.inspect.dead_letters import DeadLetters, Letters, Offsets, Which
 from holdfast.service.aio.async_threads import Threads
 
 
@@ -18,6 +18,10 @@ class AsyncDeadLetters:
     async def list(self, *, reason: str | None = None, limit: int | None = None) -> Letters:
         """Return dead letters in offset order; as :meth:`DeadLetters.list`."""
         return await self._threads.run(self._sync.list, reason=reason, limit=limit)
+
+    async def offsets(self, *, reason: str | None = None) -> Offsets:
+        """Return the offsets of dead letters, in order; as :meth:`DeadLetters.offsets`."""
+        return await self._threads.run(self._sync.offsets, reason=reason)
 
     async def retry(self, which: Which | None = None, *, reason: str | None = None) -> int:
         """Hand dead letters out again; return how many of these there were; as :meth:`DeadLetters.retry`."""

@@ -89,7 +89,7 @@ class AsyncEngine:
             raise self._failure
         if self._is_drained and not stop.is_set():
             with suppress(HoldfastError):  # it was closed meanwhile
-                log_left(self._queue.name, self._queue.sync.raw.sides.require_read_side().ending())
+                log_left(self._queue.name, self._queue.sync.raw.ending())
 
     async def _end(self, workers: set[asyncio.Task[None]]) -> None:
         """Cancel what is not over, and return once all that was done is acknowledged."""

@@ -41,4 +41,4 @@ class Supply:
 
     def ending(self) -> ShutDown:
         """Return the error that says what would be left if takers ended now."""
-        return self._queue.raw.sides.require_read_side().ending()
+        return self._queue.raw.ending()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, ShutDown
-from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.consumer.draining import log_left
@@ -203,7 +203,7 @@ class SparkDrainer:
                 if not self._is_stopping:
                     self._resumed_count += 1
                     self._run_batch(queue, reservation, time.monotonic())
-            self._drain(queue, queue.sides.next_offset() if until == "snapshot" else None)
+            self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
             depth = queue.stats().depth
             for each in queue.recovery.damage:  # what was met before it could be reserved
                 if each not in known:
@@ -248,12 +248,12 @@ class SparkDrainer:
             elif end_offset is not None:
                 return
             else:
-                queue.sides.require_read_side().wait_for_more(_LOOK_SECONDS)
+                queue.wait_for_more(_LOOK_SECONDS)
 
     # -- One batch ---------------------------------------------------------------------------------------------------
 
     def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
-        self._driver_lock.take(queue.sides.directory.group(self._group) / "group.json")
+        self._driver_lock.take(QueueDirectory(queue.path).group(self._group) / "group.json")
         size = queue.reservations.size_bytes(reservation)
         damage = missing_files(queue, reservation)
         frame = self._frame(queue, reservation, size, damage)
@@ -264,7 +264,7 @@ class SparkDrainer:
                 f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
             )
             raise
-        notes = LossNotes(queue.sides.storage, queue.sides.directory.group(self._group))
+        notes = LossNotes(OsStorage(), QueueDirectory(queue.path).group(self._group))
         damage += notes.read(reservation.id)
         queue.reservations.commit(reservation)
         notes.remove()
@@ -293,7 +293,7 @@ class SparkDrainer:
         return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count))
 
     def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:
-        progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.sides.depth())
+        progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.depth())
         logger.info(
             "drain of %s: %d messages at %.1f MB/s, %d left (batch %s)",
             queue.path,

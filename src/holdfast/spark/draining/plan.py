@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import DataFileName
-from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
+from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
@@ -65,7 +64,6 @@ class DrainPlan:
 
 def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int) -> DrainPlan:
     """Cut a reservation into about equal tasks; the data files that it holds stay where they are."""
-    sides = queue.sides
     parts = list(_parts(queue, reservation))
     share = -(-reservation.count // max(1, task_count))
     tasks: list[list[FileRange]] = [[]]
@@ -81,8 +79,8 @@ def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int
         tasks[-1].append(left)
         room -= count
     deliveries = queue.reservations.delivery_counts(reservation)
-    notes = sides.directory.group(queue.group)
-    return DrainPlan(sides.path, sides.queue_id, tuple(map(tuple, tasks)), deliveries, reservation.id, notes)
+    notes = QueueDirectory(queue.path).group(queue.group)
+    return DrainPlan(queue.path, queue.queue_id, tuple(map(tuple, tasks)), deliveries, reservation.id, notes)
 
 
 def task_count_for(size_bytes: int, parallelism: int) -> int:
@@ -101,7 +99,7 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
     for first, count, sequence, end_position in reservation.runs:
         by_file.setdefault(sequence, []).append((first, first + count))
         limits[sequence] = end_position
-    names = _names(queue, reservation)
+    names = queue.reservations.data_files(reservation)
     for sequence, wanted in by_file.items():
         if sequence in names:
             yield FileRange(names[sequence], tuple(wanted), limits[sequence])
@@ -109,32 +107,12 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
 
 def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
     """Return what of a reservation is lost because somebody has removed its data file."""
-    names = _names(queue, reservation)
+    names = queue.reservations.data_files(reservation)
     return [
         Damage(queue.path / "data", 0, 0, range(first, first + count), "damaged", "the data file is missing")
         for first, count, sequence, _ in reservation.runs
         if sequence not in names
     ]
-
-
-def _names(queue: PersistentQueue, reservation: Reservation) -> dict[int, DataFileName]:
-    """Return the data files of a reservation that are there. The others of the queue, however many, are not listed."""
-    files, storage = queue.sides.files, queue.sides.storage
-    names = {}
-    with storage_errors("planning a batch", files.directory):
-        for sequence in {run[2] for run in reservation.runs}:
-            name = files.named(sequence)
-            if name is not None and _is_there(storage, files.path(name)):
-                names[sequence] = name
-    return names
-
-
-def _is_there(storage: Storage, path: Path) -> bool:
-    try:
-        storage.open(path, writable=False).close()
-    except MISSING:
-        return False
-    return True
 
 
 def _count(part: FileRange) -> int:

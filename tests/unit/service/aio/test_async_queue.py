@@ -95,6 +95,7 @@ async def test_an_exception_in_the_block_fails_the_message(tmp_path: Path) -> No
                     assert message.delivery_count == count
                     raise ValueError("bad")
         (letter,) = await numbers.dead.list()
+        assert await numbers.dead.offsets() == [letter.offset]
         assert (letter.reason, letter.exception) == ("exception", "builtins.ValueError")
         assert await numbers.dead.export(tmp_path / "dead.jsonl") == 1
         assert await numbers.dead.export(tmp_path / "dead.jsonl", letter) == 1

@@ -13,12 +13,13 @@ from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_takes import Take, Takes
 from holdfast.service.aio.async_threads import Threads
+from support.builders.handles import handle_of
 from support.processes.loops import in_a_loop, turns, until
 
 
 def waiting_count(queue: AsyncQueue[int]) -> int:
     """Return how many threads sleep until a message comes: that of the queue's tasks, once it has found nothing."""
-    write_side = queue.sync.raw.sides.write_side
+    write_side = handle_of(queue.sync.raw).write_side
     assert write_side is not None
     return len(write_side.arrivals.waiting)
 

@@ -12,6 +12,7 @@ from holdfast import ClosedError, ForkedError, Full
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_threads import THREADS_MAX, Threads
+from support.builders.handles import handle_of
 from support.processes.loops import in_a_loop, turns, until
 
 
@@ -111,7 +112,7 @@ async def test_puts_that_wait_for_room_end_soon_after_they_were_cancelled(tmp_pa
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(0)
         tasks = [asyncio.create_task(numbers.put(number)) for number in range(1, 2 * THREADS_MAX)]
-        await until(lambda: len(numbers.sync.raw.sides.capacity.space_available.waiting) == THREADS_MAX)
+        await until(lambda: len(handle_of(numbers.sync.raw).capacity.space_available.waiting) == THREADS_MAX)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

@@ -21,6 +21,7 @@ from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.workers import settle_failed
 from holdfast.service.workers.handler_errors import Reject, Retry
 from holdfast.service.workers.settler import Settler
+from support.builders.handles import handle_of
 from support.processes.loops import in_a_loop, turns, until
 
 
@@ -337,7 +338,7 @@ async def test_what_keeps_a_consumer_from_going_on_stops_all_and_is_raised(
             with pytest.raises(StorageError, match="the disk is gone"):
                 await service.run()
         with monkeypatch.context() as patched:
-            patched.setattr(numbers.sync.raw.sides.require_read_side(), "ack", broken)
+            patched.setattr(handle_of(numbers.sync.raw).require_read_side(), "ack", broken)
             await numbers.put(1)
             with pytest.raises(StorageError, match="the disk is gone"):
                 await service.run()
