@@ -70,7 +70,7 @@ def test_a_last_file_says_its_own_ids(parts: LogParts) -> None:
     assert recalled(parts, ring_of(parts), last_file(parts)) == ids(0, 1, 2)
 
 
-@pytest.mark.parametrize("at", [0, 2, 25], ids=["start", "size", "index"])
+@pytest.mark.parametrize("at", [0, 2, 16, 25], ids=["start", "size", "index", "timestamp"])
 def test_damage_in_a_message_forgets_its_id_and_no_other(parts: LogParts, at: int) -> None:
     """Wherever it shows: where the frame begins, or in where it says that it ends."""
     assert recalled(parts, ring_of(parts), last_file(parts, damage_at=at)) == ids(0, 2)

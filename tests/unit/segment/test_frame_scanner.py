@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
+from holdfast.persistence.format.constants import FRAMES_START, KIND_MARK, KIND_MESSAGE
 from holdfast.persistence.format.framing import Frame, FrameError
-from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner, Gap, claimed_frames
+from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner, Gap, claimed_frames, first_message
 from support.builders.log_parts import LogParts, frame
 from support.storages.simulated_storage import SimulatedFile
 
@@ -135,3 +135,18 @@ def test_headers_are_followed_unverified_up_to_one_that_cannot_be(parts: LogPart
     file.truncate(second + 10)
     assert [each[4] for each in claimed_frames(file, FRAMES_START, end)] == [0, 1]
     assert [each[4] for each in claimed_frames(file, FRAMES_START, second - 1)] == [0]
+
+
+def test_the_first_message_is_found_behind_what_was_carried_and_nowhere_else(parts: LogParts) -> None:
+    """A large one is read whole; too many other frames, or damage, hide it."""
+    carried = frame(parts.header(), b"", 0, kind=KIND_MARK)
+    large = frame(parts.header(), b"x" * 100_000, 0)
+    for frames, found in [
+        ([carried, large], large),
+        ([carried] * 64 + [large], None),
+        ([carried, large[:-1]], None),
+        ([], None),
+    ]:
+        path, header = parts.data_file(frames)
+        message = first_message(parts.storage.open(path), header)
+        assert (None if message is None else len(message.payload)) == (None if found is None else 100_000)

@@ -192,7 +192,7 @@ class _Scan:
         return True
 
     def _pass_damage(self, gap: Gap) -> bool:
-        """Report bad bytes below the witness; False where the log ends with them."""
+        """Report bad bytes below the witness; False if the good frame behind them does not count."""
         found, frame, expected = self._found, gap.frame, self._expected
         resume, verdict = found.witness, DAMAGED
         if frame is not None and frame.position <= found.witness:  # no byte above the witness is bad
@@ -209,11 +209,10 @@ class _Scan:
         found.damage.append(Damage(self._path, gap.position, resume - gap.position, lost, verdict, reason))
         self._expected = next_index
         self._in_batch = False
-        if frame is not None and frame.position <= found.witness:
-            return True
-        found.end = min(found.witness, self._size)
-        found.message_count = next_index
-        return False
+        if frame is None or frame.position > found.witness:
+            found.end = min(found.witness, self._size)
+            found.message_count = next_index
+        return frame is None or frame.position <= found.witness
 
     def _highest_mark_behind(self, gap: Gap) -> int:
         """Return the highest durable mark of the good frames behind a gap."""
