@@ -93,12 +93,12 @@ BLIND_SPOTS = (
         "returned",
     ),
     Mutation(
-        "adopted-batch-not-synced",
-        "A large transaction becomes a data file as it is, and what it wrote last is not on the disk.",
+        "adopted-batch-without-a-name",
+        "A large transaction becomes a data file as it is, and the file has no name that a loss of power would leave.",
         "persistence/log/log_writer.py",
-        "            adopt_header(file, header)\n            file.sync()\n",
-        "            adopt_header(file, header)\n",
-        "crash states",
+        "            self._storage.sync_directory(self._directory.data)\n            self._files.add(name, size)\n",
+        "            self._files.add(name, size)\n",
+        "families",
     ),
     Mutation(
         "bounded-put-not-synced",

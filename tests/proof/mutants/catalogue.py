@@ -350,7 +350,7 @@ MUTATIONS = (
         "queue/prepared/joint_decisions.py",
         "        for transaction_id, nonce in commit.parts:\n            if transaction_id in waiting:",
         "        for transaction_id, nonce in commit.parts[:1]:\n            if transaction_id in waiting:",
-        "families",
+        "joint commits",
     ),
     Mutation(
         "delay-forgotten-by-opening",

@@ -142,6 +142,7 @@ SUITES = (
     ),
     _tests("refused calls", "tests/crash/test_behind_refused_calls.py"),
     _tests("durable", "tests/crash/test_durable_beside_the_table.py"),
+    _tests("joint commits", "tests/crash/test_joint_commits_every_storage_call.py"),
     _tests("two owners", "tests/unit/engine/test_two_owners.py"),
     _tests("corruption", "tests/corruption"),
     Suite("crash states", "states", EXPLORER),
