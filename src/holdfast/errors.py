@@ -205,7 +205,7 @@ class DiskFullError(StorageError):
 
 
 class CommitUnknownError(StorageError):
-    """The sync failed: nobody knows whether this commit is on the disk. Reopen the queue and look."""
+    """The sync failed: this commit may be on the disk or not. Reopen the queue and look."""
 
     code = "commit_unknown"
 

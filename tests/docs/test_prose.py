@@ -1,10 +1,13 @@
-"""Pages that have been rewritten stay in plain words: no retired phrases, and no sentence that is too long to follow.
+"""Pages and public docstrings stay in plain words: no retired phrases, and no sentence that is too long to follow.
 
 A page is added to :data:`REWRITTEN` once each of its sentences was read. Code, tables of figures and headings are left
 out; a cell of a table, an item of a list and a paragraph each end a sentence.
 """
 
+import importlib
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,41 @@ def test_a_page_has_no_retired_phrase(name: str) -> None:
 def test_a_page_has_no_sentence_that_is_too_long(name: str) -> None:
     """What takes a second reading is two sentences."""
     assert long_sentences((DOCS / f"{name}.md").read_text(encoding="utf-8")) == []
+
+
+def described(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield the docstrings that a page of the reference shows, each with the name of its object or member."""
+    module = "holdfast"
+    for kind, target in re.findall(
+        r"^\.\. (currentmodule|autoclass|autofunction|autoexception):: ([\w.]+)",
+        page.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    ):
+        if kind == "currentmodule":
+            module = target
+            continue
+        path, _, name = (target if "." in target else f"{module}.{target}").rpartition(".")
+        found = getattr(importlib.import_module(path), name)
+        members = (
+            {key: value for key, value in vars(found).items() if not key.startswith("_")}
+            if inspect.isclass(found)
+            else {}
+        )
+        for key, value in {name: found, **members}.items():
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if inspect.isclass(function) or inspect.isroutine(function):
+                yield key, inspect.getdoc(function) or ""
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=lambda page: page.stem)
+def test_public_docstrings_are_in_plain_words(page: Path) -> None:
+    """They are the reference, so the same rules hold."""
+    if page.stem == "spark":
+        pytest.importorskip("pyspark")
+    described_here = list(described(page))
+    assert described_here
+    assert [(name, match[0]) for name, text in described_here for match in RETIRED.finditer(prose(text))] == []
+    assert [(name, each) for name, text in described_here for each in long_sentences(text)] == []
 
 
 def test_a_retired_phrase_is_found_over_the_end_of_a_line() -> None:

@@ -66,8 +66,8 @@ class PersistentQueue:
     path : str or path-like
         The queue's directory; made if it does not exist, except to look. Its last part is the queue's name.
     mode : "both", "produce", "consume", "look" or "submit"
-        Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through whoever owns the
-        write side, in whichever process that is.
+        Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through the owner of the
+        write side, in any process.
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
@@ -88,8 +88,8 @@ class PersistentQueue:
     max_deliveries : int or None
         How often a message is handed out before it becomes a dead letter; None: without end.
     backoff : Backoff or list of float, seconds
-        How long a message that failed waits before it is handed out again, after ``nack()`` too; the last of a list
-        goes on, an empty one means at once.
+        How long a message that failed waits before it is handed out again, after ``nack()`` too. The last value of a
+        list is used for all later failures; an empty list means at once.
     lease_seconds : float or timedelta, seconds
         How long a delivery is its receiver's, unless ``receive`` says otherwise.
     dead_letter_seconds : float or timedelta, seconds
@@ -268,13 +268,13 @@ class PersistentQueue:
         block, timeout : bool, and float or None, seconds
             Whether to wait for room where the queue is bounded, and how long; None waits for ever.
         headers : mapping of str to str, at most 65,535 bytes encoded
-            Stands beside the payload.
+            Names and values beside the payload.
         delay, not_before : float or timedelta, seconds; datetime with a time zone, or float, seconds since the epoch
-            How long nobody is given the message, or until when: one of them.
+            How long the message is not handed out, or until when: one of them.
         priority : int, 0 to 9
             Larger ones are given out first, in order among themselves; not together with ``order_key``.
         ttl : float or timedelta, seconds
-            From then on nobody is given the message; what becomes of it the queue's ``expired`` says.
+            After that time the message is not handed out; the queue's ``expired`` decides what becomes of it.
         dedup_id : str, 1 to 255 bytes
             A second put of the same id within ``dedup_window`` writes nothing and returns the first one's offset.
         order_key : str, 1 to 255 bytes
@@ -290,7 +290,7 @@ class PersistentQueue:
         queue.Full, TypeError, UsageError, RecordTooLargeError, DiskFullError, PoisonedError
             Nothing was written. Full: no room within ``timeout``. TypeError: ``QueueService`` takes objects.
         CommitUnknownError
-            The sync failed: nobody knows; reopen the queue and look.
+            The sync failed: the message may be there or not; reopen the queue and look.
 
         Notes
         -----
@@ -375,7 +375,7 @@ class PersistentQueue:
         queue.ShutDown, ClosedError
             The queue was shut down and nothing is left to wait for, or was closed.
         CommitUnknownError
-            The sync failed: nobody knows whether the message will come again; reopen the queue and look.
+            The sync failed: the message may come again or not; reopen the queue and look.
         """
         side = self._read_side or self._require_read_side()
         return side.get(wait_for(block, timeout))
@@ -524,8 +524,8 @@ class PersistentQueue:
     def join(self) -> None:
         """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since.
 
-        It waits for none that nobody is given any more: expired, lost to damage, or left when takers have ended after
-        :meth:`shutdown`.
+        It does not wait for messages that are not handed out any more: expired, lost to damage, or left when takers
+        have ended after :meth:`shutdown`.
         """
         self._check_forked()
         self._tasks.join()
@@ -563,14 +563,14 @@ class PersistentQueue:
     def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
         """Hand out nothing, in this process and after restarts; puts go on, and what is in hand can be settled.
 
-        Works from every process, whoever owns the group.
+        Works from every process, also if another one owns the group.
 
         Parameters
         ----------
         until : datetime with a time zone, or float, seconds since the epoch
             When it ends by itself; None: with :meth:`resume`.
         reason : str
-            For whoever wonders; ``stats().paused`` shows it.
+            For people; ``stats().paused`` shows it.
         """
         self._check_open()
         if reason is not None and not isinstance(reason, str):
@@ -693,7 +693,7 @@ class PersistentQueue:
         RetryableError
             The owner of the write side does not answer; nothing was done.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
         """
         self._check_open()
         return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
@@ -744,7 +744,7 @@ class PersistentQueue:
     def close(self) -> None:
         """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.
 
-        Again does nothing, or goes on where it was interrupted.
+        Again does nothing, or continues where it was interrupted.
         """
         if self._state == "forked" or self._has_let_go:
             return

@@ -138,7 +138,7 @@ class QueuesTransaction(TransactionBase):
         StaleReceiptError, DiskFullError, StorageError
             Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
-            Nobody knows: the others stay in doubt until the queue that decides is reopened.
+            It may have happened or not: the others stay in doubt until the coordinator is reopened.
 
         Notes
         -----

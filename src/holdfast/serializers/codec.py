@@ -255,7 +255,7 @@ class Codec(Generic[Body]):
         Parameters
         ----------
         from_version, to_version : int
-            One function leads from each version. A version without one goes on as it is: it differs by additions.
+            One function leads from each version. A version without one is decoded as it is: it differs by additions.
         schema : type or str or None
             Whose versions; None where the queue has one type.
 

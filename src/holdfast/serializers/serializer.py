@@ -20,7 +20,7 @@ class Serializer(Protocol):
     name : str
         What ``service.queue(serializer=...)`` names.
     content_type : str
-        What stands in the header ``content-type`` of each message, such as ``application/json``.
+        The value of the header ``content-type`` of each message, such as ``application/json``.
     """
 
     name: str

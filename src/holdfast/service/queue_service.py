@@ -162,7 +162,7 @@ class QueueService:
         Parameters
         ----------
         path : str or path-like
-            The queue's directory, wherever it stands; nobody may own it.
+            The queue's directory, anywhere; it must not have an owner.
         name : str or None
             The queue of this service that it belongs to; None: of the same name.
 
@@ -307,7 +307,7 @@ class QueueService:
     def close(self) -> None:
         """Stop the consumers, and close all queues; again closes what is open still, where it was interrupted.
 
-        A handler that calls it goes on, and its message is acknowledged: :meth:`run` closes once handlers have ended.
+        A handler that calls it continues, and its message is acknowledged: :meth:`run` closes once handlers have ended.
         """
         if not self._workers.close(then=self.close):
             return

@@ -121,7 +121,7 @@ class ServiceTransaction:
         self._below.abort()
 
     def call_off(self) -> None:
-        """Abort if it is open; nobody has failed, so what was received comes again uncounted."""
+        """Abort if it is open; this is not a failure, so received messages come again uncounted."""
         self._below.call_off()
 
     def __enter__(self) -> Self:

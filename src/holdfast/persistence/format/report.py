@@ -23,7 +23,7 @@ class Damage:
     offsets : range
         The messages that are lost with it; empty where none are.
     verdict : str
-        ``"damaged"``: the bytes were durable once. ``"unsynced or damaged"``: nobody can know.
+        ``"damaged"``: the bytes were durable once. ``"unsynced or damaged"``: they may have been durable or not.
     reason : str
         What does not verify.
     """

@@ -82,7 +82,7 @@ class Delivery(Generic[Body]):
     has_expired : bool
         Whether its lease has run out.
     holder : Holder or None
-        The transaction that settles it, with ``tx.ack``; None: whoever received it.
+        The transaction that settles it, with ``tx.ack``; None: its receiver does.
     record : Record
         The stored record, for the read side.
     stored_headers : bytes

@@ -31,7 +31,7 @@ class DeadLetter:
     reason : str
         "exception", "lease_expired", "rejected", "expired", "undecodable" or "max_deliveries": how it ended.
     detail : str
-        What whoever rejected it said, or the text of the exception.
+        The reason of the rejection, or the text of the exception.
     delivery_count : int
         How often it was handed out.
     first_failure_ns, last_failure_ns : int
@@ -70,7 +70,8 @@ Which = int | DeadLetter | Iterable[int | DeadLetter]
 class DeadLetters:
     """The dead letters of the group that a handle is for: ``queue.dead``.
 
-    Looking needs no lock, but a mode that reads. The others work from every process, whoever owns the group.
+    Looking needs no lock, but a mode that reads. The others work from every process, also if another one owns
+    the group.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class DeadLetters:
         UsageError
             Neither was named, or both; or a reason, and the mode does not read.
         HoldfastError
-            As whoever owns the group has it; nothing is known to have changed.
+            As the owner of the group raises it; nothing is known to have changed.
         """
         return self._decide(DEAD_RETRY, which, reason)
 

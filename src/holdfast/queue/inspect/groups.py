@@ -26,7 +26,7 @@ from holdfast.queue.remote.verb_log import logged, own_process
 class Groups:
     """Makes, lists and deletes the consumer groups of one queue. Reached as ``queue.groups``.
 
-    A group keeps every message that it has not finished on the disk, also while nobody reads for it.
+    A group keeps every message that it has not finished on the disk, also while no consumer reads for it.
     """
 
     def __init__(self, sides: QueueHandle, *, check_open: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class Groups:
         DiskFullError, StorageError
             Nothing was made.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
         """
         self._check_open()
         check_name(name, "group")

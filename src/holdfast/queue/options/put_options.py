@@ -48,7 +48,7 @@ class Put:
     payload : bytes-like
         Opaque.
     headers : mapping of str to str or None
-        Stands beside the payload.
+        Names and values beside the payload.
     delay, not_before, priority, ttl, order_key
         As in :meth:`PersistentQueue.put`. A deduplication id belongs to a message put on its own.
     """

@@ -33,7 +33,7 @@ class Backoff:
             raise ConfigError(f"Backoff takes 0 <= base <= cap, in seconds; not base={self.base!r}, cap={self.cap!r}")
 
     def seconds(self, failure_count: int) -> float:
-        """Return the wait after so many failures, of which there is at least one."""
+        """Return the wait after so many failures, at least one."""
         doublings = min(failure_count - 1, 64)  # beyond that any cap is reached, and floats end
         wait = min(self.cap, self.base * 2.0**doublings)
         return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311  # nobody has to guess it
@@ -48,7 +48,7 @@ class RetryPolicy:
     max_deliveries : int or None
         How often a message is handed out; then it becomes a dead letter. None: for ever.
     backoff : Backoff or sequence of float, seconds
-        The waits between deliveries; the last one of a list goes on. An empty list: none.
+        The waits between deliveries; the last one of a list is used for all later failures. An empty list: none.
     lease_seconds : float
         How long a delivery is its receiver's, unless ``receive`` says otherwise.
     dead_letter_seconds : float

@@ -19,7 +19,7 @@ class JointCommits:
 
     Each commit belongs to an **application**, which is a name, and has a **version** that grows. A transaction is
     prepared as a part of one: ``tx.prepare(part_of=(application, version))``. Committing a version a second time does
-    nothing, nor does an earlier one; so whoever does not know whether it has committed commits again.
+    nothing, nor does an earlier one; so a process that does not know whether it has committed commits again.
 
     Works with every mode that puts: "both", "produce", and "submit", where the owner does it.
     """
@@ -54,7 +54,7 @@ class JointCommits:
             What ``prepare`` returned for each part. Their messages come into the log in this order, those of each part
             together. All other parts of this version, and of earlier ones, are aborted.
         is_remembered : bool
-            False where nobody will commit for this application again: once it is done it takes no place among the
+            False if this application will never commit again: once it is done it takes no place among the
             1,024 applications that are remembered.
 
         Raises
@@ -65,7 +65,7 @@ class JointCommits:
             Nothing was committed; or it is, and ``latest`` says so: then commit again, or reopen the queue, and what is
             not visible yet becomes so.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
 
         Notes
         -----

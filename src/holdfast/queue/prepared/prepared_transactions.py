@@ -33,7 +33,7 @@ class PreparedTransaction:
     size_bytes : int
         What its puts take, frames included.
     coordinator : Path or None
-        The queue whose log decides; None: whoever calls.
+        The queue whose log decides; None: the caller does.
     part_of : PartOf or None
         The joint commit that decides (``queue.joint_commits``); None: there is none.
     damage : tuple of Damage

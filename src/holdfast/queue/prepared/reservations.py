@@ -104,7 +104,8 @@ class Reservations:
         DiskFullError, StorageError
             It could not be noted; nothing is held.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and see :meth:`held`.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
+            :meth:`held`.
 
         Notes
         -----
@@ -147,7 +148,8 @@ class Reservations:
         TransactionStateError, TransactionNotFoundError
             Somebody has given them back meanwhile, or longer ago than is remembered.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and see :meth:`held`.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
+            :meth:`held`.
         """
         self._check_open()
         self._in_doubt.finish(reservation.id, reservation.nonce)

@@ -297,7 +297,7 @@ class Transaction(TransactionBase):
         headers : mapping of str to str
             As for ``put``.
         max_bytes : int or None, bytes
-            Bound of the payload; None: the queue's ``record_bytes_max``. Whoever takes it holds it in memory.
+            Bound of the payload; None: the queue's ``record_bytes_max``. The consumer that takes it holds it in memory.
 
         Raises as :meth:`put`; whatever ``chunks`` raises comes out, and leaves nothing of this message behind.
         """
@@ -352,7 +352,8 @@ class Transaction(TransactionBase):
         DiskFullError, StorageError
             It is not prepared, but aborted: nothing has happened. After this returned, committing needs no room.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look whether it is in doubt.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue, and look
+            whether it is in doubt.
         queue.Full
             A bounded queue has no room for it.
 
@@ -414,7 +415,7 @@ class Transaction(TransactionBase):
         DiskFullError, StorageError
             Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
 
         Notes
         -----

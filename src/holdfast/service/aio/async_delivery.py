@@ -46,7 +46,7 @@ class AsyncDelivery(Generic[Body]):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What stands beside the payload, with what says how to read it."""
+        """The headers beside the payload, with those of the serializer."""
         return self.sync.headers
 
     @property

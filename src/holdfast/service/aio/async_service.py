@@ -170,8 +170,9 @@ class AsyncQueueService:
     async def close(self) -> None:
         """Stop the consumers, close all queues, end the threads; again does nothing.
 
-        Whoever waits for a message gets ClosedError. Cancelled behind the consumers' end, it goes on. A handler that
-        calls it goes on too, and its message is acknowledged: :meth:`run` closes once handlers have ended.
+        Tasks that wait for a message get ClosedError. If it is cancelled after the consumers' end, it continues. A
+        handler that calls it continues too, and its message is acknowledged: :meth:`run` closes once handlers have
+        ended.
         """
         if self._threads.is_forked or not await self._workers.close(then=self.close):
             return
