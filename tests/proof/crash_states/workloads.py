@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proof.crash_states.asked import Asked
-from proof.crash_states.life import Life
-from proof.crash_states.life_books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES
-from proof.crash_states.life_holding import PARTS_MAX
-from proof.crash_states.life_putting import PRIORITY
+from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES
+from proof.crash_states.lives.holding import PARTS_MAX
+from proof.crash_states.lives.life import Life
+from proof.crash_states.lives.putting import PRIORITY
 
 Workload = tuple[str, ...]
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Iterable
 
-from proof.second_model import dead_letters, life, looking, putting, settling, taking, transacting
 from proof.second_model.facts import DisagreementError, Group, Options, State
 from proof.second_model.history import Answer, Call
-from proof.second_model.settling import has_run_out, ran_out, unsettled
-from proof.second_model.transitions import aborted, brought_up_to, with_pause_over
+from proof.second_model.rules import dead_letters, life, looking, putting, settling, taking, transacting
+from proof.second_model.rules.settling import has_run_out, ran_out, unsettled
+from proof.second_model.rules.transitions import aborted, brought_up_to, with_pause_over
 
 Rule = Callable[[State, Call, Answer], State | tuple[State, ...]]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
-from proof.second_model.order import NO, doom, expiry, is_passing
-from proof.second_model.transitions import buried, failed, finished, revived
+from proof.second_model.rules.order import NO, doom, expiry, is_passing
+from proof.second_model.rules.transitions import buried, failed, finished, revived
 
 DEAD = 'work-queue.md "Dead letters"'
 

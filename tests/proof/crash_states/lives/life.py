@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.crash_states.life_groups import Grouping
+from proof.crash_states.lives.groups import Grouping
 
 
 class Life(Grouping):

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from proof.second_model.dead_letters import may_be_dead, may_be_swept, perhaps_dead, surely_dead
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call, Seen
-from proof.second_model.order import certain, come_next, possible
-from proof.second_model.putting import may_have_ended, room
-from proof.second_model.transitions import buried
+from proof.second_model.rules.dead_letters import may_be_dead, may_be_swept, perhaps_dead, surely_dead
+from proof.second_model.rules.order import certain, come_next, possible
+from proof.second_model.rules.putting import may_have_ended, room
+from proof.second_model.rules.transitions import buried
 
 BROWSE = 'work-queue.md "States"'
 

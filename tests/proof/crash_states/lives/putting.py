@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from holdfast import Put
 from proof.crash_states.asked import PLAIN, Asked
 from proof.crash_states.history import Part
-from proof.crash_states.life_books import LOG, SMALL_BYTES, A, Books
+from proof.crash_states.lives.books import LOG, SMALL_BYTES, A, Books
 from support.workloads.recorded_run import message
 
 HALF_AN_HOUR_NS = 1800 * 10**9

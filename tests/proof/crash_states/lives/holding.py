@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from proof.crash_states.history import Part, Side, State
-from proof.crash_states.life_books import JOINT, LOG, PREPARED, PROGRESS, A, Held
-from proof.crash_states.life_transacting import Transacting
+from proof.crash_states.lives.books import JOINT, LOG, PREPARED, PROGRESS, A, Held
+from proof.crash_states.lives.transacting import Transacting
 from proof.crash_states.opening import APPLICATION
 
 PART, RESERVED = "part", "reserved"

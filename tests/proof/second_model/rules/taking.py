@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
-from proof.second_model.order import (
+from proof.second_model.rules.order import (
     CERTAIN,
     NO,
     certain,
@@ -16,7 +16,7 @@ from proof.second_model.order import (
     may_share_batch,
     possible,
 )
-from proof.second_model.transitions import AT_ONCE, buried, failed, finished, handed_out
+from proof.second_model.rules.transitions import AT_ONCE, buried, failed, finished, handed_out
 
 NEXT = 'work-queue.md "What comes next"'
 

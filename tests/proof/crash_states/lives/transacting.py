@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast import transaction
 from proof.crash_states.asked import PLAIN, Asked
 from proof.crash_states.history import Part, Side, State
-from proof.crash_states.life_books import (
+from proof.crash_states.lives.books import (
     LARGE_BYTES,
     LOG,
     PREPARED,
@@ -15,7 +15,7 @@ from proof.crash_states.life_books import (
     Held,
     InHand,
 )
-from proof.crash_states.life_taking import Taking
+from proof.crash_states.lives.taking import Taking
 
 TRANSACTION_ID = "again"  # always the same: an id may be used again once it was decided
 

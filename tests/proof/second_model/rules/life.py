@@ -16,8 +16,8 @@ from proof.second_model.facts import (
     with_group,
 )
 from proof.second_model.history import Answer, Call
-from proof.second_model.putting import may_have_ended
-from proof.second_model.transitions import with_transaction, without_leases
+from proof.second_model.rules.putting import may_have_ended
+from proof.second_model.rules.transitions import with_transaction, without_leases
 
 PAUSE = 'work-queue.md "Pause and browse"'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proof.crash_states.asked import AskingGroup
-from proof.crash_states.life_books import PROGRESS, A
-from proof.crash_states.life_putting import HALF_AN_HOUR_NS, Putting
+from proof.crash_states.lives.books import PROGRESS, A
+from proof.crash_states.lives.putting import HALF_AN_HOUR_NS, Putting
 
 
 class Taking(Putting):

@@ -4,10 +4,18 @@ from dataclasses import replace
 
 from proof.second_model.facts import NOTICED_LATE_NS, SECOND_NS, Prepared, Receipt, Span, State, Tx, expect, with_course
 from proof.second_model.history import Answer, Call
-from proof.second_model.putting import ask_of, room
-from proof.second_model.settling import refusals
-from proof.second_model.taking import receive
-from proof.second_model.transitions import aborted, appended, finished, given_back, read_anew, settled, with_transaction
+from proof.second_model.rules.putting import ask_of, room
+from proof.second_model.rules.settling import refusals
+from proof.second_model.rules.taking import receive
+from proof.second_model.rules.transitions import (
+    aborted,
+    appended,
+    finished,
+    given_back,
+    read_anew,
+    settled,
+    with_transaction,
+)
 
 STATES = 'transactions.md "States"'
 ENDS = 'transactions.md "What it means"'

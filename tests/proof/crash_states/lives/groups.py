@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proof.crash_states.asked import AskingGroup
-from proof.crash_states.life_books import SLOW_PROGRESS, A
-from proof.crash_states.life_holding import Holding
+from proof.crash_states.lives.books import SLOW_PROGRESS, A
+from proof.crash_states.lives.holding import Holding
 from proof.crash_states.opening import SLOW, open_queue
 
 LOCK = ".lock"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from proof.second_model.facts import NOTICED_LATE_NS, SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call
-from proof.second_model.transitions import (
+from proof.second_model.rules.transitions import (
     AT_ONCE,
     aborted,
     after,

@@ -5,8 +5,8 @@ from typing import Any
 
 from proof.second_model.facts import SECOND_NS, Ask, Now, Span, State, expect
 from proof.second_model.history import Answer, Call
-from proof.second_model.order import is_passing
-from proof.second_model.transitions import appended
+from proof.second_model.rules.order import is_passing
+from proof.second_model.rules.transitions import appended
 
 
 def ask_of(options: dict[str, Any], now: Now) -> Ask:
