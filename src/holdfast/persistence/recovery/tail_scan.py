@@ -183,7 +183,7 @@ class _Scan:
         if not below_witness and begins == self._in_batch:
             return False
         if frame.kind == KIND_MESSAGE:
-            self._expected = frame.next_index
+            self._expected = frame.index + 1
             self._message_ends.append(frame.end)
         self._in_batch = not frame.flags & FLAG_LAST
         found.timestamp_ns = max(found.timestamp_ns, frame.timestamp_ns)

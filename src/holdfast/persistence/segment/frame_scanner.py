@@ -171,7 +171,7 @@ class FrameScanner:
                 if gap.frame is None:
                     return
                 frame = gap.frame
-            expected = frame.next_index
+            expected = frame.index + (frame.kind == KIND_MESSAGE)  # next_index would be a call for every frame
             yield frame
 
     def gap(self, expected: int) -> Gap:
