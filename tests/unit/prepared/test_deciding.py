@@ -66,7 +66,7 @@ def test_a_commit_whose_memory_cannot_be_written_stands_and_the_next_opening_doe
     queue = open_queue(storage, clock=FakeClock())
     queue.put_many([b"one", b"two"])
     prepare(queue, "both", "t")
-    with refusing(storage, "write_at", "prepared/decided.new"):
+    with refusing(storage, "write_at", "prepared/decided"):
         assert queue.commit_prepared("t") == range(2, 3)
     assert "the next opening" in caplog.text
     assert waiting(queue) == [b"two", b"new"]
