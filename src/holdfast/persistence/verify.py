@@ -162,14 +162,12 @@ class _Verification:
         except MISSING:
             self._notes.append(f"{path} is missing; where the log ends is found by reading it")
             return None
-        try:
+        with file:
             for _ in range(_LOOKS):
                 mark = read_write_mark(file, self._queue_id, path)
                 if mark is not None:
                     return mark
             data = file.read_at(WRITE_MARK_BYTES, 0)
-        finally:
-            file.close()
         if data.strip(b"\0"):
             self._report(path, len(data), "write.mark does not verify", verdict=UNSYNCED_OR_DAMAGED)
         else:

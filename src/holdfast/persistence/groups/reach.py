@@ -95,8 +95,6 @@ def _log_end_max(storage: Storage, directory: QueueDirectory) -> int | None:
             file = storage.open(directory.data_file(names[-1]), writable=False)
         except MISSING:
             continue  # retired between the two looks, so there is a later one
-        try:
+        with file:
             return max(marked or 0, names[-1].first_offset + min(file.size() // FRAME_HEADER_BYTES, REACH_MAX))
-        finally:
-            file.close()
     return marked

@@ -30,10 +30,8 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
         return []
     except MISSING:
         return []
-    try:
+    with file:
         seal = read_seal(file, header)
-    finally:
-        file.close()
     return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]
 
 

@@ -148,10 +148,8 @@ def marked_end(storage: Storage, path: Path) -> int | None:
         file = storage.open(path, writable=False)
     except FileNotFoundError:
         return None
-    try:
+    with file:
         data = file.read_at(WRITE_MARK_BYTES, 0)
-    finally:
-        file.close()
     mark = decode_write_mark(data, data[_OWNER_AT : _OWNER_AT + _OWNER_BYTES])
     if mark is not None:
         return mark.first_offset + max(mark.written_count, mark.synced_count)

@@ -112,12 +112,10 @@ def admit(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
     Damage passes: recovery reports it. Cost: each of these files is opened, and the headers are read.
     """
     for path, file in _changed_in_place(storage, directory):
-        try:
+        with file:
             refuse_second_name(file, path)
             with suppress(CorruptionError):
                 _check_version(file, path, queue_id)
-        finally:
-            file.close()
 
 
 def _check_version(file: File, path: Path, queue_id: bytes) -> None:

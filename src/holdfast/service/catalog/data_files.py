@@ -19,7 +19,7 @@ from holdfast.persistence.filesystem.layout import (
     open_if_there,
     read_data_file_header,
 )
-from holdfast.persistence.filesystem.storage import File, Stamp, Storage, stamp_of
+from holdfast.persistence.filesystem.storage import File, Storage, stamp_of
 from holdfast.persistence.format.constants import (
     DATA_MAGIC,
     FLAG_HEADERS,
@@ -124,7 +124,7 @@ class DataFiles:
         self.files = []
         for name, following in pairwise([*names, None]):
             assert name is not None
-            key = (name, following, self._stamp(name)) if following is not None else None
+            key = (name, following, stamp_of(self._directory.data_file(name))) if following is not None else None
             facts = self._known.get(key) if key is not None else None
             facts = facts or self._look_at(name, following)
             if facts is None:
@@ -149,9 +149,6 @@ class DataFiles:
         with file:
             marks = (read_write_mark(file, self.queue_id) for _ in range(_LOOKS))
             return next((mark for mark in marks if mark is not None), None)
-
-    def _stamp(self, name: DataFileName) -> Stamp | None:
-        return stamp_of(self._directory.data_file(name))
 
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> DataFileFacts | None:
         """Return what one file says; None where it was retired meanwhile."""
