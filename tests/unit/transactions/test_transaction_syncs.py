@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import FlushPolicy, PersistentQueue, Transaction
+from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.storages.disk_operations import Sync, SyncDirectory
 from support.storages.simulated_storage import SimulatedStorage
@@ -36,6 +37,7 @@ class Bench:
 
     def __init__(self, policy: FlushPolicy) -> None:
         self.storage = SimulatedStorage()
+        self.clock = FakeClock()  # no time passes: nothing is synced for being idle
         self.orders = self._open("orders", policy)
         self.invoices = self._open("invoices", policy)
         for queue in (self.orders, self.invoices):
@@ -47,7 +49,9 @@ class Bench:
         self.settle()
 
     def _open(self, name: str, policy: FlushPolicy) -> PersistentQueue:
-        return PersistentQueue(Path("/", name), flush=policy, data_file_bytes=FILE_BYTES, storage=self.storage)
+        return PersistentQueue(
+            Path("/", name), flush=policy, data_file_bytes=FILE_BYTES, storage=self.storage, clock=self.clock
+        )
 
     def close(self) -> None:
         """Close both."""
