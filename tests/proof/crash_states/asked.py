@@ -95,13 +95,22 @@ class AskingGroup(ModelGroup):
     ----------
     behind : dict of int to frozenset of int
         Of a dead letter that was retried the messages of its key then: one of them has the turn, and ends before it.
+    perhaps_behind : dict of int to frozenset of int
+        The same, once reading may have begun anew: then each stands where it was put.
     """
 
     behind: dict[int, frozenset[int]] = field(default_factory=dict)
+    perhaps_behind: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def reopen(self) -> None:
         """Forget who waits behind whom, too: messages of a key stand where they were put."""
         super().reopen()
+        self.behind.clear()
+        self.perhaps_behind.clear()
+
+    def may_read_anew(self) -> None:
+        """Note that reading may have begun anew, so that who was retried may stand where it was put."""
+        self.perhaps_behind |= self.behind
         self.behind.clear()
 
     def retry_in_line(self, offset: int, wishes: Wishes, end: int, now_ns: int) -> None:
@@ -130,7 +139,8 @@ class AskingGroup(ModelGroup):
             return ready, bool(ready)
         can = {each.offset: each for each in unfinished(self.state(), wishes, end, now_ns)}
         allowed, is_sure = self._by_keys(can, held, now_ns)
-        in_line = {offset for offset, line in self.behind.items() if line & can.keys()} & allowed
+        lines = self.perhaps_behind | self.behind
+        in_line = {offset for offset, line in lines.items() if line & can.keys()} & allowed
         aside = [offset for offset in self.aside(now_ns) if offset in allowed - in_line]
         fresh = [offset for offset in self.fresh(end) if offset in allowed]
         top = max((can[offset].asked.priority for offset in allowed), default=0)

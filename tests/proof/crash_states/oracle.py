@@ -309,8 +309,8 @@ def _group_agrees(
         return False
     can = takeable(left, held, now_ns)
     is_right = group.shown == _as_shown(history, name, can) and group.order == tuple(in_turn(can))
-    if not any(each.expires_ns for each in wishes.values()):  # else some of them may have been dropped, and some not
-        is_right = is_right and group.depth == len(left)
+    kept = {each.offset for each in left} | {each.offset for each in unfinished(state, {}, seen.log_end, now_ns)} & held
+    is_right = is_right and group.depth == len(kept)  # what is over its time was dropped, unless it is held
     return is_right and group.dead == {offset for offset in state.dead if offset < seen.log_end}
 
 

@@ -233,7 +233,7 @@ class Books:
         """Note that who was retried may stand where it was put again: what was held is decided."""
         group = self.groups[A]
         if group is not None:
-            group.behind.clear()
+            group.may_read_anew()
 
     def _group(self) -> AskingGroup:
         """Return the group, which begins durably at its first use."""
