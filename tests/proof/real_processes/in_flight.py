@@ -5,7 +5,9 @@ known: what was handed out before, by offset, and then the log, by offset. So a 
 ``get`` only if fewer messages than that came before it, and if none of those is still there.
 
 What is not known is allowed for: who holds what while it is being given back, where a released message stands, and the
-messages that a ``receive`` which did not return may have had in hand, which are there again and were passed over.
+messages that a ``receive`` which did not return may have had in hand, which are there again and were passed over. Where
+a put stands that did not return is known once one of its messages is seen; till then it may stand anywhere behind what
+had returned when it began.
 """
 
 from __future__ import annotations
@@ -53,26 +55,45 @@ class CutOff:
             and each.ready_since < since and each.put.fates == {DONE} and not each.may_be_taken()
         )  # fmt: skip
         self._line = [name for _, name in certain]
-        turns = [turn for turn, _ in certain]
-        self._guesses: list[tuple[int, Step]] = []
+        self._turns = [turn for turn, _ in certain]
+        self._never_handed_out = {
+            name for name, each in stored.items()
+            if each.hand is None and each.is_early is False and not each.takers and not each.put.has_returned
+        }  # fmt: skip
+        self._guesses: list[tuple[Stored, Step]] = []
         for name, each in stored.items():
-            before = bisect_left(turns, _soonest(each))
-            if before < count + passed_max and _may_be_ready(each):
+            if self._before(each) < count + passed_max and _may_be_ready(each):
                 guess = Step(f"of a get that took {name}", 0, (name,), {NEVER, DONE}, is_guess=True)
                 each.takers.append(guess)
-                self._guesses.append((before, guess))
+                self._guesses.append((each, guess))
+
+    def _passed_of_its_own(self, stored: Stored) -> int:
+        """Return how many messages that the same put has put before it are there, if the put did not return."""
+        before = {f"{stored.put.key}:{index}" for index in range(stored.index)}
+        return len(before & self._never_handed_out & self._seen)
+
+    def _before(self, stored: Stored) -> int:
+        """Return how many messages surely come before it."""
+        return bisect_left(self._turns, _soonest(stored))
 
     def see(self, name: str) -> None:
         """Take note that a message is there: what comes behind it was not taken."""
         self._seen.add(name)
 
     def conclude(self) -> None:
-        """Rule out what stands behind messages that are there, more of them than could have been passed over."""
+        """Rule out what came too late, or behind more messages that are there than could have been passed over.
+
+        Puts whose place was not known when the process ended may have been placed since. All messages of a put become
+        ready at once, so those of its own that are there were passed over too.
+        """
         passed = [0]
         for name in self._line:
             passed.append(passed[-1] + (name in self._seen))
-        for before, guess in self._guesses:
-            if passed[before] > self._passed_max:
+        for stored, guess in self._guesses:
+            before = self._before(stored)
+            if before >= self.count + self._passed_max:
+                guess.rule_out(DONE, LOST, "more messages came before it than were asked for")
+            elif passed[before] + self._passed_of_its_own(stored) > self._passed_max:
                 guess.rule_out(DONE, LOST, "a message in front of it is there")
 
 
@@ -81,7 +102,7 @@ def _latest(stored: Stored) -> Turn:
 
 
 def _soonest(stored: Stored) -> Turn:
-    return (stored.is_early is False, stored.offset)
+    return (stored.is_early is False, stored.offset_min)
 
 
 def _may_be_ready(stored: Stored) -> bool:

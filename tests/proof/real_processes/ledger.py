@@ -62,6 +62,7 @@ class Ledger:
         self.steps: dict[str, Step] = {}
         self.gone: dict[str, str] = {}
         self.end: int | None = 0
+        self._told_end = 0  # the log goes at least so far; unlike ``end`` also where several threads put
         self.put_count = self.finished_count = 0
         self.acknowledged_count = self.returned_count = 0
         self.dropped_count = self.late_lost_count = 0
@@ -173,7 +174,7 @@ class Ledger:
         step.has_returned = step.keeps = False
 
     def _begin(self, key: str, count: int, takes: tuple[str, ...], fate: str) -> None:
-        step = self.steps[key] = Step(key, count, takes, {NEVER, fate})
+        step = self.steps[key] = Step(key, count, takes, {NEVER, fate}, first_min=self._told_end)
         self._own.append(step)
         for index in range(count):
             self.stored[f"{key}:{index}"] = Stored(step, index)
@@ -203,6 +204,7 @@ class Ledger:
         if step.first not in (None, first):
             raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and stands at {step.first}")
         step.first = first
+        self._told_end = max(self._told_end, first + step.put_count)
         if not self._in_order:
             return
         if self.end is not None and first != self.end:
@@ -324,7 +326,7 @@ class Ledger:
             self._check_gaps(certain, self.end, possible)
             if end - at not in possible:
                 raise ViolationError(PLACE, f"the log ends at {end}, and not at {at} + one of {sorted(possible)[:9]}")
-        self.end = end
+        self.end = self._told_end = end
 
     def _check_gaps(self, certain: list[Step], end: int, possible: set[int]) -> None:
         """Check that what was put behind ``end`` stands there without a gap that no step of unknown fate explains."""
@@ -359,7 +361,7 @@ class Ledger:
             if not keeps_all and not step.keeps and DONE in step.fates:
                 step.fates = {*step.fates, step.before}
         if not keeps_all:
-            self.end = None
+            self.end, self._told_end = None, 0
         self._may_lack = not keeps_all or self._lacks  # that something is lacking is noted, and perhaps not synced
 
 

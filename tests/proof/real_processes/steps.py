@@ -37,6 +37,8 @@ class Step:
         What it is where it did not happen: nothing, or in doubt.
     first : int or None
         Offset of its first message, once that is known.
+    first_min : int
+        The least that it can be: the end of the log as far as it was told when the call began.
     has_returned, keeps : bool
         Whether the call returned, and whether it survives a loss of power then.
     returned_late : bool
@@ -51,6 +53,7 @@ class Step:
     fates: set[str]
     before: str = NEVER
     first: int | None = None
+    first_min: int = 0
     has_returned: bool = False
     keeps: bool = False
     returned_late: bool = False
@@ -101,6 +104,11 @@ class Stored:
     def offset(self) -> float:
         """Where it stands; behind everything else where that is not known."""
         return float("inf") if self.put.first is None else self.put.first + self.index
+
+    @property
+    def offset_min(self) -> int:
+        """Where it stands, or the first place where it may."""
+        return (self.put.first_min if self.put.first is None else self.put.first) + self.index
 
     def may_be_taken(self) -> bool:
         """Whether somebody may have finished it, or holds it."""

@@ -234,3 +234,44 @@ def test_two_calls_that_were_told_one_offset_are_found() -> None:
     ledger.read(lines("o 0 / v / h / go / s 1 2 / s 2 2 / S 2 1 keeps / S 1 0 keeps / G 0 3 keeps 1:0 1:1 2:0 2:1"))
     with pytest.raises(ViolationError, match="place"):
         ledger.read(lines("o 3 / v / h / go"))
+
+
+PASSED = "o 0 / v / h / go / s 1 2 / s 2 3 / s 3 2 / S 3 5 keeps / S 1 0 keeps"
+"""As the crowd, and the put in the middle, which did not return, has three."""
+
+
+@pytest.mark.parametrize(
+    ("count", "there"),
+    [
+        (3, "o 7 / v 2:1@3 2:2@4 3:0@5 3:1@6 / h"),  # the first of the three, seen by the others
+        (4, "o 7 / v 2:2@4 3:0@5 3:1@6 / h"),
+        (5, "o 7 / v 3:0@5 3:1@6 / h"),  # all of them: only the gap tells that they were there
+        (6, "o 7 / v 3:1@6 / h"),
+    ],
+)
+def test_a_get_in_flight_may_have_taken_of_a_put_in_flight_in_front_of_others_that_returned(
+    count: int, there: str
+) -> None:
+    """Where it stands is not known before it is seen, so it may have stood in front."""
+    ledger = Ledger(in_order=False)
+    ledger.read(lines(f"{PASSED} / g 0 {count}"))
+    ledger.read(lines(f"{there} / go"))
+    assert ledger.excused_count == 1
+
+
+@pytest.mark.parametrize(
+    ("work", "there"),
+    [
+        (f"{PASSED} / g 0 2", "o 7 / v 2:1@3 2:2@4 3:0@5 3:1@6 / h"),  # one more than it asked for
+        (f"{PASSED} / g 0 3", "o 7 / v 1:1@1 2:1@3 2:2@4 3:0@5 3:1@6 / h"),  # behind one that is there
+        (f"{PASSED} / g 0 3", "o 7 / v 2:0@2 2:2@4 3:0@5 3:1@6 / h"),  # behind one of the same put
+        (f"{PASSED} / s 4 2 / g 0 3", "o 9 / v 2:1@3 2:2@4 3:0@5 3:1@6 4:1@8 / h"),  # it began behind them
+        (f"{PASSED} / s 4 2 / g 0 2", "o 9 / v 2:0@2 2:1@3 2:2@4 3:0@5 3:1@6 4:1@8 / h"),
+    ],
+)
+def test_a_get_in_flight_excuses_no_hole_in_a_put_in_flight(work: str, there: str) -> None:
+    """Once the put is seen its place counts."""
+    ledger = Ledger(in_order=False)
+    ledger.read(lines(work))
+    with pytest.raises(ViolationError, match=r"half|lost"):
+        ledger.read(lines(f"{there} / go"))
