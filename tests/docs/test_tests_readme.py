@@ -27,3 +27,9 @@ def test_every_path_that_the_page_names_exists() -> None:
     assert len(named) > 20
     missing = [path for path in named if not any((*TESTS.glob(path), *(TESTS / "support").glob(path)))]
     assert not missing
+
+
+def test_every_room_of_the_crash_tests_is_listed() -> None:
+    """With what its tests prove."""
+    listed = set(re.findall(r"^\| `crash/(\w+)/` \|", INDEX, flags=re.MULTILINE))
+    assert listed == {path.parent.name for path in (TESTS / "crash").glob("*/test_*.py")}

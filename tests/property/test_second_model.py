@@ -1,6 +1,6 @@
 """A second model, written from the documentation alone, judges random histories, and those of the first model.
 
-It also judges the recorded runs of ``tests/crash/test_every_prefix_recovers.py`` and a run of
+It also judges the recorded runs of ``tests/crash/prefixes/test_every_prefix_recovers.py`` and a run of
 ``test_deliveries_against_model.py``. It does not follow what ``test_queue_against_model.py`` and
 ``test_transactions_against_model.py`` do: it knows a loss of power under ``every_commit`` only, one queue in a
 transaction, one handle at a time that has both sides, and no ``put_stream``, joint commits or reservations.

@@ -23,7 +23,7 @@ WHOLE_CLASSES = {  # one class each, without bases: cut into parts, its calls wo
 FUNCTION_LINES_MAX = 70  # one screen
 ROOM_MODULES_MAX = 14  # what a newcomer finds a module among; ``__init__`` and ``__main__`` are its doors
 FACE_LINES_MIN = 5
-HELPED = ("tests/support", "tests/proof", "benchmarks", "examples")
+HELPED = ("tests/crash", "tests/support", "tests/proof", "benchmarks", "examples")
 PARAMETERS_MAX = 7  # of a constructor; what belongs together is handed in together
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -145,7 +145,7 @@ ROOMS = sorted(path.parent for path in SOURCES if path.name == "__init__.py" and
 
 
 def test_no_room_has_more_than_14_modules() -> None:
-    """A folder is taken in at one look: the source, helpers, proofs, benchmarks and examples."""
+    """A folder is taken in at one look: the source, crash tests, helpers, proofs, benchmarks and examples."""
     folders = {*ROOMS, *(path.parent for name in HELPED for path in (ROOT / name).rglob("*.py"))}
     counts = {
         place(folder): len([path for path in folder.glob("*.py") if path.stem not in {"__init__", "__main__"}])

@@ -1,7 +1,7 @@
 """Does with real queues what they can do, over a storage that writes down every verb it is asked for.
 
 ``python -m support.workloads.seam_work ROOT NOTES`` runs in a process of its own, so that its system calls can be
-held against the notes: ``tests/crash/test_nothing_goes_around_the_seam.py``.
+held against the notes: ``tests/crash/proofs/test_nothing_goes_around_the_seam.py``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ FLAGS = {flag for setting in KNOWN_SETTINGS for flag in setting.cli or ()}
 NO_CONTROL_SOCKET = ["--no-control-socket"] if "--no-control-socket" in FLAGS else []
 """Newer versions of gunicorn make one in the home directory."""
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "web"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "web"
 ORDERS = 200
 CUSTOMERS = 6
 SECONDS = 60

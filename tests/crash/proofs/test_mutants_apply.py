@@ -10,7 +10,7 @@ from proof.mutants.catalogue import MUTATIONS
 from proof.mutants.mutation import PACKAGE, Mutation, MutationError
 from proof.mutants.suites import SUITES, Ending, Suite, Verdict
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_there_are_twenty_of_them_and_no_two_are_the_same() -> None:
@@ -25,6 +25,14 @@ def test_there_are_twenty_of_them_and_no_two_are_the_same() -> None:
 def test_the_suite_that_is_to_see_a_planted_bug_is_there(mutation: Mutation) -> None:
     """A name that no suite has would have it run through all of them."""
     assert mutation.suite in {suite.name for suite in SUITES}
+
+
+@pytest.mark.parametrize("listed", SUITES, ids=lambda each: each.name)
+def test_what_a_suite_runs_is_there(listed: Suite) -> None:
+    """Pytest would fail for a file that has moved, and catch nothing."""
+    paths = [argument for argument in listed.arguments if argument.startswith("tests/")]
+    assert bool(paths) == ("pytest" in listed.arguments)
+    assert not [path for path in paths if not (ROOT / path).exists()]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
