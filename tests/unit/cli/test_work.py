@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -217,6 +219,24 @@ def test_signals_mean_behind_run_what_they_meant_before(tmp_path: Path) -> None:
             service.run()
             assert orders.stats().depth == 0
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_that_wakes_another_thread_than_the_main_one_is_heard(tmp_path: Path) -> None:
+    """As one does that comes just before the main thread begins to wait: nothing interrupts that wait."""
+    with QueueService(tmp_path / "data", catalog=False) as service:
+
+        @service.consumer("orders")
+        def handle(order: int) -> None:
+            main = threading.main_thread().ident
+            wait_until(lambda: sys._current_frames()[main].f_code.co_name == "_wait")  # type: ignore[index]
+            time.sleep(0.05)  # until it is in the call that waits
+            signal.pthread_kill(threading.get_ident(), order)
+
+        orders = service.queue("orders", type=int)
+        orders.put(int(signal.SIGTERM))
+        service.run()
+        assert orders.stats().depth == 0
 
 
 def waiting(name: str) -> int:

@@ -32,6 +32,10 @@ GRACE_SECONDS = 15.0
 _STOP = "stop()"
 _HURRY = "hurry()"
 _LOOK = ""
+_SIGNAL_SECONDS = 1.0
+"""The longest wait of the main thread. CPython wakes it for a signal only if the main thread got that while it waited;
+one that another thread got, or that came just before the wait, is handled when the wait ends."""
+
 _KILLED_SECONDS = 10.0
 """How long threads have to notice that their worker processes were killed."""
 
@@ -182,10 +186,13 @@ class Workers:
         """Return when all have ended; or when they were to stop, and have not done so in time."""
         deadline = None
         while not all(engine.is_over for engine in engines):
-            try:
-                word = self._bell.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except Empty:
+            left = _SIGNAL_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0.0:
                 break
+            try:
+                word = self._bell.get(timeout=min(left, _SIGNAL_SECONDS))
+            except Empty:
+                continue
             if deadline is not None:
                 if word not in (_LOOK, _STOP):
                     break
