@@ -2,5 +2,5 @@
 
 Invariants: exit codes are those of docs/cli.md; a library that a command does not need is not imported.
 
-May import: everything below, public names only.
+May import: everything below; a queue is changed through public methods only.
 """

@@ -1,6 +1,6 @@
 """The commands: one module for each, or for a few that belong together. docs/cli.md.
 
-Invariants: a command uses public methods only; standard output is for results, standard error for messages; each error
+Invariants: a command changes a queue through public methods only; standard output is for results, standard error for messages; each error
 is one line that says what to do.
 
 May import: the rest of ``cli`` but ``main``, service, spark, queue, and what these import.

@@ -1,4 +1,4 @@
-"""Looks at a queue and administers it: browsing, statistics, consumer groups, dead letters.
+"""Looks at a queue and administers it: browsing, statistics, dead letters; makes, lists and deletes groups.
 
 Invariants: looking takes no lock of an owner and changes nothing; a verb is done by the owner of what it changes.
 
