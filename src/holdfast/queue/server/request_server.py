@@ -1,9 +1,9 @@
 """Looks for what other processes ask of an owner, and serves it. docs/format.md, "Requests".
 
 Looking is one listing for both sides of a handle, by the thread that looks after all queues of the process
-(``queue/threads/poller.py``): where nobody ever asked anything the directory is not there, and that is one system call that fails.
-What is found is served by a thread of the queue's own, which looks again soon while requests come, and ends when none
-have come for a while: so nobody waits for the requests of another queue. Where no thread can be started, the one that
+(``queue/threads/poller.py``). If nobody ever asked anything, the directory is not there, and that is one system call
+that fails. A thread of the queue's own serves what is found. It looks again soon while requests come, and ends when
+none have come for a while: so nobody waits for the requests of another queue. If no thread can be started, the one that
 looks serves too.
 """
 
