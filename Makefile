@@ -160,7 +160,7 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
 	    --resolution lowest-direct $(addprefix --extra ,demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[dev]'
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[test]'
 	@touch $@
 
 $(CONNECT)/.connect-ready: pyproject.toml
