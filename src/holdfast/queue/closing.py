@@ -40,7 +40,8 @@ class Closing:
         self._askers = askers
         self._resting = resting
         self._server = server
-        self._is_over = False
+        self.is_over = False
+        self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
 
     def close(self) -> None:
         """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
@@ -58,19 +59,20 @@ class Closing:
         self._transactions.close(wait=True)
         self._in_doubt.close()
 
-    def expect(self, queue: object) -> weakref.finalize:  # type: ignore[type-arg]  # it has no type at run time
-        """Have the parts closed once ``queue`` is collected; return what calls that off."""
-        finalizer = weakref.finalize(queue, self._drop, repr(queue))
-        finalizer.atexit = False  # a process that ends lets go of its locks by itself
-        return finalizer
+    def expect(self, queue: object) -> None:
+        """Have the parts closed once ``queue`` is collected."""
+        self._finalizer = weakref.finalize(queue, self._drop, repr(queue))
+        self._finalizer.atexit = False  # a process that ends lets go of its locks by itself
 
     def call_off(self) -> None:
         """Do nothing when the queue is collected: nothing is left to be closed, or it is somebody else's."""
-        self._is_over = True
+        self.is_over = True
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     def _drop(self, name: str) -> None:
         """Warn, and have it closed. The garbage collector may come here while any lock is held: this takes none."""
-        if self._is_over:
+        if self.is_over:
             return
         if self._resting is not None:
             self._resting.close_soon(self._close_dropped, self._is_in_use)

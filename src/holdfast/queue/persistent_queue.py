@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ClosedError, ShutDown, UsageError
+from holdfast.errors import ShutDown, UsageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
@@ -47,7 +47,8 @@ from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_server import RequestServer
 from holdfast.queue.server.visitor import Visitor
-from holdfast.queue.threads import fork
+from holdfast.queue.threads import lifecycle
+from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, OpenTransactions, Transaction, TransactionBase
@@ -179,16 +180,15 @@ class PersistentQueue:
         self._handle = sides = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
         self._read_side: ReadSide | None = sides.read_side
         self._look_side = sides.look_side
-        self._state: str = "open"
-        self._has_let_go = False
+        self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
         self._resting: IdleHandles | None = None
         self._server: RequestServer | None = None
         try:
             self._open_transactions()
             self._open_parts()
-            fork.watch(self)
-            self._finalizer = self._closing.expect(self)
+            lifecycle.watch(self)
+            self._closing.expect(self)
         except BaseException:  # interrupted too: nobody else could let go of the locks
             self._give_up_opening()
             raise
@@ -239,9 +239,9 @@ class PersistentQueue:
             return opened_depth + sides.next_offset() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(sides, check_open=self._check_open)
-        self.reservations = Reservations(sides, self._in_doubt, check_open=self._check_open)
-        self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._check_open)
+        self.groups = Groups(sides, check_open=self._lifecycle.check)
+        self.reservations = Reservations(sides, self._in_doubt, check_open=self._lifecycle.check)
+        self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._lifecycle.check)
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class PersistentQueue:
         side = self._write_side or self._require_write_side()
         batch, headers = as_batch(payloads, self._clock)
         if not batch:
-            self._check_open()
+            self._lifecycle.check()
             return range(side.next_offset, side.next_offset)
         largest = max(batch, key=len)
         if len(largest) > self._record_bytes_max:
@@ -430,7 +430,7 @@ class PersistentQueue:
         """Return up to ``max_messages`` messages that would come next, and take nothing; empty where there are none."""
         check_count(max_messages)
         if self._look_side is not None:
-            self._check_open()
+            self._lifecycle.check()
             return self._look_side.peek(max_messages)
         return (self._read_side or self._require_read_side()).peek(max_messages)
 
@@ -464,7 +464,7 @@ class PersistentQueue:
 
         As far as this handle has read the log; behind that, all count. ``stats`` says how far who looks reads.
         """
-        self._check_open()
+        self._lifecycle.check()
         reader = self._read_side or self._look_side
         return reader.ready_count if reader is not None else self._handle.depth()
 
@@ -474,7 +474,7 @@ class PersistentQueue:
 
     def empty(self) -> bool:
         """Whether nothing can be taken now."""
-        self._check_open()
+        self._lifecycle.check()
         try:
             return not self._read_side.peek(1) if self._read_side is not None else self.qsize() == 0
         except ShutDown:
@@ -482,7 +482,7 @@ class PersistentQueue:
 
     def full(self) -> bool:
         """Whether a bounded queue has no room now."""
-        self._check_open()
+        self._lifecycle.check()
         return self._handle.write_side is not None and not self._handle.capacity.has_room(1, 0)
 
     @property
@@ -495,7 +495,7 @@ class PersistentQueue:
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        self._check_open()
+        self._lifecycle.check()
         check_maxsize(maxsize)
         self._handle.capacity.change(maxsize)
 
@@ -507,7 +507,7 @@ class PersistentQueue:
     @property
     def unfinished_tasks(self) -> int:
         """For how many messages :meth:`join` waits."""
-        self._check_forked()
+        self._lifecycle.check_forked()
         return self._tasks.unfinished_count
 
     def task_done(self) -> None:
@@ -518,7 +518,7 @@ class PersistentQueue:
         ValueError
             It was called more often than there were messages.
         """
-        self._check_forked()
+        self._lifecycle.check_forked()
         self._tasks.task_done()
 
     def join(self) -> None:
@@ -527,7 +527,7 @@ class PersistentQueue:
         It does not wait for messages that are not handed out any more: expired, lost to damage, or left when takers
         have ended after :meth:`shutdown`.
         """
-        self._check_forked()
+        self._lifecycle.check_forked()
         self._tasks.join()
 
     def shutdown(self, immediate: bool = False, *, timeout: float | None = DRAIN_SECONDS) -> None:
@@ -547,7 +547,7 @@ class PersistentQueue:
         -----
         The ``left`` of the ShutDown that takers get says how many messages stay, and why. docs/work-queue.md.
         """
-        self._check_forked()
+        self._lifecycle.check_forked()
         seconds = wait_for(True, timeout)
         self._is_shutdown = True
         if self._write_side is not None:
@@ -572,7 +572,7 @@ class PersistentQueue:
         reason : str
             For people; ``stats().paused`` shows it.
         """
-        self._check_open()
+        self._lifecycle.check()
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         until_ns = None if until is None else instant_ns(until, "until")
@@ -580,7 +580,7 @@ class PersistentQueue:
 
     def resume(self) -> None:
         """Hand messages out again; from every process, as :meth:`pause`."""
-        self._check_open()
+        self._lifecycle.check()
         self._group_asker.do({"verb": RESUME})
 
     def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
@@ -601,17 +601,17 @@ class PersistentQueue:
         UsageError
             Another state; or a mode that cannot read.
         """
-        self._check_open()
+        self._lifecycle.check()
         return self._browser().browse(state, check_count(limit), after)
 
     @property
     def dead(self) -> DeadLetters:
         """The dead letters of this group."""
-        self._check_open()
+        self._lifecycle.check()
         return DeadLetters(self._handle, self._browser, self._group_asker.do)
 
     def _browser(self) -> Browser:
-        self._check_open()
+        self._lifecycle.check()
         if self._handle.look_side is None and self._handle.read_side is None:
             raise UsageError(
                 f"{self._handle.path} was opened with mode='produce', which does not read; use 'look' beside it"
@@ -658,13 +658,13 @@ class PersistentQueue:
         Damaged ones are among them, and say so. What another queue has decided meanwhile is settled first. The first
         look at a batch from before a restart reads all of it.
         """
-        self._check_open()
+        self._lifecycle.check()
         self._joint_decisions.resume()
         return self._in_doubt.prepared()
 
     def prepared_count(self) -> int:
         """Return how many transactions are durable and undecided; settles none, and verifies none."""
-        self._check_open()
+        self._lifecycle.check()
         with storage_errors("looking for prepared transactions", self.path):
             return len(find_prepared(self._handle))
 
@@ -695,7 +695,7 @@ class PersistentQueue:
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
         """
-        self._check_open()
+        self._lifecycle.check()
         return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
 
     def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
@@ -703,7 +703,7 @@ class PersistentQueue:
 
         Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
         """
-        self._check_open()
+        self._lifecycle.check()
         self._logged("abort_prepared", id, force, lambda: self._in_doubt.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
@@ -712,7 +712,7 @@ class PersistentQueue:
         return logged(self._handle.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
 
     def _check_may_take_part(self) -> None:
-        self._check_open()
+        self._lifecycle.check()
         if self._handle.options.mode == "look":
             raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
 
@@ -720,7 +720,7 @@ class PersistentQueue:
 
     def flush(self) -> None:
         """Sync everything put and acknowledged so far, whatever the flush policy."""
-        self._check_open()
+        self._lifecycle.check()
         if self._write_side is not None:
             self._write_side.flush()
         if self._read_side is not None:
@@ -728,7 +728,7 @@ class PersistentQueue:
 
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
-        self._check_open()
+        self._lifecycle.check()
         return gather_stats(self._handle, self._clock)
 
     @property
@@ -746,21 +746,16 @@ class PersistentQueue:
 
         Again does nothing, or continues where it was interrupted.
         """
-        if self._state == "forked" or self._has_let_go:
+        if self._closing.is_over:
             return
-        self._state = "closed"
+        self._lifecycle.close()
         try:
             self._tasks.release()
             self._closing.close()
         except Exception:  # each part is closed, whatever the others raise
-            self._let_go()
+            self._closing.call_off()
             raise
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._has_let_go = True
         self._closing.call_off()
-        self._finalizer.detach()
 
     def __enter__(self) -> PersistentQueue:
         return self
@@ -771,35 +766,25 @@ class PersistentQueue:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<PersistentQueue {self.path} mode={self.mode} group={self.group} {self._state}>"
+        return f"<PersistentQueue {self.path} mode={self.mode} group={self.group} {self._lifecycle}>"
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 
     def forget_after_fork(self) -> None:
-        """In a forked child: close the copies of the handles; every later call raises ForkedError."""
-        self._state = "forked"
+        """In a forked child: every later call raises ForkedError; nothing that the parent owns is touched."""
+        self._lifecycle.forget()
         self._closing.call_off()
         self._transactions.forget()
         self._group_asker.forget()
         self._group_askers.forget()
         if self._server is not None:
             self._server.forget()
-        self._in_doubt.forget()
-        self._handle.forget()
-
-    def _check_open(self) -> None:
-        if self._state == "closed":
-            raise ClosedError(f"{self.path} is closed; open it again")
-        self._check_forked()
-
-    def _check_forked(self) -> None:
-        if self._state == "forked":
-            raise fork.forked_error()
+        self._handle.forget_after_fork()
 
     def _require_write_side(self) -> WriteSide | SubmitSide:
-        self._check_open()
+        self._lifecycle.check()
         return self._handle.require_putting()
 
     def _require_read_side(self) -> ReadSide:
-        self._check_open()
+        self._lifecycle.check()
         return self._handle.require_read_side()

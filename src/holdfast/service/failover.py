@@ -29,7 +29,7 @@ from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.options.arguments import wait_for
 from holdfast.queue.options.put_options import Seconds
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.threads import fork
+from holdfast.queue.threads import lifecycle
 
 Taken = TypeVar("Taken")
 
@@ -85,7 +85,7 @@ class FailoverSource:
         self._lock = threading.Lock()
         self._look_at = 0.0
         self._is_closed = False
-        fork.watch(self)
+        lifecycle.watch(self)
 
     @property
     def queues(self) -> list[PersistentQueue]:

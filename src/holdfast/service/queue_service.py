@@ -20,7 +20,7 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
-from holdfast.queue.threads import fork
+from holdfast.queue.threads import lifecycle
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
@@ -94,7 +94,7 @@ class QueueService:
         self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
         self._is_closed = False
-        fork.watch(self)
+        lifecycle.watch(self)
 
     # -- Queues ------------------------------------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, m
 
     with warnings.catch_warnings(record=True) as caught, monkeypatch.context() as patched:
         warnings.simplefilter("always", ResourceWarning)
-        patched.setattr("holdfast.queue.threads.fork.watch", interrupt)
+        patched.setattr("holdfast.queue.threads.lifecycle.watch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             PersistentQueue(path)
         gc.collect()

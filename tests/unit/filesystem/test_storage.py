@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import portalocker
 import pytest
 
 from holdfast import DiskFullError, StorageError
+from holdfast.persistence.filesystem import storage as storage_module
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage, is_disk_full, write_whole
 
 
@@ -101,3 +103,14 @@ def test_a_full_disk_is_told_from_others_through_what_an_error_came_from() -> No
     for full in (OSError(errno.ENOSPC, "No space left on device"), DiskFullError("full", path="/q")):
         unknown.__cause__ = full
         assert is_disk_full(unknown)
+
+
+def test_a_forked_child_closes_its_copies_of_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that is open then; whoever uses one in the child hears that it is closed."""
+    monkeypatch.setattr(storage_module, "_open_files", weakref.WeakSet())
+    files = [OsStorage().open(tmp_path / name, create=True) for name in ("a", "b")]
+    files[0].close()
+    storage_module._close_copies()
+    for file in files:
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+            file.sync()

@@ -1,4 +1,4 @@
-"""What a forked child does with the queues of its parent, step by step in one process: test_fork.py really forks."""
+"""What a forked child does with the queues of its parent, step by step in one process: test_lifecycle.py really forks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import ForkedError, PersistentQueue, Transaction
-from holdfast.queue.threads import fork
+from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads import poller as watcher
 from support.builders.clocks import FakeClock
 from support.builders.transactions import open_queue, prepare
@@ -20,12 +20,12 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Do what happens in the child; threads, which it does not have, end first."""
     monkeypatch.setattr(watcher, "_watchers", {})
     monkeypatch.setattr(watcher, "_lock", watcher._lock)
-    monkeypatch.setattr(fork, "_open", weakref.WeakSet())
+    monkeypatch.setattr(lifecycle, "_open", weakref.WeakSet())
 
     def forget() -> None:
         for each in list(watcher._watchers.values()):
             each.end()
-        fork._forget_all()
+        lifecycle._forget_all()
         watcher._forget_all()
 
     return forget

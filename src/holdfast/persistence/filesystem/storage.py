@@ -16,6 +16,7 @@ import os
 import resource
 import stat
 import sys
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -116,12 +117,13 @@ class Storage(Protocol):
 
 
 class OsFile:
-    """An open file of the operating system."""
+    """An open file of the operating system. A forked child closes its copy: what the parent opened is the parent's."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("__weakref__", "_fd")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        _open_files.add(self)
 
     def write_at(self, buffers: Sequence[bytes], position: int) -> int:
         return os.pwritev(self._fd, buffers, position)
@@ -190,6 +192,16 @@ class OsFile:
         if self._fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
+
+_open_files: weakref.WeakSet[OsFile] = weakref.WeakSet()
+
+
+def _close_copies() -> None:
+    for file in list(_open_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)
 
 _NO_FILE = "not a regular file"
 

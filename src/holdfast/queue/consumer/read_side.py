@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, Empty, ShutDown, StorageError
+from holdfast.errors import Empty, ShutDown, StorageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -42,7 +42,7 @@ from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.threads import poller as watcher
 from holdfast.queue.threads.deadlines import Deadlines
-from holdfast.queue.threads.fork import forked_error
+from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
 
 Changed = TypeVar("Changed")
@@ -106,7 +106,7 @@ class ReadSide:
         self._lease_seconds = redelivery.policy.lease_seconds
         self._time_ns = clock.time_ns
         self._leases = Leases(clock.monotonic)
-        self._refusal: Callable[[], Exception] | None = None
+        self._lifecycle = Lifecycle()
         self._draining = Draining(clock)
         self._space_available = space_available
         self.deadlines = Deadlines(clock)
@@ -167,8 +167,8 @@ class ReadSide:
         while True:
             self.give_back_due()
             with self._take_lock:
-                if self._refusal is not None:
-                    raise self._refusal()
+                if self._lifecycle.refusal is not None:  # as check() does, without the call
+                    raise self._lifecycle.refusal()
                 records: list[Record] = []
                 try:
                     self._start()
@@ -206,7 +206,7 @@ class ReadSide:
         return self._may_have_more() or self._wait_seconds(None) < seconds - _SOONER_SECONDS
 
     def _may_have_more(self) -> bool:
-        if self._refusal is not None or self._is_drained():
+        if self._lifecycle.refusal is not None or self._is_drained():
             return True
         return not self.pausing.is_paused and self._backlog.may_have_more
 
@@ -258,7 +258,7 @@ class ReadSide:
         if holder is None:
             self.give_back_due()
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             records = self._leases.check(deliveries, holder)
             ticket = self._require_books().finish(records)
             try:  # as _follow, by hand: this is the hot path
@@ -335,7 +335,7 @@ class ReadSide:
         """Lease messages for so long from now; None: each for as long as before."""
         self.give_back_due()
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self._leases.check(deliveries, None)
             for each in deliveries:
                 self._grant((each,), each.lease_seconds if seconds is None else seconds)
@@ -359,7 +359,7 @@ class ReadSide:
         if holder is None:
             self.give_back_due()
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             live = list(dict.fromkeys(deliveries))
             self._leases.check(live, holder)
             change(live)
@@ -417,7 +417,7 @@ class ReadSide:
         self.deadlines.expire_due()
         if self._leases.next_due <= self._leases.monotonic():
             with self._take_lock:
-                if self._books is None or self._refusal is not None:
+                if self._books is None or self._lifecycle.refusal is not None:
                     return
                 self._in_step(self._give_back_run_out)
             self._source.wake()
@@ -439,7 +439,7 @@ class ReadSide:
         """Give deliveries that a receiver has into the hands of a transaction; raises StaleReceiptError as ack."""
         self.give_back_due()
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self._leases.check(deliveries, None)
             for delivery in deliveries:
                 delivery.holder = holder
@@ -467,13 +467,13 @@ class ReadSide:
     def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
         """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             return self._leases.check(deliveries, holder)
 
     def vote(self, vote: Vote, deliveries: Sequence[Delivery], holder: Holder) -> None:
         """Hold deliveries durably, restarts included, until :meth:`resolve`."""
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self._leases.check(deliveries, holder)
             ticket = self._require_books().vote(vote)
             self._follow(lambda: self._leases.end(deliveries))
@@ -487,7 +487,7 @@ class ReadSide:
         ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
         """
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self._start()
             vote = self._progress.votes.get(nonce)
             if vote is None:
@@ -514,8 +514,7 @@ class ReadSide:
         """
         self.give_back_due()
         with self._take_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             try:
                 self._start()
                 if not self.pausing.is_paused:
@@ -547,7 +546,7 @@ class ReadSide:
     def _with_books(self, change: Callable[[ProgressStore], int]) -> int:
         """Change what is noted of dead letters, durably as the policy says."""
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self._start()
             books = self._require_books()
             count = self._in_step(lambda: change(books))
@@ -561,13 +560,13 @@ class ReadSide:
     def pause(self, until_ns: int | None, reason: str | None) -> None:
         """Hand nothing out until then, or until :meth:`resume`; durable."""
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self.pausing.pause(Pause(until_ns, reason or ""))
 
     def resume(self) -> None:
         """Hand messages out again; durable."""
         with self._take_lock:
-            self._check_alive()
+            self._lifecycle.check_alive()
             self.pausing.resume()
         self._source.wake()
 
@@ -582,8 +581,7 @@ class ReadSide:
         """Return the messages that would be taken next, and take nothing."""
         self.give_back_due()
         with self._take_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             deliveries = self._progress.deliveries
             records = self._in_step(lambda: self._backlog.peek(count_max))
             return [
@@ -599,7 +597,7 @@ class ReadSide:
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
-        if self._refusal is not None:
+        if self._lifecycle.refusal is not None:
             return 0
         in_flight_count = self.in_flight_count  # first: a lease that is over may leave a dead letter, out of the depth
         return max(0, self.depth - in_flight_count - self.waiting_count)
@@ -662,7 +660,7 @@ class ReadSide:
     def oldest(self) -> tuple[int, int] | None:
         """Return timestamp, in nanoseconds, and offset of the oldest unfinished message that is no dead letter."""
         with self._take_lock:
-            if self._refusal is not None:
+            if self._lifecycle.refusal is not None:
                 return None
             in_hand = self._leases.by_offset
             if self._progress.floor in in_hand:
@@ -693,9 +691,9 @@ class ReadSide:
         """
         with self._take_lock:
             self._draining.begin(timeout)
-            if immediate and self._refusal is None:
+            if immediate and self._lifecycle.refusal is None:
                 self._let_go()
-                self._refusal = self._ending
+                self._lifecycle.drain(self._ending)
         self.wake()
 
     def ending(self) -> ShutDown:
@@ -718,9 +716,9 @@ class ReadSide:
         aside, in_hand_count, held_count = self._backlog.aside, len(self._leases.by_offset), self._progress.held_count
         others = self.depth - in_hand_count - held_count
         left = {"in_hand": in_hand_count, "prepared": held_count}
-        if self._refusal is None and self.pausing.is_paused:
+        if self._lifecycle.refusal is None and self.pausing.is_paused:
             return shut_down_with({**left, "paused": others})
-        if self._refusal is None:
+        if self._lifecycle.refusal is None:
             waiting = aside.waiting_counts()
             left |= waiting
             others -= sum(waiting.values())
@@ -730,7 +728,7 @@ class ReadSide:
     def out_of_reach_count(self) -> int:
         """Messages that nobody is given here any more and that nobody has taken, since this was opened."""
         count = self._redelivery.ended_count + self._progress.lost_count - self._lost_before
-        if self._refusal is not None:
+        if self._lifecycle.refusal is not None:
             return count + self.depth
         if self._is_drained() and (self.pausing.is_paused or not self._backlog.may_have_more):
             return count + self.depth - len(self._leases.by_offset)
@@ -739,7 +737,7 @@ class ReadSide:
     def end_expired(self) -> None:
         """End messages whose time to live is over and that stand in front of all others: perhaps nobody takes."""
         with self._take_lock:
-            if self._refusal is None:
+            if self._lifecycle.refusal is None:
                 self._start()
                 self._in_step(lambda: self._backlog.peek(1))
 
@@ -755,7 +753,7 @@ class ReadSide:
     def close(self) -> None:
         """Refuse further takes, give deliveries back, and let the next owner in."""
         with self._take_lock:
-            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            self._lifecycle.close()
             self._let_go()
         self.wake()
         try:
@@ -768,13 +766,9 @@ class ReadSide:
             self._lock.release()
 
     def forget(self) -> None:
-        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        """In a forked child: touch nothing that the parent owns."""
         self._take_lock = threading.Lock()
-        self._refusal = forked_error
-        if self._books is not None:
-            self._books.forget()
-        self._backlog.close()
-        self._source.close()
+        self._lifecycle.forget()
 
     def wake(self) -> None:
         """Have everybody who waits here look again."""
@@ -786,8 +780,3 @@ class ReadSide:
     def _require_books(self) -> ProgressStore:
         assert self._books is not None, "whoever has a delivery has begun"
         return self._books
-
-    def _check_alive(self) -> None:
-        """Raise where the read side is closed; what was handed out before a shutdown can still be settled."""
-        if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
-            raise self._refusal()

@@ -221,10 +221,6 @@ class ProgressStore:
             self._flusher.stop()
         self._positions.close()
 
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles."""
-        self._positions.abandon()
-
 
 def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
     """Return what to note: one change for each run of offsets inside one data file. Those aside come in any order."""

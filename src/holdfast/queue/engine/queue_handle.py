@@ -56,6 +56,7 @@ from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.remote.requester import Helper
 from holdfast.queue.remote.submit_side import SubmitSide
+from holdfast.queue.threads import lifecycle
 
 logger = logging.getLogger("holdfast")
 
@@ -123,6 +124,7 @@ class QueueHandle:
             if options.mode != "look" and not self._is_new:
                 admit(storage, self.directory, self.queue_id)
             self._open_sides()
+            lifecycle.watch(self)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -397,9 +399,9 @@ class QueueHandle:
                 if part is not None:
                     closing.callback(part.close)
 
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
-        for part in (self.write_side, self.read_side, self.batches, self.submit_side):
+    def forget_after_fork(self) -> None:
+        """In a forked child: touch nothing that the parent owns."""
+        for part in (self.write_side, self.read_side, self.submit_side):
             if part is not None:
                 part.forget()
         if self.coordinator is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.errors import ClosedError, TransactionStateError
+from holdfast.errors import TransactionStateError
 from holdfast.persistence.exchange.requests import ABORT_PREPARED, COMMIT_PREPARED, VERDICT
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.queue.engine.coordinators import Outcome, find_coordinator
@@ -36,7 +36,6 @@ class ConsumerVerdicts(PreparedResolver):
         super().__init__(sides, ask, ask_group)
         self._lock = threading.Lock()
         self._submit_side: SubmitSide | None = None
-        self._is_stopped = False
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
         """Commit a prepared transaction, or have it committed; return the offsets of its puts."""
@@ -81,8 +80,7 @@ class ConsumerVerdicts(PreparedResolver):
 
     def _asking(self) -> SubmitSide:
         with self._lock:
-            if self._is_stopped:
-                raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
+            self._lifecycle.check()
             if self._submit_side is None:
                 self._submit_side = self._sides.open_submit_side()  # not before it is needed: it makes a mailbox
             return self._submit_side
@@ -90,14 +88,7 @@ class ConsumerVerdicts(PreparedResolver):
     def stop_asking(self) -> None:
         """Take back what no owner has taken, and let go of the mailbox."""
         with self._lock:
-            self._is_stopped = True
+            self._lifecycle.close()
             side, self._submit_side = self._submit_side, None
         if side is not None:
             side.close()
-
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles."""
-        super().forget()
-        self._lock = threading.Lock()
-        if self._submit_side is not None:
-            self._submit_side.forget()

@@ -86,11 +86,6 @@ class OutcomeMemory:
         if self._own_group is not None:
             self._own_group.close()
 
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles."""
-        if self._own_group is not None:
-            self._own_group.abandon()
-
 
 def _latest(memories: Iterable[OutcomeLog], transaction_id: str, nonce: bytes | None) -> Decided | None:
     found = [each.find(transaction_id) if nonce is None else each.find_nonce(nonce) for each in memories]

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from holdfast.errors import (
-    ClosedError,
     CorruptionError,
     HoldfastError,
     QueueLockedError,
@@ -42,6 +41,7 @@ from holdfast.queue.prepared.prepared_transactions import (
 )
 from holdfast.queue.prepared.vote_settling import AskGroup, VoteSettling
 from holdfast.queue.threads.keyed_lock import KeyedLock
+from holdfast.queue.threads.lifecycle import Lifecycle
 
 logger = logging.getLogger("holdfast")
 
@@ -74,7 +74,7 @@ class PreparedResolver:
         self._memory = OutcomeMemory(sides)
         self._votes = VoteSettling(sides, self._memory, ask_group)
         self.own_votes = OwnVotes(sides, self._memory, self._turns)
-        self._is_closed = False
+        self._lifecycle = Lifecycle(sides.path, "open it again and decide there")
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
@@ -373,16 +373,11 @@ class PreparedResolver:
 
     def close(self) -> None:
         """Let go of what is held, and decide nothing more."""
-        self._is_closed = True
+        self._lifecycle.close()
         self._memory.close()
 
-    def forget(self) -> None:
-        """In a forked child: close the copy of the handle."""
-        self._memory.forget()
-
     def _check_may_decide(self) -> None:
-        if self._is_closed:
-            raise ClosedError(f"{self._sides.path} is closed; open it again and decide there")
+        self._lifecycle.check()
         if self._sides.look_side is not None:
             raise UsageError("this handle owns no side of the queue, so it decides nothing; open it with another mode")
 

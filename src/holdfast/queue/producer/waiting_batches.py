@@ -258,7 +258,3 @@ class WaitingBatches:
     def close(self) -> None:
         """Let go of the memory of decided transactions."""
         self.decided.close()
-
-    def forget(self) -> None:
-        """In a forked child: close the copies of the handles."""
-        self.decided.abandon()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, Full, ShutDown
+from holdfast.errors import Full
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -22,8 +22,8 @@ from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.deduplication import Deduplication
 from holdfast.queue.threads.flusher import Flusher
-from holdfast.queue.threads.fork import forked_error
 from holdfast.queue.threads.group_commit import GroupCommit
+from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
 
 EARLY_SYNC_BYTES = 8 * 2**20
@@ -83,7 +83,7 @@ class WriteSide:
         self._marked_end = writer.end
         self._seen_end = writer.end
         self._moved_at = 0.0
-        self._refusal: Callable[[], Exception] | None = None
+        self._lifecycle = Lifecycle()
         self.arrivals = Notifier()
         interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
         if policy.seconds is not None:
@@ -121,8 +121,8 @@ class WriteSide:
             size = FRAME_HEADER_BYTES + len(headers) + len(payload)
             return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
         with self._append_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            if self._lifecycle.refusal is not None:  # as check() does, without the call
+                raise self._lifecycle.refusal()
             offset = self._writer.append(payload, headers)
         if self._policy_commits is not None:
             self._commit(offset + 1)
@@ -145,8 +145,7 @@ class WriteSide:
             first = self._put_bounded(len(payloads), size, timeout, append)
             return range(first, first + len(payloads))
         with self._append_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             offsets = self._writer.append_batch(payloads, headers)
         self._commit(offsets.stop)
         self._announce()
@@ -163,16 +162,14 @@ class WriteSide:
         if capacity.is_bounded and count:
             capacity.check_fits(count)
             deadline = None if timeout is None else time.monotonic() + timeout
-            while self._refusal is None and not capacity.has_room(count, size):
-                capacity.wait(count, size, deadline, lambda: self._refusal is None)
-        if self._refusal is not None:
-            raise self._refusal()
+            while self._lifecycle.refusal is None and not capacity.has_room(count, size):
+                capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
+        self._lifecycle.check()
 
     def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord) -> range:
         """Append a batch that ends with a decision, and sync it whatever the policy; return its offsets."""
         with self._append_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             offsets = self._writer.append_batch(payloads, headers, decision)
         if payloads:
             self._commits.wait(offsets.stop)
@@ -209,8 +206,7 @@ class WriteSide:
         second value is false: its id is remembered, and it was not appended.
         """
         with self._append_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             known = self.deduplication.find(dedup_id)
             if known is not None:
                 return range(known, known + 1), False
@@ -224,7 +220,7 @@ class WriteSide:
 
     def has_room_for_one(self) -> bool:
         """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
-        return self._refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
+        return self._lifecycle.refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
 
     def settle(self, ticket: int, commit_count: int) -> None:
         """Make ``commit_count`` commits, all below offset ``ticket``, as durable as the policy says, and announce them.
@@ -255,8 +251,7 @@ class WriteSide:
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
         with self._append_lock:
-            if self._refusal is not None:
-                raise self._refusal()
+            self._lifecycle.check()
             offsets = self._writer.adopt(file, batch)
         self._announce()
         return offsets
@@ -280,8 +275,7 @@ class WriteSide:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
-                if self._refusal is not None:
-                    raise self._refusal()
+                self._lifecycle.check()
                 known = ids.find(dedup_id)
                 if known is None and (not capacity.is_bounded or capacity.has_room(count, size)):
                     offset = ids.append(dedup_id, append)
@@ -291,7 +285,7 @@ class WriteSide:
                 return known
             if timeout is not None and timeout <= 0:
                 raise Full
-            capacity.wait(count, size, deadline, lambda: self._refusal is None)
+            capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
         self._commit(offset + count)
         self._announce()
         return offset
@@ -327,8 +321,7 @@ class WriteSide:
     def flush(self) -> None:
         """Sync everything put so far, whatever the policy."""
         with self._append_lock:
-            if self._refusal is not None and not isinstance(self._refusal(), ShutDown):
-                raise self._refusal()
+            self._lifecycle.check_alive()
             ticket = self._writer.end[2]
         self._commits.wait(ticket)
         self._writer.publish()
@@ -380,7 +373,7 @@ class WriteSide:
 
     def _leave_mark(self) -> None:
         with self._append_lock:
-            if self._refusal is None and self._writer.end == self._seen_end:
+            if self._lifecycle.refusal is None and self._writer.end == self._seen_end:
                 self._writer.append_mark()
                 self._marked_end = self._seen_end = self._writer.end
 
@@ -397,13 +390,13 @@ class WriteSide:
     def shut_down(self) -> None:
         """Refuse further puts with queue.ShutDown."""
         with self._append_lock:
-            self._refusal = self._refusal or ShutDown
+            self._lifecycle.drain()
         self._wake()
 
     def close(self) -> None:
         """Refuse further puts, leave the files clean, and let the next owner in."""
         with self._append_lock:
-            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            self._lifecycle.close()
         self._wake()
         self._flusher.stop()
         try:
@@ -413,10 +406,9 @@ class WriteSide:
             self._lock.release()
 
     def forget(self) -> None:
-        """In a forked child: close the copies of the handles and touch nothing that the parent owns."""
+        """In a forked child: touch nothing that the parent owns."""
         self._append_lock = threading.Lock()
-        self._refusal = forked_error
-        self._writer.abandon()
+        self._lifecycle.forget()
 
     def _wake(self) -> None:
         self.arrivals.ring()

@@ -102,4 +102,4 @@ class GroupVisitor:
         self._turn = threading.Lock()
         sides, self._sides = self._sides, None
         if sides is not None:
-            sides.forget()
+            sides.forget_after_fork()

@@ -93,7 +93,7 @@ class Visitor:
         self._thread = None
         sides, self._sides = self._sides, None
         if sides is not None:
-            sides.forget()
+            sides.forget_after_fork()
 
     def _options(self) -> Options:
         """Return how to visit: with the bounds that the handle has by now."""

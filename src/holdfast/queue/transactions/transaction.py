@@ -34,7 +34,7 @@ from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.options.put_options import Put
 from holdfast.queue.prepared.joint_decisions import check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.threads.fork import forked_error
+from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.transactions.branch import Branch, check_deliveries
 from holdfast.queue.transactions.transaction_state import State, next_state
 
@@ -69,7 +69,7 @@ class TransactionBase(ABC):
         self._deadline = clock.monotonic() + timeout
         self._timeout = timeout
         self._lock = threading.RLock()
-        self._is_forked = False
+        self._lifecycle = Lifecycle()
         self._is_part = False
         self._branches: list[Branch] = []
 
@@ -77,8 +77,8 @@ class TransactionBase(ABC):
 
     def _check(self, verb: str) -> State:
         """Return the state that ``verb`` leads to; raises TransactionStateError, also where time has run out."""
-        if self._is_forked:
-            raise forked_error()
+        if self._lifecycle.refusal is not None:
+            raise self._lifecycle.refusal()
         if self.state is State.OPEN and self._monotonic() >= self._deadline and verb != "abort":
             with self._lock:
                 self._time_out()
@@ -145,7 +145,7 @@ class TransactionBase(ABC):
 
     def forget(self) -> None:
         """In a forked child: the transaction is its parent's; every later call raises ForkedError."""
-        self._is_forked = True
+        self._lifecycle.forget()
         self._lock = threading.RLock()
         self.state, self._reason = State.ABORTED, "it is the parent's"
         for branch in self._branches:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import ClosedError, Full
-from holdfast.queue.threads.fork import forked_error
+from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 
 Result = TypeVar("Result")

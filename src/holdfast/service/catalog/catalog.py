@@ -19,7 +19,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.queue.threads.fork import forked_error
+from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.service.catalog.database import CatalogDatabase, CatalogUnavailableError
 from holdfast.service.catalog.facts import QueueFacts, Rows
 from holdfast.service.catalog.rows import QueueRows

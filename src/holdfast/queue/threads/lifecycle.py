@@ -1,0 +1,99 @@
+"""What a part of an open queue still takes: everything, what began before a shutdown, or nothing.
+
+A queue that is open when its process forks belongs to the parent. The child's copies forget themselves: they refuse
+every call, and let go of locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.errors import ClosedError, ForkedError, ShutDown
+
+
+def forked_error() -> ForkedError:
+    """Return what a forked copy of a queue answers to every call."""
+    return ForkedError("this queue was opened before the fork; open it in the child, or leave it to the parent")
+
+
+class Lifecycle:
+    """Whether one part of a queue is open, draining, closed, or the copy of a forked child.
+
+    Parameters
+    ----------
+    what, advice : str
+        What is closed then, and what to do about it, for people.
+
+    Attributes
+    ----------
+    refusal : callable or None
+        Makes the error for new work; None while the part is open. Hot paths look at it themselves.
+    """
+
+    __slots__ = ("_advice", "_what", "refusal")
+
+    def __init__(self, what: object = "the queue", advice: str = "open it again") -> None:
+        self._what = what
+        self._advice = advice
+        self.refusal: Callable[[], Exception] | None = None
+
+    def __str__(self) -> str:
+        states: dict[object, str] = {None: "open", self._closed: "closed", forked_error: "forked"}
+        return states.get(self.refusal, "draining")
+
+    def check(self) -> None:
+        """Refuse new work where the part is not open."""
+        if self.refusal is not None:
+            raise self.refusal()
+
+    def check_alive(self) -> None:
+        """Refuse where the part is closed or forked; what began before a shutdown can still be ended."""
+        if self.refusal is not None and not isinstance(error := self.refusal(), ShutDown):
+            raise error
+
+    def check_forked(self) -> None:
+        """Refuse in a forked child only."""
+        if self.refusal is forked_error:
+            raise forked_error()
+
+    def drain(self, refusal: Callable[[], ShutDown] = ShutDown) -> None:
+        """Refuse new work from here on, unless it is refused already."""
+        self.refusal = self.refusal or refusal
+
+    def close(self) -> None:
+        """Refuse everything with ClosedError."""
+        self.refusal = self._closed
+
+    def forget(self) -> None:
+        """In a forked child: refuse everything with ForkedError."""
+        self.refusal = forked_error
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"{self._what} is closed; {self._advice}")
+
+
+class Forgetful(Protocol):
+    """Something that has locks and files which a forked child must not use."""
+
+    def forget_after_fork(self) -> None:
+        """Refuse every call; unlock and write nothing."""
+
+
+_open: weakref.WeakSet[Forgetful] = weakref.WeakSet()
+
+
+def watch(queue: Forgetful) -> None:
+    """Make ``queue`` forget itself in every process forked from here on."""
+    _open.add(queue)
+
+
+def _forget_all() -> None:
+    for queue in list(_open):
+        queue.forget_after_fork()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
