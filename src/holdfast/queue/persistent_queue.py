@@ -31,14 +31,13 @@ from holdfast.queue.options.arguments import as_bytes, check_count, check_maxsiz
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Options, check_options
 from holdfast.queue.options.retry_policy import Backoff, retry_policy
-from holdfast.queue.prepared.consumer_verdicts import ConsumerVerdicts
+from holdfast.queue.prepared.asking_resolvers import ConsumerVerdicts, SubmittedVerdicts
 from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.joint_decisions import JointDecisions
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
 from holdfast.queue.prepared.reservations import Reservations
-from holdfast.queue.prepared.submitted_verdicts import SubmittedVerdicts
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.remote.group_verbs import PAUSE, RESUME
 from holdfast.queue.remote.submit_side import SubmitSide
@@ -409,7 +408,7 @@ class PersistentQueue:
         """
         side = self._read_side or self._require_read_side()
         lease = None if lease_seconds is None else lease_of(lease_seconds)
-        return side.receive(1, wait_for(True, timeout), None, lease)[0]
+        return side.receive(1, None if timeout is None else wait_for(True, timeout), None, lease)[0]
 
     def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None

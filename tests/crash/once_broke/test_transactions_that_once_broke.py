@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import CommitUnknownError, FlushPolicy, HoldfastError, TransactionStateError, transaction
 from holdfast.clock import SystemClock
-from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
+from holdfast.persistence.filesystem.file_names import finish_naming, name_again
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.outcomes.redo import has_settled
 from holdfast.queue.transactions.transaction_state import State

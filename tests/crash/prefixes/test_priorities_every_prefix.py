@@ -78,7 +78,7 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
         source = handle_of(queue).open_source()
         assert source.end[2] > max(found)
         assert source.prioritized_end > max(found), f"{found} are there, and looked for below {source.prioritized_end}"
-        source.close()
+        source.leave()
         assert ORDERS / "priorities" in storage.crash_dropping_unsynced().tree()
     return len(found)
 

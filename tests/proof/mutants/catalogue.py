@@ -258,7 +258,7 @@ MUTATIONS = (
     Mutation(
         "stale-receipt-counts",
         "Whoever held a message before its lease ran out can acknowledge the delivery of somebody else.",
-        "queue/consumer/leases.py",
+        "queue/dispatch/delivery.py",
         "            if find(delivery.offset) is not delivery:\n",
         "            if find(delivery.offset) is None:\n",
         "against the model",

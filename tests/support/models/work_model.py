@@ -1,7 +1,7 @@
 """A work queue with one group as lists and dicts: what every random run of a real one is compared with.
 
 It knows no files and no clock of its own: ``now_ns`` and ``monotonic`` are set from outside. What becomes of a message
-goes by the table of ``queue/inspect/message_state.py`` and nothing else. Where the real queue may choose when to notice
+goes by the table of ``message_states.py`` and nothing else. Where the real queue may choose when to notice
 something (that a time to live is over, that a process died at the last delivery) the message is ``over`` here: nobody
 is given it, and :meth:`WorkModel.notice` takes over what the real one has made of it.
 """
@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.queue.inspect.message_state import Event, MessageState, next_state
+from holdfast.queue.inspect.browse import MessageState
+from support.models.message_states import Event, next_state
 
 NS = 1_000_000_000
 READY, LEASED, DELAYED, DEAD = MessageState.READY, MessageState.LEASED, MessageState.DELAYED, MessageState.DEAD

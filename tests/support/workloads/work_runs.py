@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from holdfast import Empty, Put, TransactionStateError
-from holdfast.queue.inspect.message_state import MessageState
+from holdfast.queue.inspect.browse import MessageState
 from support.models.work_model import NS, ModelTransaction
 from support.workloads.work_verbs import WorkError, WorkVerbs
 

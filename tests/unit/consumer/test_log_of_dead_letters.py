@@ -15,8 +15,17 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue
 from holdfast.log import OneLine, indented, printable, text_of
-from holdfast.queue.options.failure import SEEN_CHARACTERS_MAX, TRACEBACK_CHARACTERS_MAX, Failure, failure_of, shortened
-from holdfast.queue.options.redaction import WITHHELD, HandlerError, exception_info, redacted
+from holdfast.queue.options.failure import (
+    SEEN_CHARACTERS_MAX,
+    TRACEBACK_CHARACTERS_MAX,
+    WITHHELD,
+    Failure,
+    HandlerError,
+    exception_info,
+    failure_of,
+    redacted,
+    shortened,
+)
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 

@@ -38,7 +38,7 @@ def prioritized_end(queue: PersistentQueue) -> int:
         assert source.prioritized_end <= end
         return source.prioritized_end
     finally:
-        source.close()
+        source.leave()
 
 
 def has_file(storage: SimulatedStorage) -> bool:
@@ -204,7 +204,7 @@ def test_a_consumer_in_another_process_finds_it_in_the_mark(
         producer.put(b"plain")
         producer.flush()
         assert source.end[2] == source.prioritized_end == end + 1
-        source.close()
+        source.leave()
 
 
 @named(WAYS)
@@ -338,7 +338,7 @@ def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: Simulated
         assert (source.end[2], source.prioritized_end) == (2, 2)
         mark.write_at((good,), 0)  # an older one, without the flag
         assert (source.end[2], source.prioritized_end) == (2, 2)
-        source.close()
+        source.leave()
 
 
 def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: SimulatedStorage) -> None:

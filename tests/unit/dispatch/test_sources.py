@@ -28,7 +28,7 @@ def source(writer: PersistentQueue) -> Iterator[RemoteSource]:
     storage, directory = OsStorage(), QueueDirectory(writer.path)
     remote = RemoteSource(storage, directory.write_mark, handle_of(writer).queue_id, Priorities(storage, directory))
     yield remote
-    remote.close()
+    remote.leave()
 
 
 class Asked:

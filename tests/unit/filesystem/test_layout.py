@@ -132,7 +132,7 @@ def test_a_queue_is_made_once_and_found_again() -> None:
     storage = SimulatedStorage()
     directory, queue_id, is_new = open_directory(storage, ROOT, create=True)
     assert is_new
-    assert directory == QueueDirectory(ROOT)
+    assert directory.root == QueueDirectory(ROOT).root == ROOT
     assert open_directory(storage, ROOT, create=True)[1:] == (queue_id, False)
     assert open_directory(storage, ROOT, create=False, writable=False)[1:] == (queue_id, False)
 

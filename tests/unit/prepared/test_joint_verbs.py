@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import UsageError
-from holdfast.queue.prepared.joint_verbs import ABORT, COLLECT, COMMIT, obey_jointly
+from holdfast.queue.prepared.joint_commits import ABORT, COLLECT, COMMIT, obey_jointly
 
 DECISIONS_OF_NOBODY = None
 

@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.queue.engine.coordinators import Coordinator
-from holdfast.queue.prepared import consumer_verdicts, vote_settling
+from holdfast.queue.prepared import asking_resolvers, vote_settling
 from holdfast.queue.prepared import other_queues as verdicts
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
@@ -92,7 +92,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have those who do not answer waited for shortly."""
     monkeypatch.setattr(requester, "ANSWER_SECONDS_MIN", 0.2)
     monkeypatch.setattr(vote_settling, "OWNER_SECONDS", 0.2)
-    monkeypatch.setattr(consumer_verdicts, "DECIDE_SECONDS", 0.2)
+    monkeypatch.setattr(asking_resolvers, "DECIDE_SECONDS", 0.2)
 
 
 def forget_the_verbs() -> None:
@@ -474,7 +474,7 @@ def between_vote_and_puts() -> SimulatedStorage:
 
 def test_while_the_log_has_yet_to_say_nobody_settles_the_vote(monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner of the log is asked, by a consumer that is in another process: it is at it just now."""
-    for module in (verdicts, consumer_verdicts):
+    for module in (verdicts, asking_resolvers):
         monkeypatch.setattr(module, "find_coordinator", lambda _: None)
     storage = between_vote_and_puts()
     coordinator_of = Coordinator.__init__

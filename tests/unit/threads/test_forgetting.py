@@ -1,4 +1,4 @@
-"""What a forked child does with the queues of its parent, step by step in one process: test_lifecycle.py really forks."""
+"""What a forked child does with queues of its parent, step by step in one process: test_lifecycle.py really forks."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ import errno
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,85 +58,63 @@ class DataFileName(NamedTuple):  # one is made for each file at each look at the
         return f"{self.sequence:010d}-{self.first_offset:020d}.data"
 
 
-@dataclass(frozen=True)
 class QueueDirectory:
-    """The paths of one queue."""
+    """The paths of one queue.
 
-    root: Path
+    Attributes
+    ----------
+    root : Path
+        The directory itself.
+    identity : Path
+        ``queue.json``.
+    write_lock : Path
+        Held by the process that writes.
+    write_mark : Path
+        Where the log ends now.
+    priorities : Path
+        There once a message may have a priority; empty.
+    dedup_ids : Path
+        Deduplication ids of the latest messages that have one.
+    data : Path
+        The data files.
+    spare : Path
+        Data files in waiting; whatever stands here at opening is deleted.
+    groups : Path
+        One directory for each consumer group.
+    groups_lock : Path
+        Held while a group is made or deleted and while a data file is retired.
+    reserve : Path
+        Room for a group that begins on a full disk.
+    prepared : Path
+        Transactions that are not decided, and the memory of those that were; missing where there never was one.
+    decided : Path
+        The memory of decided transactions.
+    joint : Path
+        The memory of joint commits; missing where there never was one.
+    requests : Path
+        What other processes ask of the owner; missing where none ever did.
+    """
 
-    @cached_property
-    def identity(self) -> Path:
-        """``queue.json``."""
-        return self.root / "queue.json"
-
-    @cached_property
-    def write_lock(self) -> Path:
-        """Held by the process that writes."""
-        return self.root / "write.lock"
-
-    @cached_property
-    def write_mark(self) -> Path:
-        """Where the log ends now."""
-        return self.root / "write.mark"
-
-    @cached_property
-    def priorities(self) -> Path:
-        """There once a message may have a priority; empty."""
-        return self.root / "priorities"
-
-    @cached_property
-    def dedup_ids(self) -> Path:
-        """Deduplication ids of the latest messages that have one."""
-        return self.root / "dedup.ids"
-
-    @cached_property
-    def data(self) -> Path:
-        """The data files."""
-        return self.root / "data"
-
-    @cached_property
-    def spare(self) -> Path:
-        """Data files in waiting; whatever stands here at opening is deleted."""
-        return self.root / "spare"
-
-    @cached_property
-    def groups(self) -> Path:
-        """One directory for each consumer group."""
-        return self.root / "groups"
-
-    @cached_property
-    def groups_lock(self) -> Path:
-        """Held while a group is made or deleted and while a data file is retired."""
-        return self.groups / ".lock"
-
-    @cached_property
-    def reserve(self) -> Path:
-        """Room for a group that begins on a full disk."""
-        return self.groups / ".reserve"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.identity = self.root / "queue.json"
+        self.write_lock = self.root / "write.lock"
+        self.write_mark = self.root / "write.mark"
+        self.priorities = self.root / "priorities"
+        self.dedup_ids = self.root / "dedup.ids"
+        self.data = self.root / "data"
+        self.spare = self.root / "spare"
+        self.groups = self.root / "groups"
+        self.groups_lock = self.groups / ".lock"
+        self.reserve = self.groups / ".reserve"
+        self.prepared = self.root / "prepared"
+        self.decided = self.prepared / "decided"
+        self.joint = self.prepared / "joint.json"
+        self.requests = self.root / "requests"
 
     def more_reserves(self, count: int) -> list[Path]:
         """Return the paths of empty files, of which a file system may have no more to give either."""
         return [self.groups / f".reserve.{number}" for number in range(1, count + 1)]
-
-    @cached_property
-    def prepared(self) -> Path:
-        """Transactions that are not decided, and the memory of those that were; missing where there never was one."""
-        return self.root / "prepared"
-
-    @cached_property
-    def decided(self) -> Path:
-        """The memory of decided transactions."""
-        return self.prepared / "decided"
-
-    @cached_property
-    def joint(self) -> Path:
-        """The memory of joint commits; missing where there never was one."""
-        return self.prepared / "joint.json"
-
-    @cached_property
-    def requests(self) -> Path:
-        """What other processes ask of the owner; missing where none ever did."""
-        return self.root / "requests"
 
     def batch_file(self, transaction_id: str) -> Path:
         """Return the path of the file that holds the puts of an undecided transaction."""

@@ -6,6 +6,7 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
@@ -80,13 +81,8 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
     path = directory.group(name)
     group_id = bytes(16)
     for generation in list_generations(storage, path):
-        file = storage.open(position_file(path, generation), writable=False)
-        try:
+        with storage.open(position_file(path, generation), writable=False) as file, suppress(CorruptionError):
             group_id = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).group_id
-        except CorruptionError:
-            continue
-        finally:
-            file.close()
     return GroupInfo(name, group_id, 0, damage=(Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
 
 

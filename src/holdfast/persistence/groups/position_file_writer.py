@@ -18,8 +18,8 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import FencedError, StorageError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
+from holdfast.persistence.filesystem.file_names import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.layout import list_generations, position_file, within
-from holdfast.persistence.filesystem.links import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
 from holdfast.persistence.filesystem.storage import (
@@ -141,7 +141,8 @@ class PositionFileWriter:
         PoisonedError
             An earlier failure left memory and disk possibly apart.
         """
-        self._poison.check()
+        if self._poison.cause is not None:
+            self._poison.check()
         timestamp = self._timestamp_ns = self._time_ns()
         if abs(timestamp - self._compared_ns) >= WINDOW_NS:
             self._check_fence()

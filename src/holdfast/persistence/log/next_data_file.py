@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.persistence.filesystem.file_names import open_alone
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
-from holdfast.persistence.filesystem.links import open_alone
 from holdfast.persistence.filesystem.storage import File, Storage, write_whole
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 

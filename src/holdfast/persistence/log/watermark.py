@@ -7,7 +7,7 @@ the last file from its first frame.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from holdfast.persistence.filesystem.fence import Fence
@@ -72,19 +72,8 @@ class Watermark:
 
     def encode(self) -> bytes:
         """Return the mark's ``WRITE_MARK_BYTES``."""
-        return _encoded(
-            _FLAG_SYNCED_ONLY * self.synced_only | _FLAG_PRIORITIES * self.has_priorities,
-            self.queue_id,
-            self.file_id,
-            self.sequence,
-            self.first_offset,
-            self.written,
-            self.written_count,
-            self.synced,
-            self.synced_count,
-            self.redo,
-            self.timestamp_ns,
-        )
+        *fields, synced_only, has_priorities = astuple(self)
+        return _encoded(_FLAG_SYNCED_ONLY * synced_only | _FLAG_PRIORITIES * has_priorities, *fields)
 
     @property
     def visible(self) -> tuple[int, int]:
@@ -120,23 +109,10 @@ def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Water
         return None
     if version != FORMAT_VERSION:
         raise other_version(str(path), version)
-    sequence, first_offset, written, written_count, synced, synced_count, redo, timestamp_ns = numbers
-    if max(sequence, first_offset + max(written_count, synced_count), timestamp_ns) > NUMBER_MAX:
-        return None
-    return Watermark(
-        queue_id,
-        file_id,
-        sequence,
-        first_offset,
-        written,
-        written_count,
-        synced,
-        synced_count,
-        redo,
-        timestamp_ns,
-        bool(flags & _FLAG_SYNCED_ONLY),
-        bool(flags & _FLAG_PRIORITIES),
-    )
+    fields = [queue_id, file_id, *numbers, bool(flags & _FLAG_SYNCED_ONLY), bool(flags & _FLAG_PRIORITIES)]
+    mark = Watermark(*fields)
+    counted = max(mark.written_count, mark.synced_count)
+    return None if max(mark.sequence, mark.first_offset + counted, mark.timestamp_ns) > NUMBER_MAX else mark
 
 
 def marked_end(storage: Storage, path: Path) -> int | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, QueueLockedError, StorageError
 from holdfast.persistence.exchange.requests import finish_committed
-from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
+from holdfast.persistence.filesystem.file_names import finish_naming, name_again
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant

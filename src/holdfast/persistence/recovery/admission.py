@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
+from holdfast.persistence.filesystem.file_names import refuse_second_name
 from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
     list_data_files,
     list_generations,
     position_file,
 )
-from holdfast.persistence.filesystem.links import refuse_second_name
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
@@ -24,35 +24,10 @@ from holdfast.persistence.log.watermark import read_write_mark
 ANY_FILE_SYSTEM = "HOLDFAST_ANY_FILE_SYSTEM"
 """The variable that says, where it is ``true``, that any file system will do."""
 
-_OF_SEVERAL_COMPUTERS = frozenset(
-    [
-        "9p",
-        "acfs",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncp",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-        "vmhgfs",
-        "wekafs",
-    ]
-)
+_OF_SEVERAL_COMPUTERS = frozenset([
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncp", "ncpfs",
+    "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs", "wekafs",
+])  # fmt: skip
 _FUSE = ("fuse", "fuse.")
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs"})
 """Those that hand locks, renames and syncs on to a local file system. (``fuseblk`` is a local disk.)"""

@@ -7,6 +7,7 @@ it says all only where that was closed in order; else the file's own messages sa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -51,15 +52,11 @@ def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
     path = files.path(last)
     end = tail.position if tail.header.sequence == last.sequence else None  # else a later one is missing
     with storage_errors("reading deduplication ids", path):
-        file = ring.storage.open(path, writable=False)
-        try:
+        born_sealed, found = False, []
+        with ring.storage.open(path, writable=False) as file, suppress(CorruptionError):  # recovery has reported it
             header = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
             born_sealed = bool(header.features & COMPATIBLE_BORN_SEALED)
             found = [] if born_sealed else list(_ids(file, header, path, file.size() if end is None else end))
-        except CorruptionError:  # recovery has reported it: what stood in it is lost
-            born_sealed, found = False, []
-        finally:
-            file.close()
     kept = _told(ring, kept, last.first_offset)
     if not born_sealed:
         ring.renew()

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
 from holdfast.persistence.filesystem.fence import Fence
+from holdfast.persistence.filesystem.file_names import finish_naming, name_again, refuse_second_name
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, check_header
-from holdfast.persistence.filesystem.links import refuse_second_name
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.storage import File, Storage, write_whole
 from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE, MESSAGES_MAX

@@ -9,8 +9,7 @@ import logging
 from collections import deque
 from contextlib import suppress
 
-from holdfast.queue.options.failure import Failure
-from holdfast.queue.options.redaction import Redact, exception_info, redacted
+from holdfast.queue.options.failure import Failure, Redact, exception_info, redacted
 
 logger = logging.getLogger("holdfast")
 

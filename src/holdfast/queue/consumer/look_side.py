@@ -173,7 +173,7 @@ class LookSide:
 
     def close(self) -> None:
         """Let go of ``write.mark``."""
-        self._source.close()
+        self._source.leave()
 
     def _note_losses(self) -> None:
         """Keep what was missed and is nobody's doing: files that were retired while this looked are finished by now."""

@@ -23,6 +23,11 @@ class Pausing:
     poison : Poison
         Set where what failed cannot be taken back: then nothing is changed any more.
 
+    Attributes
+    ----------
+    stored : Pause or None
+        What is in the file: nothing nearly always, which is looked at before every take.
+
     Raises
     ------
     OSError
@@ -34,13 +39,12 @@ class Pausing:
         self._directory = directory
         self._time_ns = time_ns
         self._poison = poison
-        self._pause = read_pause(storage, directory)
+        self.stored = read_pause(storage, directory)
 
     @property
     def is_paused(self) -> bool:
         """Whether nobody is given a message now."""
-        pause = self._pause
-        return pause is not None and not pause.is_over(self._time_ns())
+        return self.current is not None
 
     @property
     def until_ns(self) -> int | None:
@@ -51,7 +55,7 @@ class Pausing:
     @property
     def current(self) -> Pause | None:
         """The pause, if there is one."""
-        pause = self._pause
+        pause = self.stored
         return None if pause is None or pause.is_over(self._time_ns()) else pause
 
     def pause(self, pause: Pause) -> None:
@@ -63,7 +67,7 @@ class Pausing:
             except CommitUnknownError as error:
                 self._poison.set(error)
                 raise
-        self._pause = pause
+        self.stored = pause
 
     def resume(self) -> None:
         """End the pause, durably."""
@@ -74,14 +78,14 @@ class Pausing:
             except OSError as error:
                 self._put_back(error)
                 raise
-        self._pause = None
+        self.stored = None
 
     def _put_back(self, cause: OSError) -> None:
         """Pause anew: a second sync could succeed over a removal that was lost, so the next attempt makes a new one."""
-        if self._pause is None:
+        if self.stored is None:
             return
         try:
-            write_pause(self._storage, self._directory, self._pause)
+            write_pause(self._storage, self._directory, self.stored)
         except (OSError, CommitUnknownError) as error:
             self._poison.set(error)
             raise commit_unknown("resuming", self._directory, cause) from error

@@ -31,10 +31,9 @@ from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.queue.consumer.draining import Draining, shut_down_with
-from holdfast.queue.consumer.leases import Leases
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
-from holdfast.queue.dispatch.delivery import Delivery, Holder
+from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
@@ -172,7 +171,7 @@ class ReadSide:
                 records: list[Record] = []
                 try:
                     self._start()
-                    if not self.pausing.is_paused:
+                    if self.pausing.stored is None or not self.pausing.is_paused:
                         records = self._backlog.take(count_max, alone=alone)
                     if records:
                         return hand_out(records)
@@ -414,7 +413,8 @@ class ReadSide:
 
     def give_back_due(self) -> None:
         """Give back what transactions and leases hold whose time is over."""
-        self.deadlines.expire_due()
+        if self.deadlines.pending:
+            self.deadlines.expire_due()
         if self._leases.next_due <= self._leases.monotonic():
             with self._take_lock:
                 if self._books is None or self._lifecycle.refusal is not None:
@@ -762,7 +762,7 @@ class ReadSide:
                     self._books.close()
         finally:
             self._backlog.close()
-            self._source.close()
+            self._source.leave()
             self._lock.release()
 
     def forget(self) -> None:

@@ -1,6 +1,6 @@
 """Where a read side learns how far it may read, and how it waits for more.
 
-From a writer in this process; or by looking at ``write.mark``, where the writer is another one.
+From the write side, if that is in this process; else by looking at ``write.mark``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_SHOWN = "write.mark does not verify: nothing is shown before the queue is o
 
 
 class Source(Protocol):
-    """The write side as the read side sees it."""
+    """The write side as the read side sees it: itself, or what another process shows of it."""
 
     @property
     def end(self) -> LogEnd:
@@ -52,46 +52,8 @@ class Source(Protocol):
     def wake(self) -> None:
         """Wake everybody who waits here."""
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Let go of what is held."""
-
-
-class Writing(Protocol):
-    """A write side of this process, as far as the read side follows it."""
-
-    arrivals: Notifier
-
-    @property
-    def end(self) -> LogEnd:
-        """Where the log ends for consumers, now."""
-
-    @property
-    def prioritized_end(self) -> int:
-        """As that of :class:`Source`."""
-
-
-class LocalSource:
-    """The writer is in this process: it says where its end is, and rings when it moves."""
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-
-    @property
-    def end(self) -> LogEnd:
-        return self._writing.end
-
-    @property
-    def prioritized_end(self) -> int:
-        return self._writing.prioritized_end
-
-    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
-        self._writing.arrivals.wait(ready, seconds)
-
-    def wake(self) -> None:
-        self._writing.arrivals.ring()
-
-    def close(self) -> None:
-        pass
 
 
 class RemoteSource:
@@ -172,6 +134,6 @@ class RemoteSource:
     def wake(self) -> None:
         self._bell.ring()
 
-    def close(self) -> None:
+    def leave(self) -> None:
         if self._mark is not None:
             self._mark.close()

@@ -22,7 +22,7 @@ from holdfast.persistence.filesystem.access import writable_by_others
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_error, storage_errors
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_errors
 from holdfast.persistence.format.report import Damage, RecoveryReport
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
@@ -34,6 +34,7 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import CHUNK_BYTES
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.run_reader import RunReader
+from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.redo import redo_decisions
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
@@ -46,7 +47,7 @@ from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
-from holdfast.queue.dispatch.sources import LocalSource, RemoteSource, Source
+from holdfast.queue.dispatch.sources import RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.options.queue_options import Options
@@ -119,16 +120,15 @@ class QueueHandle:
         self._make_helper = make_helper
         self.capacity = Capacity(options.maxsize, options.max_bytes, self._slowest_depth, self._disk_bytes_with)
         try:
-            if options.mode == "look" and writable_by_others(storage, root):
-                logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
-            if options.mode != "look" and not self._is_new:
-                admit(storage, self.directory, self.queue_id)
-            self._open_sides()
+            with storage_errors("opening the queue", root):
+                if options.mode == "look" and writable_by_others(storage, root):
+                    logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
+                if options.mode != "look" and not self._is_new:
+                    admit(storage, self.directory, self.queue_id)
+                self._open_sides()
             lifecycle.watch(self)
-        except BaseException as error:
+        except BaseException:
             self.close()
-            if isinstance(error, OSError):
-                raise storage_error(error, "opening the queue", root) from error
             raise
         if not self.report.clean:
             level = logging.WARNING if self.report.damage or self.report.progress_damage else logging.INFO
@@ -240,10 +240,9 @@ class QueueHandle:
             guard=self._groups_locked,
             is_visitor=options.is_visitor,
         )
-        source: Source | None = None
+        source = self.open_source()
         try:
             group = self.group.find()  # whoever had the lock may have begun the default group, or deleted ours
-            source = self.open_source()
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else self.group.unused().initial_progress()
             notes = DeadLetterNotes(self.storage, path, is_synced=options.flush.syncs_every_commit)
@@ -268,8 +267,7 @@ class QueueHandle:
                 self.capacity.space_available,
             )
         except BaseException:
-            if source is not None:
-                source.close()
+            source.leave()
             lock.release()
             raise
 
@@ -323,7 +321,7 @@ class QueueHandle:
     def open_source(self) -> Source:
         """Return what says how far may be read: the writer in this process, or the one elsewhere."""
         if self.write_side is not None:
-            return LocalSource(self.write_side)
+            return self.write_side
         return self._remote_source()
 
     def _remote_source(self) -> RemoteSource:
@@ -385,6 +383,12 @@ class QueueHandle:
     def spill_bytes(self) -> int:
         """Payloads of one transaction that are kept in memory."""
         return min(self.options.data_file_bytes // 4, SPILL_BYTES_MAX)
+
+    def joint_file(self) -> JointFile:
+        """Return the memory of joint commits; who does not own the write side reads it."""
+        if self.batches is not None:
+            return self.batches.joint
+        return JointFile(self.storage, self.directory.joint, is_owner=False)
 
     # -- Both --------------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import Enum
 
 from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -15,10 +15,21 @@ from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_reader import LogReader, Record
 from holdfast.persistence.log.log_tail import LogEnd
+from holdfast.queue.consumer.look_side import LookSide
+from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.inspect.message_state import MessageState, state_of
 
 _READ_COUNT = 64
+
+
+class MessageState(Enum):
+    """Where a message stands. A message whose order key is held by another one is ready, and waits for its turn."""
+
+    READY = "ready"
+    LEASED = "leased"
+    DELAYED = "delayed"
+    DEAD = "dead"
+    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +61,6 @@ class BrowsedMessage:
     order_key: str | None = None
 
 
-class View(Protocol):
-    """What is known of a group just now."""
-
-    @property
-    def progress(self) -> GroupProgress:
-        """What the group has done."""
-
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """Held while the progress changes: other threads go on."""
-
-    @property
-    def log_end(self) -> LogEnd:
-        """Where the log ends for consumers."""
-
-    @property
-    def leased(self) -> Mapping[int, object]:
-        """The messages that are handed out, by offset."""
-
-
 class Browser:
     """Walks the log of one queue with a reader of its own.
 
@@ -81,7 +72,7 @@ class Browser:
 
     def __init__(self, sides: QueueHandle) -> None:
         self._sides = sides
-        self._view: View = sides.look_side or sides.require_read_side()
+        self._view: LookSide | ReadSide = sides.look_side or sides.require_read_side()
         if sides.read_side is not None:
             sides.read_side.give_back_due()  # what it shows is true now, though nobody has taken anything since
         self._losses: list[Damage] = []  # reported when their turn comes to be taken
@@ -186,3 +177,16 @@ class Browser:
             options.priority,
             options.order_key or None,
         )
+
+
+def state_of(
+    *, is_finished: bool = False, is_dead: bool = False, is_leased: bool = False, until_ns: int = 0, now_ns: int = 0
+) -> MessageState:
+    """Return the state of a message of which this is known."""
+    if is_finished:
+        return MessageState.DONE
+    if is_dead:
+        return MessageState.DEAD
+    if is_leased:
+        return MessageState.LEASED
+    return MessageState.DELAYED if until_ns > now_ns else MessageState.READY

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
+from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_decisions import JointDecisions, check_age, check_part_of
-from holdfast.queue.prepared.joint_verbs import ABORT, COLLECT, abort_fields, collect_fields, commit_fields
-from holdfast.queue.prepared.parts import joint_file
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.verb_log import logged, own_process
+
+COMMIT = "commit_jointly"
+ABORT = "abort_jointly"
+COLLECT = "collect"
+JOINT_VERBS = (COMMIT, ABORT, COLLECT)
+"""Verbs of requests by which a handle that submits has the owner decide: docs/format.md, "Requests"."""
 
 
 class JointCommits:
@@ -38,7 +44,7 @@ class JointCommits:
             The memory of joint commits cannot be read.
         """
         self._check_open()
-        commit = joint_file(self._sides).find(check_name(application, "application"))
+        commit = self._sides.joint_file().find(check_name(application, "application"))
         return None if commit is None else commit.version
 
     def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool = True) -> None:
@@ -75,7 +81,9 @@ class JointCommits:
         self._check_open()
         check_part_of(application, version)
         if self._sides.submit_side is not None:
-            self._sides.submit_side.ask(commit_fields(application, version, ids, is_remembered=is_remembered))
+            of = {"application": application, "version": version}
+            asked = {"verb": COMMIT, **of, "ids": list(ids), "is_remembered": is_remembered}
+            self._sides.submit_side.ask(asked)
         else:
             self._decisions.commit(application, version, ids, is_remembered=is_remembered)
 
@@ -83,11 +91,11 @@ class JointCommits:
         """Abort the parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
         self._check_open()
         check_part_of(application, version)
+        details = {"application": application, "version": version}
         if self._sides.submit_side is not None:
-            self._sides.submit_side.ask(abort_fields(application, version))
+            self._sides.submit_side.ask({"verb": ABORT, **details})
         else:
             abort = partial(self._decisions.abort, application, version)
-            details = {"application": application, "version": version}
             logged(self._sides.path, ABORT, details, own_process(), abort)
 
     def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
@@ -102,9 +110,26 @@ class JointCommits:
         """
         self._check_open()
         check_age(older_than_seconds)
+        details = {"older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
         if self._sides.submit_side is not None:
-            self._sides.submit_side.ask(collect_fields(older_than_seconds, id_prefix))
+            self._sides.submit_side.ask({"verb": COLLECT, **details})
         else:
             collect = partial(self._decisions.collect, older_than_seconds, id_prefix)
-            details = {"older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
             logged(self._sides.path, COLLECT, details, own_process(), collect)
+
+
+def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
+    """Do what a request says; raises UsageError where it says nothing of the kind."""
+    try:
+        verb = fields["verb"]
+        seconds = float(fields["older_than_seconds"]) if verb == COLLECT else 0.0
+        application, version = ("", 0) if verb == COLLECT else (str(fields["application"]), int(fields["version"]))
+        ids = [str(each) for each in fields["ids"]] if verb == COMMIT else []
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UsageError("not a request for a joint commit that this version knows") from None
+    if verb == COMMIT:
+        decisions.commit(application, version, ids, is_remembered=bool(fields.get("is_remembered", True)))
+    elif verb == ABORT:
+        decisions.abort(application, version)
+    else:
+        decisions.collect(seconds, str(fields.get("id_prefix", "")))

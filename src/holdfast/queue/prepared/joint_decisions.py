@@ -29,7 +29,6 @@ from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.outcomes.joint_file import JointCommit
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.prepared.parts import joint_file
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.prepared_transactions import Found, find_batches, find_transaction
 
@@ -52,7 +51,7 @@ class JointDecisions:
     def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
         self._sides = sides
         self._in_doubt = in_doubt
-        self._file = joint_file(sides)
+        self._file = sides.joint_file()
 
     def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool) -> None:
         """Commit parts as one, once: see ``JointCommits.commit``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from holdfast.errors import TransactionStateError
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.groups.group_files import list_groups
@@ -40,6 +41,16 @@ class OutcomeMemory:
                 names = [group.name for group in list_groups(sides.storage, sides.directory)]
             found = _latest((self._of_group(name) for name in names if name != sides.group.name), transaction_id, nonce)
         return found
+
+    def decided(self, transaction_id: str, nonce: bytes | None, *, is_committed: bool) -> Decided | None:
+        """As :meth:`find`; raises TransactionStateError where the other verdict is known."""
+        decided = self.find(transaction_id, nonce)
+        if decided is not None and decided.is_committed != is_committed:
+            state = "committed" if decided.is_committed else "aborted"
+            raise TransactionStateError(
+                f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
+            )
+        return decided
 
     def is_of_votes(self, transaction_id: str, nonce: bytes | None) -> bool:
         """Whether the latest transaction of this id, or of this nonce, that is remembered only acknowledged.

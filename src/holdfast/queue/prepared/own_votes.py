@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import TransactionNotFoundError, TransactionStateError
+from holdfast.errors import TransactionNotFoundError
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
@@ -50,22 +50,13 @@ class OwnVotes:
             if self.has_vote(nonce):
                 verdict = COMMITTED if is_committed else ABORTED
                 self._memory.note_own_vote(transaction_id, nonce, verdict)
-            elif not self._was_decided(transaction_id, nonce, is_committed=is_committed):
+            elif self._memory.decided(transaction_id, nonce, is_committed=is_committed) is None:
                 raise TransactionNotFoundError(
                     f"group {self._sides.group.name!r} of {self._sides.path} holds nothing of transaction "
                     f"{transaction_id!r} any more, and does not remember what became of it",
                     id=transaction_id,
                 )
             self._resolve(nonce, is_committed=is_committed)
-
-    def _was_decided(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> bool:
-        decided = self._memory.find(transaction_id, nonce)
-        if decided is not None and decided.is_committed != is_committed:
-            state = "committed" if decided.is_committed else "aborted"
-            raise TransactionStateError(
-                f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
-            )
-        return decided is not None
 
     def _resolve(self, nonce: bytes, *, is_committed: bool) -> None:
         side = self._sides.require_read_side()

@@ -30,7 +30,6 @@ from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
-from holdfast.queue.prepared.parts import check_may_prepare, decided_elsewhere, verdict_of_part
 from holdfast.queue.prepared.prepared_transactions import (
     Found,
     PreparedTransaction,
@@ -112,7 +111,7 @@ class PreparedResolver:
         """
         sides = self._sides
         if part_of is not None:
-            check_may_prepare(sides, transaction_id, part_of)
+            _check_may_prepare(sides, transaction_id, part_of)
         votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
         with storage_errors("looking for prepared transactions", sides.path):
             taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
@@ -173,18 +172,13 @@ class PreparedResolver:
                 self._votes.check(found)
             return found
         if found is not None and (found.part_of is not None or not self._resolve(found)):
-            raise decided_elsewhere(self._sides, found)
-        decided = self._memory.find(transaction_id, nonce)
+            raise _decided_elsewhere(self._sides, found)
+        decided = self._memory.decided(transaction_id, nonce, is_committed=verdict == COMMITTED)
         if decided is None:
             raise TransactionNotFoundError(
                 f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and none of that id was decided "
                 "lately; prepared() lists those in doubt",
                 id=transaction_id,
-            )
-        if decided.is_committed != (verdict == COMMITTED):
-            state = "committed" if decided.is_committed else "aborted"
-            raise TransactionStateError(
-                f"transaction {transaction_id} was {state}", transaction=transaction_id, state=state
             )
         return decided
 
@@ -312,7 +306,7 @@ class PreparedResolver:
         if not votes and found.batch is None:
             return False
         if found.part_of is not None:
-            verdict = verdict_of_part(sides, found)
+            verdict = _verdict_of_part(sides, found)
         else:
             verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
         if verdict is Outcome.COMMITTED and found.batch is not None:
@@ -385,3 +379,40 @@ class PreparedResolver:
 def _is_left_to_log(found: Found) -> bool:
     """Whether these are votes whose puts do not wait: this queue's log has them, or never will."""
     return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
+
+
+def _verdict_of_part(sides: QueueHandle, found: Found) -> Outcome:
+    """Return what became of a part: in doubt until a commit of its version, or of a later one, was decided."""
+    assert found.part_of is not None
+    commit = sides.joint_file().find(found.part_of.application)
+    if commit is None or not commit.covers(found.part_of):
+        return Outcome.IN_DOUBT
+    return Outcome.COMMITTED if commit.commits(found.part_of, found.nonce) else Outcome.ABORTED
+
+
+def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
+    """Refuse a part of what was committed before; raises TransactionStateError."""
+    commit = sides.joint_file().find(part_of.application)
+    if commit is not None and commit.covers(part_of):
+        raise TransactionStateError(
+            f"transaction {transaction_id} comes too late: {part_of.application} has committed version "
+            f"{commit.version}, and this is a part of version {part_of.version}",
+            transaction=transaction_id,
+            state="committed",
+        )
+
+
+def _decided_elsewhere(sides: QueueHandle, found: Found) -> TransactionStateError:
+    """Return the error for who wants to decide what a joint commit, or another queue, decides."""
+    part_of, decider = found.part_of, found.decider
+    if part_of is not None:
+        who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
+    else:
+        assert decider is not None, "then whoever calls decides"
+        where = other_root(sides.path, decider)
+        who = f"is decided by the log of {where}: open that queue, and this one follows it"
+    return TransactionStateError(
+        f"transaction {found.id} {who}; force=True decides it alone, and may break all-or-nothing",
+        transaction=found.id,
+        state="prepared",
+    )

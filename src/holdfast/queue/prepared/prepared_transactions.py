@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import check_name, list_batch_files
-from holdfast.persistence.filesystem.storage import MISSING, storage_error
+from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
@@ -137,12 +137,11 @@ def find_batches(sides: QueueHandle) -> Iterator[Found]:
 def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
     """Return what waits under an id; None where nothing does."""
     path = sides.directory.batch_file(transaction_id)
-    try:
-        batch = read_summary(sides.storage, path, sides.queue_id)
-    except OSError as error:
-        if isinstance(error, MISSING):
+    with storage_errors("reading a prepared transaction", path):
+        try:
+            batch = read_summary(sides.storage, path, sides.queue_id)
+        except MISSING:
             return None
-        raise storage_error(error, "reading a prepared transaction", path) from error
     check_batch_name(batch, transaction_id)
     return batch
 
@@ -151,12 +150,11 @@ def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
     """Return what of a batch does not verify, reading all of it unless that was done before."""
     if sides.batches is not None:
         return sides.batches.damage(batch)
-    try:
-        return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
-    except OSError as error:
-        if isinstance(error, MISSING):  # decided just now
+    with storage_errors("verifying a prepared transaction", batch.path):
+        try:
+            return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
+        except MISSING:  # decided just now
             return []
-        raise storage_error(error, "verifying a prepared transaction", batch.path) from error
 
 
 def _votes(sides: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:

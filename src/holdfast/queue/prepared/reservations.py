@@ -9,11 +9,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from holdfast.messages import Message
-from holdfast.persistence.filesystem.layout import DataFileName
-from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
+from holdfast.persistence.filesystem.layout import DataFileName, open_if_there
+from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.report import Damage
@@ -115,7 +114,8 @@ class Reservations:
 
         Durability: power loss, whatever the flush policy. Cost: one sync, and a look at the header of each message.
         """
-        taken = TakenRuns(max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT, _or_no_limit(end_offset))
+        end = _NO_LIMIT if end_offset is None else end_offset
+        taken = TakenRuns(max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT, end)
         vote = self._side().reserve(taken, lambda runs: self._vote(prefix, runs))
         return None if vote is None else Reservation.of(vote, taken.size_bytes)
 
@@ -203,7 +203,9 @@ class Reservations:
         with storage_errors("looking for data files", files.directory):
             for sequence in {run[2] for run in reservation.runs}:
                 name = files.named(sequence)
-                if name is not None and _is_there(storage, files.path(name)):
+                file = None if name is None else open_if_there(storage, files.path(name))
+                if name is not None and file is not None:
+                    file.close()
                     names[sequence] = name
         return names
 
@@ -237,15 +239,3 @@ class Reservations:
     def _side(self) -> ReadSide:
         self._check_open()
         return self._sides.require_read_side()
-
-
-def _is_there(storage: Storage, path: Path) -> bool:
-    try:
-        storage.open(path, writable=False).close()
-    except MISSING:
-        return False
-    return True
-
-
-def _or_no_limit(number: int | None) -> int:
-    return _NO_LIMIT if number is None else number

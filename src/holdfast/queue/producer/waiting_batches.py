@@ -218,10 +218,8 @@ class WaitingBatches:
     def _adopt(self, summary: BatchSummary) -> range:
         with storage_errors("opening a prepared batch", summary.path):
             file = self._storage.open(summary.path)
-        try:
+        with file:
             offsets = self._write_side.adopt(file, summary)
-        finally:
-            file.close()
         self._sound.discard(summary.decision.nonce)
         self._has_removed = True
         return offsets

@@ -105,6 +105,17 @@ class WriteSide:
         """Offset behind the last message that may have a priority; 0: none ever had. To be read behind :attr:`end`."""
         return self._writer.prioritized_end
 
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Sleep until something is put, or :meth:`wake`, unless ``ready()`` already; at most ``seconds``."""
+        self.arrivals.wait(ready, seconds)
+
+    def wake(self) -> None:
+        """Wake consumers of this process that wait for messages."""
+        self.arrivals.ring()
+
+    def leave(self) -> None:
+        """Do nothing: a consumer of this process holds nothing of the write side."""
+
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
         if self._writer.has_room(size):

@@ -48,9 +48,9 @@ from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANS
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary, verify_batch
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.prepared.joint_commits import COMMIT as COMMIT_JOINTLY
+from holdfast.queue.prepared.joint_commits import JOINT_VERBS, obey_jointly
 from holdfast.queue.prepared.joint_decisions import JointDecisions
-from holdfast.queue.prepared.joint_verbs import COMMIT as COMMIT_JOINTLY
-from holdfast.queue.prepared.joint_verbs import JOINT_VERBS, obey_jointly
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.error_text import as_text
 from holdfast.queue.remote.verb_log import Asker, holder_of, logged

@@ -16,29 +16,32 @@ class Deadlines:
     ----------
     clock : Clock
         Whose monotonic seconds the deadlines are.
+
+    Attributes
+    ----------
+    pending : dict
+        What is to be called, and when: empty nearly always, which is looked at before every take.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
-        self._when: dict[Callable[[], bool], float] = {}
+        self.pending: dict[Callable[[], bool], float] = {}
 
     def add(self, when: float, expire: Callable[[], bool]) -> None:
         """Call ``expire`` at ``when``; where it returns False, it is busy, and is called again a little later."""
-        self._when[expire] = when
+        self.pending[expire] = when
 
     def discard(self, expire: Callable[[], bool]) -> None:
         """Call it no more."""
-        self._when.pop(expire, None)
+        self.pending.pop(expire, None)
 
     def seconds_left(self) -> float | None:
         """Return how long until the next one; None where there is none."""
-        return max(0.0, min(list(self._when.values())) - self._monotonic()) if self._when else None
+        return max(0.0, min(list(self.pending.values())) - self._monotonic()) if self.pending else None
 
     def expire_due(self) -> None:
         """Call back what is due now."""
-        if not self._when:
-            return
         now = self._monotonic()
-        for expire, when in list(self._when.items()):
-            if when <= now and self._when.pop(expire, None) is not None and not expire():
-                self._when[expire] = now + _BUSY_SECONDS
+        for expire, when in list(self.pending.items()):
+            if when <= now and self.pending.pop(expire, None) is not None and not expire():
+                self.pending[expire] = now + _BUSY_SECONDS

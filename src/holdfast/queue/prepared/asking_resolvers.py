@@ -1,4 +1,4 @@
-"""Prepared transactions as a handle sees them that only consumes: what has puts the owner of the write side decides."""
+"""Prepared transactions as handles see them without a write side: its owner decides what has puts, when it is asked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from holdfast.errors import TransactionStateError
 from holdfast.persistence.exchange.requests import ABORT_PREPARED, COMMIT_PREPARED, VERDICT
 from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.engine.coordinators import Outcome, find_coordinator
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.prepared_resolver import AskCoordinator, PreparedResolver
@@ -22,7 +23,7 @@ VERDICT_SECONDS = 1.0
 
 
 class ConsumerVerdicts(PreparedResolver):
-    """Decides what only acknowledges, and has the owner of the write side decide the rest.
+    """For a handle that only consumes: decides what only acknowledges, and has the writer decide the rest.
 
     It asks while it holds nothing that the owner needs in order to answer.
 
@@ -92,3 +93,29 @@ class ConsumerVerdicts(PreparedResolver):
             side, self._submit_side = self._submit_side, None
         if side is not None:
             side.close()
+
+
+class SubmittedVerdicts(PreparedResolver):
+    """For a handle that submits: lists prepared transactions, and asks the owner to decide.
+
+    Parameters
+    ----------
+    sides, ask, ask_group
+        As for :class:`PreparedResolver`; ``sides`` submits.
+    """
+
+    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+        super().__init__(sides, ask, ask_group)
+        assert sides.submit_side is not None, "as its mode says"
+        self._submit_side = sides.submit_side
+
+    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
+        """Do nothing: the owner does, when it is asked to prepare."""
+
+    def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
+        """Have a prepared transaction committed; return the offsets of its puts."""
+        return self._submit_side.decide(COMMIT_PREPARED, transaction_id, force=force, nonce=nonce)
+
+    def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
+        """Have a prepared transaction aborted."""
+        self._submit_side.decide(ABORT_PREPARED, transaction_id, force=force, nonce=nonce)

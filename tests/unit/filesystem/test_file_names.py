@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import PersistentQueue
-from holdfast.persistence.filesystem.durable_names import finish_naming, name_again
+from holdfast.persistence.filesystem.file_names import finish_naming, name_again
 from support.builders.log_parts import put
 from support.storages.simulated_storage import SimulatedStorage
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Delivery, Empty, PersistentQueue, UsageError
-from holdfast.queue.inspect.message_state import TRANSITIONS, Event, MessageState, next_state
+from holdfast.queue.inspect.browse import MessageState
 from support.builders.jobs import Jobs
+from support.models.message_states import TRANSITIONS, Event, next_state
 from support.models.state_tables import state_arrows, state_rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "work-queue.md"

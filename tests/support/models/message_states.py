@@ -1,20 +1,11 @@
-"""What becomes of a message in a consumer group: one table, the diagram of docs/work-queue.md in code. Pure."""
+"""What becomes of a message in a consumer group: one table, that of docs/work-queue.md. Pure."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 from holdfast.errors import UsageError
-
-
-class MessageState(Enum):
-    """Where a message stands. A message whose order key is held by another one is ready, and waits for its turn."""
-
-    READY = "ready"
-    LEASED = "leased"
-    DELAYED = "delayed"
-    DEAD = "dead"
-    DONE = "done"
+from holdfast.queue.inspect.browse import MessageState
 
 
 class Event(Enum):
@@ -72,16 +63,3 @@ def next_state(state: MessageState, event: Event) -> MessageState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise UsageError(f"a message that is {state.value} cannot go through {event.value!r}") from None
-
-
-def state_of(
-    *, is_finished: bool = False, is_dead: bool = False, is_leased: bool = False, until_ns: int = 0, now_ns: int = 0
-) -> MessageState:
-    """Return the state of a message of which this is known."""
-    if is_finished:
-        return MessageState.DONE
-    if is_dead:
-        return MessageState.DEAD
-    if is_leased:
-        return MessageState.LEASED
-    return MessageState.DELAYED if until_ns > now_ns else MessageState.READY
