@@ -76,7 +76,7 @@ def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
     sides = handle_of(queue)
     sides.files.refresh()
     losses: list[Damage] = []
-    reader = LogReader(sides.storage, sides.files, sides.queue_id, losses.append)
+    reader = LogReader(sides.files, losses.append)
     found: list[tuple[int, bytes]] = []
     try:
         reader.seek(sides.files.first_offset)

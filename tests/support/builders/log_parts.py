@@ -37,7 +37,7 @@ class LogParts:
 
     def files(self) -> LogFiles:
         """Return a fresh catalogue."""
-        return LogFiles(self.storage, self.directory)
+        return LogFiles(self.storage, self.directory, self.queue_id)
 
     def recover(self, finished_offset: int = 0, files: LogFiles | None = None) -> RecoveredLog:
         """Recover the log."""

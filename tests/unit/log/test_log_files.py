@@ -111,7 +111,7 @@ def test_a_file_with_a_second_name_is_never_reused(tmp_path: Path) -> None:
     path.write_bytes(b"precious")
     backup = tmp_path / "backup"
     os.link(path, backup)
-    files = LogFiles(OsStorage(), directory)
+    files = LogFiles(OsStorage(), directory, bytes(16))
     files.retire(NAMES[0])
     assert not path.exists()
     assert not list(directory.spare.iterdir())

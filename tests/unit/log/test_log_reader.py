@@ -22,9 +22,7 @@ class Reading:
     def __init__(self, parts: LogParts, *, recheck: bool = False, chunk_bytes: int = 2**16) -> None:
         self.lost: list[Damage] = []
         self.reader = LogReader(
-            parts.storage,
             parts.files(),
-            parts.queue_id,
             self.lost.append,
             recheck=recheck,
             chunk_bytes=chunk_bytes,

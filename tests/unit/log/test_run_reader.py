@@ -19,7 +19,7 @@ NO_LIMIT = 2**63 - 1
 def reader_of(queue: PersistentQueue) -> RunReader:
     """Return a reader at the first message, whose file it has open."""
     sides = handle_of(queue)
-    reader = RunReader(sides.storage, sides.files, sides.queue_id, pytest.fail)
+    reader = RunReader(sides.files, pytest.fail)
     reader.seek(0)
     return reader
 
@@ -137,7 +137,7 @@ def test_it_stops_before_a_frame_of_a_kind_that_it_does_not_know(parts: LogParts
     header = parts.header()
     frames = [frame(header, b"a", 0), frame(header, b"?", 1, kind=99), frame(header, b"b", 1)]
     parts.data_file(frames)
-    reader = RunReader(parts.storage, parts.files(), parts.queue_id, pytest.fail)
+    reader = RunReader(parts.files(), pytest.fail)
     reader.seek(0)
     run = reader.pass_plain(10, NO_LIMIT, (1, FRAMES_START + sum(map(len, frames)), 2))
     assert run is not None

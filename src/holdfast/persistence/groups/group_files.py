@@ -91,7 +91,7 @@ def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, 
 
     Where no position file says more, the group starts over, at the oldest message that is still there.
     """
-    repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(storage, files)))
+    repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(files)))
     _write(storage, directory, repaired)
     return repaired
 
@@ -138,7 +138,7 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(storage, files)))
+    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files)))
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
     return group

@@ -31,10 +31,18 @@ class LogFiles:
     ----------
     storage, directory
         Where the files are.
+    queue_id : bytes
+        Whose they must be.
+
+    Attributes
+    ----------
+    storage, queue_id
+        As above: a reader of the log needs nothing else.
     """
 
-    def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+        self.storage = storage
+        self.queue_id = queue_id
         self._directory = directory
         self._lock = threading.Lock()
         self._names: dict[int, DataFileName] = {}
@@ -98,7 +106,7 @@ class LogFiles:
         with self._lock:
             self._looked_at = time.monotonic()
             known = self._names
-            self._names = {name.sequence: name for name in list_data_files(self._storage, self._directory)}
+            self._names = {name.sequence: name for name in list_data_files(self.storage, self._directory)}
             newest = max(known, default=0)  # was being written when it was measured, and may be sealed by now
             stay = {number for number in self._sizes if number != newest and self._names.get(number) == known[number]}
             self._sizes = {number: self._sizes[number] for number in stay}
@@ -130,12 +138,12 @@ class LogFiles:
         """
         path = self.path(name)
         try:
-            file = self._storage.open(path, writable=False)
+            file = self.storage.open(path, writable=False)
         except MISSING:
             pass
         else:
             self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
-        self._storage.sync_directory(self._directory.data)
+        self.storage.sync_directory(self._directory.data)
         with self._lock:
             self._names.pop(name.sequence, None)
             self._sizes.pop(name.sequence, None)
@@ -144,11 +152,11 @@ class LogFiles:
     def _take_away(self, path: Path, file: File, spare: Path) -> None:
         """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into."""
         try:
-            if file.link_count() == 1 and len(self._storage.list(self._directory.spare)) < SPARES_MAX:
-                self._storage.rename(path, spare)
-                self._storage.sync_directory(spare.parent)  # else its old name may come back with new content
+            if file.link_count() == 1 and len(self.storage.list(self._directory.spare)) < SPARES_MAX:
+                self.storage.rename(path, spare)
+                self.storage.sync_directory(spare.parent)  # else its old name may come back with new content
             else:
-                self._storage.remove(path)
+                self.storage.remove(path)
         finally:
             close_aside(file)
 
@@ -160,7 +168,7 @@ class LogFiles:
         return size
 
     def _measure(self, name: DataFileName) -> int:
-        file = open_if_there(self._storage, self.path(name))
+        file = open_if_there(self.storage, self.path(name))
         if file is None:  # another process has retired it
             return 0
         with file:

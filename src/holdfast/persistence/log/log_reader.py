@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.errors import StorageError, UnsupportedVersionError
 from holdfast.persistence.filesystem.layout import DataFileName, check_header, read_data_file_header
-from holdfast.persistence.filesystem.storage import MISSING, File, Storage
+from holdfast.persistence.filesystem.storage import MISSING, File
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     FRAME_BODY,
@@ -51,10 +51,8 @@ class LogReader:
 
     Parameters
     ----------
-    storage, files
-        Where the data files are, and which there are.
-    queue_id : bytes
-        Whose they must be.
+    files : LogFiles
+        The data files.
     on_loss : callable
         Called with a :class:`Damage` when records cannot be read; its offsets may have been finished long ago.
     recheck : bool
@@ -73,17 +71,15 @@ class LogReader:
 
     def __init__(
         self,
-        storage: Storage,
         files: LogFiles,
-        queue_id: bytes,
         on_loss: Callable[[Damage], None],
         *,
         recheck: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._storage = storage
+        self._storage = files.storage
         self._files = files
-        self._queue_id = queue_id
+        self._queue_id = files.queue_id
         self._on_loss = on_loss
         self.recheck = recheck
         self.next_offset = 0

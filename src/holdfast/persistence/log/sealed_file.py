@@ -35,12 +35,12 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
     return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]
 
 
-def retired_ranges(storage: Storage, files: LogFiles) -> list[range]:
+def retired_ranges(files: LogFiles) -> list[range]:
     """Return the offsets between the first and the last data file that are not there any more."""
     ranges = []
     for name, following in pairwise(files.names()):
         if following.sequence > name.sequence + 1:
-            gap = range(end_offset(storage, files.path(name), name), following.first_offset)
+            gap = range(end_offset(files.storage, files.path(name), name), following.first_offset)
             ranges += [gap] if gap else []
     return ranges
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from holdfast.messages import Message
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.message_options import decode_options
 from holdfast.persistence.format.report import Damage
@@ -29,8 +29,8 @@ class LookSide:
 
     Parameters
     ----------
-    storage, files, queue_id, source
-        The queue, and how far it may be read.
+    files, source
+        The log, and how far it may be read.
     find_positions : callable
         Returns the group's progress, and whether the group has begun.
     time_ns : callable
@@ -39,16 +39,12 @@ class LookSide:
 
     def __init__(
         self,
-        storage: Storage,
         files: LogFiles,
-        queue_id: bytes,
         source: RemoteSource,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
         time_ns: Callable[[], int],
     ) -> None:
-        self._storage = storage
         self._files = files
-        self._queue_id = queue_id
         self._source = source
         self._find_positions = find_positions
         self._time_ns = time_ns
@@ -74,7 +70,7 @@ class LookSide:
             if unknown is not None:
                 self._losses.append(unknown)
             found: list[Message] = []
-            reader = LogReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
+            reader = LogReader(self._files, self._losses.append, recheck=True)
             try:
                 reader.seek(progress.floor, progress.hint)
                 while len(found) < count_max and (records := reader.read(_READ_COUNT, end)):
@@ -130,7 +126,7 @@ class LookSide:
     def _waiting(self) -> Waiting:
         """Read on, and return how many messages cannot be taken now."""
         progress = self._refresh()
-        reader = RunReader(self._storage, self._files, self._queue_id, self._losses.append, recheck=True)
+        reader = RunReader(self._files, self._losses.append, recheck=True)
         try:
             self._options.read_on(reader, progress, self._source.end)
         finally:

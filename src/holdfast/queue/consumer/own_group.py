@@ -85,7 +85,7 @@ class OwnGroup:
 
     def unused(self) -> GroupInfo:
         """Return what the default group would be if it began now."""
-        retired = tuple(retired_ranges(self._storage, self._files))
+        retired = tuple(retired_ranges(self._files))
         return GroupInfo(DEFAULT_GROUP, bytes(16), self._files.first_offset, retired)
 
     def begin_default(self) -> GroupInfo:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.log.run_reader import PlainRun, RunReader
 from holdfast.queue.dispatch.progress_store import ProgressStore
@@ -21,9 +21,6 @@ _JUMP_COUNT_MIN = 256
 _LOOK_UP_BYTES = 2**16
 """Read at once around a message that is looked up."""
 
-MakeReader = Callable[[Callable[[Damage], None], int | None], RunReader]
-"""Makes a reader, given what it is to call when records are lost, and how much to read at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class GroupLog:
@@ -33,14 +30,14 @@ class GroupLog:
     ----------
     source : Source
         How far may be read, and how to wait for more.
-    make_reader : callable
-        Makes readers.
+    files : LogFiles
+        What is read.
     path : Path
         The group's directory, for errors.
     """
 
     source: Source
-    make_reader: MakeReader
+    files: LogFiles
     path: Path
 
 
@@ -65,14 +62,13 @@ class LogCursor:
     def __init__(self, log: GroupLog, progress: GroupProgress) -> None:
         self._source = log.source
         self._losses: list[Damage] = []
-        self._reader = log.make_reader(self._losses.append, None)
-        self._lookups = log.make_reader(self._losses.append, _LOOK_UP_BYTES)
+        self._reader = RunReader(log.files, self._losses.append, recheck=True)
+        self._lookups = RunReader(log.files, self._losses.append, recheck=True, chunk_bytes=_LOOK_UP_BYTES)
         self._progress = progress
         self._path = log.path
         self._jumped_to = -1
         self.books: ProgressStore | None = None
         self.damage: list[Damage] = []
-        self._reader.recheck = self._lookups.recheck = True
         self._is_placed = False
 
     def begin(self, books: ProgressStore) -> None:

@@ -31,9 +31,7 @@ from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.index.dedup_ring import DedupRing
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
-from holdfast.persistence.log.log_reader import CHUNK_BYTES
 from holdfast.persistence.log.log_writer import LogWriter
-from holdfast.persistence.log.run_reader import RunReader
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.redo import redo_decisions
 from holdfast.persistence.recovery.admission import admit, check_file_system
@@ -154,7 +152,7 @@ class QueueHandle:
     def _open_log(self, write_lock: SideLock | None) -> None:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
         try:
-            self.files = LogFiles(self.storage, self.directory)
+            self.files = LogFiles(self.storage, self.directory, self.queue_id)
             self.priorities = Priorities(self.storage, self.directory)
             self.group = OwnGroup(
                 self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
@@ -249,7 +247,7 @@ class QueueHandle:
             if books is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
-                GroupLog(source, self._make_reader, path),
+                GroupLog(source, self.files, path),
                 GroupBeginning(
                     progress,
                     books,
@@ -270,9 +268,6 @@ class QueueHandle:
             source.leave()
             lock.release()
             raise
-
-    def _make_reader(self, on_loss: Callable[[Damage], None], chunk_bytes: int | None) -> RunReader:
-        return RunReader(self.storage, self.files, self.queue_id, on_loss, chunk_bytes=chunk_bytes or CHUNK_BYTES)
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more with the room that was set aside for this."""
@@ -443,6 +438,4 @@ class QueueHandle:
     def _open_look_side(self) -> None:
         self.group.positions()  # raises where there is no such group
         source = self._remote_source()
-        self.look_side = LookSide(
-            self.storage, self.files, self.queue_id, source, self.group.positions, self.clock.time_ns
-        )
+        self.look_side = LookSide(self.files, source, self.group.positions, self.clock.time_ns)

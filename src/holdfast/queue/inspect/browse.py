@@ -146,7 +146,7 @@ class Browser:
     def _reader(self) -> Iterator[LogReader]:
         sides = self._sides
         with storage_errors("browsing", sides.files.directory):
-            reader = LogReader(sides.storage, sides.files, sides.queue_id, self._losses.append, recheck=True)
+            reader = LogReader(sides.files, self._losses.append, recheck=True)
             try:
                 yield reader
             finally:

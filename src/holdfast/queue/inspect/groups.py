@@ -148,5 +148,5 @@ class Groups:
             return latest
         if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:
             raise ConfigError(f"a group starts at 'earliest', 'latest' or an offset from 0 to {latest}, not {start!r}")
-        gaps = retired_ranges(self._storage, self._files)
+        gaps = retired_ranges(self._files)
         return next((gap.stop for gap in gaps if start in gap), max(start, earliest))

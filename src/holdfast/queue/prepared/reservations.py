@@ -230,7 +230,7 @@ class Reservations:
     @contextmanager
     def _reader(self, on_loss: Callable[[Damage], None]) -> Iterator[RunReader]:
         sides = self._sides
-        reader = RunReader(sides.storage, sides.files, sides.queue_id, on_loss)
+        reader = RunReader(sides.files, on_loss)
         try:
             yield reader
         finally:

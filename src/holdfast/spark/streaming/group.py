@@ -92,7 +92,7 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
         if not is_done:
             raise _locked(log, group)
         if floors and any(floors[0] < name.first_offset <= offset for name in log.names):
-            files = LogFiles(log.storage, log.directory)
+            files = LogFiles(log.storage, log.directory, log.queue_id)
             retire_finished_files(log.storage, log.directory, files, log.queue_id, clock)
 
 
