@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the queue asks of time."""
+    """The clock that the queue uses."""
 
     def time_ns(self) -> int:
         """Return the wall clock, in nanoseconds since the epoch; it may jump backwards."""

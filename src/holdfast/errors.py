@@ -1,11 +1,11 @@
 """Every error Holdfast raises, ordered by what the caller should do about it.
 
 ``UsageError``: fix your code. ``NotFoundError``: name something that exists. ``RetryableError``: wait and try again.
-``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: what was put is not
-what is expected.
+``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: the payload is not
+of the expected kind.
 
-Each error keeps its context as keyword attributes, survives pickling (it may cross process borders), has a stable
-``code`` for metrics and exit codes, and reads as one line: what happened, and what to do.
+Each error keeps its context as keyword attributes, and survives pickling, because it may cross processes. It has a
+stable ``code`` for metrics and exit codes, and reads as one line: the event, and the advice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ShutDown(_StandardShutDown):  # the standard library's name
 
     @property
     def left_count(self) -> int:
-        """How many messages stay in the queue."""
+        """The number of messages that stay in the queue."""
         return sum(self.left.values())
 
 
@@ -56,7 +56,7 @@ class HoldfastError(Exception):
     code : str
         Stable identifier of the kind of error, for metrics and exit codes.
     context : dict
-        What was passed as keywords; each is an attribute too.
+        The keyword arguments; each is an attribute too.
     """
 
     code: ClassVar[str] = "holdfast"
@@ -104,7 +104,7 @@ class ConfigError(UsageError):
 
 
 class TransactionStateError(UsageError):
-    """The verb does not fit what has become of the transaction. Attributes: ``transaction`` (its id), ``state``."""
+    """The verb does not fit the state of the transaction. Attributes: ``transaction`` (its id), ``state``."""
 
     code = "transaction_state"
 
@@ -152,7 +152,7 @@ class QueueLockedError(RetryableError):
 
 
 class LockTimeoutError(QueueLockedError):
-    """The owner did not let go within ``lock_timeout``. Attributes as in :class:`QueueLockedError`."""
+    """The owner did not release the lock within ``lock_timeout``. Attributes as in :class:`QueueLockedError`."""
 
     code = "lock_timeout"
 
@@ -164,13 +164,13 @@ class LeaseError(HoldfastError):
 
 
 class StaleReceiptError(LeaseError):
-    """The delivery was already acknowledged, given back, or belongs to somebody else. Attribute: ``offset``."""
+    """The delivery was already acknowledged or given back, or belongs to another receiver. Attribute: ``offset``."""
 
     code = "stale_receipt"
 
 
 class LeaseExpiredError(StaleReceiptError):
-    """The lease ran out before the delivery was settled; the message is somebody else's now. Attribute: ``offset``."""
+    """The lease expired before the delivery was settled; the message was given back. Attribute: ``offset``."""
 
     code = "lease_expired"
 
@@ -182,7 +182,7 @@ class StorageError(HoldfastError):
 
 
 class CorruptionError(StorageError):
-    """Acknowledged bytes are damaged. Attributes: ``path``, ``position``, ``offsets`` (what is lost, as ranges)."""
+    """Acknowledged bytes are damaged. Attributes: ``path``, ``position``, ``offsets`` (of lost messages, as ranges)."""
 
     code = "corruption"
 
@@ -199,13 +199,13 @@ class UnsupportedVersionError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No room; nothing partial is visible. Drain or make room, then try again. Attribute: ``path``."""
+    """The disk is full; nothing partial is visible. Drain or free space, then try again. Attribute: ``path``."""
 
     code = "disk_full"
 
 
 class CommitUnknownError(StorageError):
-    """The sync failed: this commit may be on the disk or not. Reopen the queue and look."""
+    """The sync failed: this commit may be on the disk or not. Reopen the queue and check."""
 
     code = "commit_unknown"
 
@@ -219,7 +219,7 @@ class PoisonedError(StorageError):
 class FencedError(PoisonedError):
     """Another owner has opened the same queue, so locks do not work here; nothing was written.
 
-    Close the queue and find out who it is: opening it again would take it from them. Attributes: ``path``, ``pid``,
+    Close the queue and find the other owner: opening it again would take it from them. Attributes: ``path``, ``pid``,
     ``host`` (None while unknown).
     """
 

@@ -1,4 +1,4 @@
-"""What is logged stands in one line: texts of messages and exceptions come from anywhere, and must not forge records.
+"""Keeps each log record on one line: texts of messages and exceptions come from anywhere, and must not forge records.
 
 Each record of the logger ``holdfast`` passes here before any handler sees it. Its arguments are escaped, so that the
 message is one line; a traceback in text form is indented, so that none of its lines begins like a record.
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return what something says of itself; somebody else's ``__str__`` must not hide what happened."""
+    """Return the text of an object; a faulty ``__str__`` must not hide the event."""
     try:
         return str(value)
     except Exception:
@@ -33,7 +33,7 @@ def indented(lines: str) -> str:
 
 
 class OneLine(logging.Filter):
-    """Lets every record pass, with what it says in one line."""
+    """Lets every record pass, with its message on one line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Escape a record's arguments, and put the text of its traceback where formatters look for it."""
@@ -54,5 +54,5 @@ def _escaped(value: object) -> object:
 
 
 def escape_records() -> None:
-    """See to it that what this library logs stands in one line each."""
+    """Keep each record of this library on one line."""
     logging.getLogger("holdfast").addFilter(OneLine())

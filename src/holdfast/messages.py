@@ -13,15 +13,15 @@ class Message:
     Attributes
     ----------
     payload : bytes
-        What was put.
+        The bytes that were put.
     offset : int
         Its number in the queue.
     timestamp_ns : int
         When it was put, in nanoseconds since the epoch; never smaller than that of an earlier message.
     headers : mapping of str to str
-        What was put beside the payload; where that cannot be read, who looks is shown none.
+        The headers of the put; a listing shows none if they cannot be read.
     delivery_count : int
-        How often it has been handed out by ``receive`` so far.
+        How often ``receive`` has delivered it so far.
     """
 
     payload: bytes

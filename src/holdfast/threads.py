@@ -1,8 +1,8 @@
-"""Starts threads: the one place that does, so that a thread which cannot be started costs nobody a message.
+"""Starts threads: the one place that does, so that a failed start of a thread never loses a message.
 
-There may be no more threads at a limit of the operating system, without memory, and at the end of the interpreter.
-Each caller says what is done without its thread: the work is done by whoever asks for it, or at the next occasion; or
-a call is refused, and may be made again.
+There may be no more threads at a limit of the operating system, without memory, and at the end of the interpreter. Each
+caller defines the fallback without its thread: the calling thread does the work, or it is done later; or a call is
+refused, and may be made again.
 
 At the end of the interpreter daemon threads are stopped wherever they are. One that holds a lock of a queue would keep
 it, and a put in a ``__del__`` would wait for ever. So the threads of a queue are ended before that.
@@ -29,7 +29,7 @@ Work = Callable[[], object]
 
 
 class _Starter:
-    """What is known of the threads of this process."""
+    """State of thread starts in this process."""
 
     def __init__(self) -> None:
         self.is_ending = False
@@ -41,14 +41,14 @@ _starter = _Starter()
 
 
 def start_thread(work: Work, name: str, end: Work | None = None) -> threading.Thread | None:
-    """Start a daemon thread; return None where none can be started, which is logged once until one can be.
+    """Start a daemon thread; return None if none can be started, which is logged once until one can be.
 
     Parameters
     ----------
     work : callable
-        What it does.
+        The function to run.
     name : str
-        What it is called, for people.
+        Its name, for people.
     end : callable or None
         Tells it to end soon, and returns at once: called at the end of the interpreter, which then waits for the
         thread. For those that hold locks of a queue.

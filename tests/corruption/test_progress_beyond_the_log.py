@@ -1,4 +1,4 @@
-"""Progress with right checksums that speaks of messages where no log comes: reported, ignored, and no memory taken."""
+"""Progress with right checksums that speaks of messages beyond the log: reported, ignored, and no memory taken."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def judge(storage: SimulatedStorage) -> None:
     """Whoever reads the progress says what is wrong with it, and nothing else has changed."""
     report = verify(ROOT, storage=storage)
     assert len(report.damage) == 1
-    assert "no log comes" in report.damage[0].reason
+    assert "beyond the log" in report.damage[0].reason
     assert not report.lost
     with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
         assert [message.payload for message in queue.peek(10)] == LEFT
@@ -121,8 +121,8 @@ def test_a_vote_that_holds_messages_where_no_log_comes_is_dropped_and_reported(c
 
     def look_and_open() -> None:
         reasons = [damage.reason for damage in verify(ROOT, storage=storage).damage]
-        assert any("no log comes" in reason for reason in reasons)
-        assert any("not whole" in reason for reason in reasons)
+        assert any("beyond the log" in reason for reason in reasons)
+        assert any("is incomplete" in reason for reason in reasons)
         with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
             assert [damage.reason for damage in queue.recovery.progress_damage] == reasons
             assert queue.get_many(10, timeout=0) == LEFT
@@ -192,7 +192,7 @@ def test_a_group_json_that_speaks_of_offsets_where_no_log_comes_is_rebuilt_and_r
     file.close()
     fields.pop("crc32c")
     write_document(storage, path, {**fields, **changed})
-    assert any("no log comes" in damage.reason for damage in verify(ROOT, storage=storage).damage)
+    assert any("beyond the log" in damage.reason for damage in verify(ROOT, storage=storage).damage)
     with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert queue.recovery.progress_damage
         assert queue.put(b"four") == 3

@@ -116,9 +116,9 @@ def test_a_decision_that_cannot_be_acted_upon_is_none(changed: dict[str, Any]) -
     """One whose numbers are no numbers would stop recovery halfway."""
     fields = {"id": "t", "nonce": NONCE, "count": 1, "at": 5}
     assert CommitRecord.decode(json.dumps(fields).encode() + bytes(4)).count == 1
-    with pytest.raises(ValueError, match="not a decision"):
+    with pytest.raises(ValueError, match="not a commit record"):
         CommitRecord.decode(json.dumps({**fields, **changed}).encode() + bytes(4))
-    with pytest.raises(ValueError, match="not a decision"):
+    with pytest.raises(ValueError, match="not a commit record"):
         CommitRecord.decode(DEEP + bytes(4))
 
 
@@ -169,7 +169,7 @@ def test_runs_and_headers_beyond_all_numbers_do_not_count() -> None:
     entry = encode_entry(9, Change(ENTRY_DONE, NUMBER_MAX, 1, (0, 0)), 0, 0, 1, 0, 1)
     assert decode_entry(entry, 0, 9, 0) is None
     block = DataFileHeader(bytes(16), 1, 2**63, 0).encode()
-    with pytest.raises(CorruptionError, match="no queue reaches"):
+    with pytest.raises(CorruptionError, match="numbers that are out of range"):
         DataFileHeader.decode([block, block], "x")
 
 

@@ -86,7 +86,7 @@ class Commands(click.Group):
             say(error, as_json=as_json)
             code = exit_code_of(error)
         except Full:
-            say_line("full", "the queue has no room, and none came within --timeout", as_json=as_json)
+            say_line("full", "the queue is full, and got no space within --timeout", as_json=as_json)
             code = TRY_AGAIN
         except OSError as error:
             say_line("os", str(error), as_json=as_json)
@@ -106,7 +106,7 @@ def say_line(code: str, message: str, *, as_json: bool) -> None:
 
 
 def _check_streams() -> None:
-    """Raise OSError where there is nowhere to write: what is taken would be lost. No standard input is an empty one."""
+    """Raise OSError if there is nowhere to write: taken messages would be lost. No standard input is an empty one."""
     if sys.stdout is None:
         raise OSError("standard output is closed: send it to a file, or to /dev/null")
     if sys.stdin is None:
@@ -114,7 +114,7 @@ def _check_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere: the interpreter would complain about it at its end."""
+    """Discard the buffered output: the interpreter would complain about it at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -26,7 +26,7 @@ def import_named(target: str, form: str, example: str, what: str) -> Any:
     Raises
     ------
     UsageError
-        Of click: there is no such module or attribute. What goes wrong inside of the module comes as it is.
+        Of click: there is no such module or attribute. An error inside of the module is raised unchanged.
     """
     module_name, _, path = target.partition(":")
     if not (module_name and path):

@@ -16,7 +16,7 @@ JSON_CONTENT_TYPE = "application/json"
 
 
 def json_batches(read_some: Callable[[int], bytes]) -> Iterator[list[bytes]]:
-    """Yield lines without their ends, as they come; blank ones are passed over.
+    """Yield lines without their ends, as they come; blank ones are skipped.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def _lines(read_some: Callable[[int], bytes]) -> Iterator[list[bytes]]:
 def _problem(line: bytes, number: int, good_count: int) -> HoldfastError | None:
     import msgspec
 
-    before = f"put before it: {good_count}, behind it: none"
+    before = f"put before it: {good_count}, after it: none"
     if len(line) > LINE_BYTES_MAX:
         return RecordTooLargeError(
             f"line {number} is longer than {LINE_BYTES_MAX} bytes; {before}",

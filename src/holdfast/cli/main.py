@@ -1,4 +1,4 @@
-"""The command ``holdfast``: which commands there are. What each does is in a module of its own. docs/cli.md."""
+"""The command ``holdfast``: which commands there are. Each command has a module of its own. docs/cli.md."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared
 @click.group(cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
 def holdfast() -> None:
-    """Look into durable queues, put messages in, take them out, decide what needs a decision.
+    """Inspect durable queues, put and take messages, decide transactions and dead letters.
 
     QUEUE is the path of a queue's directory. Every command takes --json.
 
     Exit codes: 0 done; 1 failed; 2 damage found; 3 get: nothing came; 64 wrong usage; 75 try again later; 130
-    interrupted; 141 whoever read the output has gone.
+    interrupted; 141 the reader of the output is gone.
     """
 
 

@@ -1,4 +1,4 @@
-"""How commands open queues, and the parameters that most of them share."""
+"""Opens queues for commands, and defines the parameters that most commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ group_option = click.option("--group", default="default", show_default=True, hel
 
 @contextmanager
 def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
-    """Open a queue to look, without a lock. Damage that was met is raised at the end, as CorruptionError."""
+    """Open a queue to read, without a lock. Damage that was met is raised at the end, as CorruptionError."""
     require_queue(path)
     with PersistentQueue(path, mode="look", group=group) as queue:
         yield queue
@@ -36,9 +36,9 @@ def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
 
 @contextmanager
 def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]:
-    """Open a queue to ask things of whoever owns it, or to do them oneself where nobody does.
+    """Open a queue to send requests to its owner, or to perform them here if there is no owner.
 
-    In a service's directory that is done as its configuration says.
+    In a service's directory the service's configuration applies.
     """
     if not create:
         require_queue(path)
@@ -53,7 +53,7 @@ def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
     """Own the read side for a while. Damage that was met is raised at the end, as CorruptionError.
 
     What becomes of messages that fail, expire or are dead is the application's business: nothing is given up, dropped
-    or swept here, whatever the application's own options are.
+    or swept here, under any options of the application.
     """
     require_queue(path)
     try:
@@ -79,7 +79,7 @@ def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
 
 
 def raise_damage(queue: PersistentQueue) -> None:
-    """Raise CorruptionError where something was damaged on the way."""
+    """Raise CorruptionError if something was damaged on the way."""
     report = queue.recovery
     damage = (*report.damage, *report.progress_damage)
     if damage:

@@ -26,12 +26,12 @@ def write_json(document: Any) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write all of it; Python writes a part and says so where it was told not to buffer (``python -u``)."""
+    """Write all of it; Python writes a part and reports it if it runs unbuffered (``python -u``)."""
     left = memoryview(data)
     while left:
         written = sys.stdout.buffer.write(left)
         if not written:
-            raise BlockingIOError("standard output takes nothing just now, and is not to be waited for")
+            raise BlockingIOError("standard output is full, and is not waited for")
         left = left[written:]
 
 
@@ -43,7 +43,7 @@ def json_line(document: Any) -> bytes:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table; numbers stand to the right."""
+    """Write a table; numbers are aligned to the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -63,7 +63,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 def message_document(message: Message | Delivery | DeadLetter) -> Document:
     """Return a message with everything that is known of it.
 
-    The payload is ``payload`` where it is JSON, else ``payload_text`` where it is UTF-8, else ``payload_base64``.
+    The payload is ``payload`` if it is JSON, else ``payload_text`` if it is UTF-8, else ``payload_base64``.
     """
     return {
         "offset": message.offset,
@@ -89,7 +89,7 @@ def _payload_fields(payload: bytes) -> Document:
 
 
 def span(offsets: range, count: int | None = None) -> Document:
-    """Return a range of offsets; ``count``: how many of these are meant, where not all are."""
+    """Return a range of offsets; ``count``: how many of these are meant, if not all are."""
     return {
         "count": len(offsets) if count is None else count,
         "first_offset": offsets[0] if offsets else None,

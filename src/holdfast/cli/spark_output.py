@@ -1,4 +1,4 @@
-"""What Spark's JVM writes to standard error: shown while it works, and not what it says when it is stopped.
+"""The output of Spark's JVM on standard error: shown while it works, but not when it is stopped.
 
 Its Python workers complain then of broken pipes, in tracebacks behind the result of a run that succeeded.
 """

@@ -1,4 +1,4 @@
-"""How bytes, sizes, times and ranges read, for people. Pure.
+"""Formats bytes, sizes, times and ranges for people. Pure.
 
 Payloads, reasons and exception texts come from anywhere. Nothing of them reaches a terminal that could steer it.
 """
@@ -15,7 +15,7 @@ _STEPS_SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def preview(payload: bytes) -> str:
-    """Return the beginning of a payload: as text where it is text, else in hexadecimal."""
+    """Return the beginning of a payload: as text if it is text, else in hexadecimal."""
     start = payload[: 4 * _PREVIEW_CHARACTERS]
     try:
         text = printable(start.decode())

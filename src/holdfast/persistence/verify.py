@@ -1,10 +1,10 @@
 """``verify``: a read-only walk over everything a queue has on the disk. It takes no lock and changes nothing.
 
-It reads the log as recovery and the readers do (one scanner, one rule for where the log ends), but all of it, and says
-what does not hold: damaged frames with the offsets lost, missing files, documents and marks that do not verify.
+It reads the log as recovery and the readers do (one scanner, one rule for the end of the log), but all of it. It
+reports damaged frames with the offsets lost, missing files, and documents and marks that do not verify.
 
-A queue may be written and drained meanwhile. What looks damaged is looked at twice: a write that was under way has
-ended by then, and a file that has begun another life was finished by all groups.
+A queue may be written and drained meanwhile. Bytes that look damaged are read twice: a write in progress has ended by
+then, and a file that has begun another life was finished by all groups.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
     Returns
     -------
     VerifyReport
-        ``.ok`` where nothing is damaged; reads well when printed.
+        ``.ok`` if nothing is damaged; reads well when printed.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
 
 @dataclass(slots=True)
 class _Findings:
-    """What reading one data file gave; ``end_offset`` is behind its last message, those that are lost included."""
+    """The result of reading one data file; ``end_offset`` is behind its last message, lost ones included."""
 
     end_offset: int = 0
     end_position: int = 0
@@ -160,7 +160,7 @@ class _Verification:
         try:
             file = self._storage.open(path, writable=False)
         except MISSING:
-            self._notes.append(f"{path} is missing; where the log ends is found by reading it")
+            self._notes.append(f"{path} is missing; the end of the log is found by reading it")
             return None
         with file:
             for _ in range(_LOOKS):
@@ -171,7 +171,7 @@ class _Verification:
         if data.strip(b"\0"):
             self._report(path, len(data), "write.mark does not verify", verdict=UNSYNCED_OR_DAMAGED)
         else:
-            self._notes.append(f"{path} is empty; where the log ends is found by reading it")
+            self._notes.append(f"{path} is empty; the end of the log is found by reading it")
         return None
 
     def _size_of(self, path: Path) -> int:
@@ -184,11 +184,11 @@ class _Verification:
         names = list_data_files(self._storage, self._directory)
         foreign = set(self._storage.list(self._directory.data)) - set(map(str, names))
         listed_again = set(map(str, list_data_files(self._storage, self._directory)))
-        self._notes += [f"{self._directory.data / name} is no data file" for name in sorted(foreign - listed_again)]
+        self._notes += [f"{self._directory.data / name} is not a data file" for name in sorted(foreign - listed_again)]
         return names
 
     def _look_twice(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
-        """Read one data file, and where there is damage again: what is gone the second time was a write under way."""
+        """Read one data file, again if it seems damaged: damage that is gone then was a write in progress."""
         found = self._look_at(name, following)
         if found is None or not found.damage:
             return found
@@ -199,7 +199,7 @@ class _Verification:
         return again
 
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
-        """Read one data file; None where it was retired meanwhile."""
+        """Read one data file; None if it was retired meanwhile."""
         path = self._directory.data_file(name)
         file = open_if_there(self._storage, path)
         if file is None:
@@ -224,7 +224,7 @@ class _Verification:
     def _give_up(
         self, file: File, path: Path, name: DataFileName, following: DataFileName | None, reason: str
     ) -> _Findings:
-        """Without a header of ours no frame verifies: all of the file is lost."""
+        """Without a good header no frame verifies: all of the file is lost."""
         if following is not None:
             end_offset, verdict = following.first_offset, DAMAGED
         else:
@@ -237,7 +237,7 @@ class _Verification:
     def _walk_sealed(
         self, file: File, path: Path, header: DataFileHeader, following: DataFileName, found: _Findings
     ) -> None:
-        """Read a file that another one follows: that one says where this one ends."""
+        """Read a file that another one follows: the header of that one names the end of this one."""
         end, count = file.size(), None
         if following.sequence == header.sequence + 1:
             count = following.first_offset - header.first_offset
@@ -245,7 +245,7 @@ class _Verification:
                 next_header = read_data_file_header(self._storage, self._directory.data_file(following))
                 check_header(next_header, following, self._queue_id, path)
                 end = next_header.previous_end
-            except (CorruptionError, OSError):  # reported when its turn comes; retired files say nothing any more
+            except (CorruptionError, OSError):  # reported when its turn comes; retired files are gone
                 pass
         self._walk(FileWalk(file, header, path, end, count), found)
 
@@ -262,7 +262,7 @@ class _Verification:
         found.torn_bytes, found.recovered_count = scan.torn_bytes, scan.recovered_count
         if mark is not None and not mark.synced_only and mark.written_count > scan.message_count:
             missing = range(found.end_offset, header.first_offset + mark.written_count)
-            reason = "written, and not on the disk"
+            reason = "written, but not on the disk"
             found.damage.append(Damage(path, scan.end, 0, missing, UNSYNCED_OR_DAMAGED, reason))
             found.end_offset = missing.stop
 
@@ -273,7 +273,7 @@ class _Verification:
         found.damage += walk.damage
 
     def _check_end(self, files: list[tuple[DataFileName, _Findings]], finished_end: int) -> None:
-        """Hold the end of the log against what ``write.mark`` and the groups say of it."""
+        """Compare the end of the log with ``write.mark`` and with the progress of the groups."""
         name, last = files[-1] if files else (DataFileName(0, 0), _Findings())
         mark, data = self._mark, self._directory.data
         end_offset = last.end_offset
@@ -282,7 +282,7 @@ class _Verification:
             self._damage.append(gone)
             end_offset = gone.offsets.stop
         elif mark is not None and mark.sequence < name.sequence:
-            self._notes.append(f"write.mark speaks of data file {mark.sequence}, the last one is {name.sequence}")
+            self._notes.append(f"write.mark names data file {mark.sequence}, the last one is {name.sequence}")
         if finished_end > end_offset:
             missing = range(end_offset, finished_end)
             self._damage.append(
@@ -292,7 +292,7 @@ class _Verification:
                     0,
                     missing,
                     UNSYNCED_OR_DAMAGED,
-                    "finished by a group, and not in the log",
+                    "finished by a group, but not in the log",
                 )
             )
 
@@ -303,14 +303,14 @@ class _Verification:
         return [progress_reader(self._storage, self._directory, self._queue_id, group) for group in groups]
 
     def _check_groups(self, files: list[tuple[DataFileName, _Findings]]) -> None:
-        """Check what every group wrote, and that files are missing only where all groups have finished them."""
+        """Check the files of every group, and that data files are missing only if all groups have finished them."""
         groups = list_groups(self._storage, self._directory)
         progress = []
         for group in groups:
             self._damage += group.damage
             reader = progress_reader(self._storage, self._directory, self._queue_id, group)
             known = reader.refresh()
-            if reader.generation or not group.damage:  # else nobody knows where it started
+            if reader.generation or not group.damage:  # else its start is unknown
                 progress.append(known)
             if reader.damage:
                 again = progress_reader(self._storage, self._directory, self._queue_id, group)
@@ -340,9 +340,9 @@ class _Verification:
 
 
 def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> tuple[list[Damage], list[str]]:
-    """Read all that is prepared; return what does not verify, and notes of what waits.
+    """Read all prepared transactions; return damage, and notes of those that wait.
 
-    Their messages have no offsets yet, so damage here says in words which are lost. Raises ``OSError``.
+    Their messages have no offsets yet, so damage here names the lost ones in words. Raises ``OSError``.
     """
     damage: list[Damage] = []
     nonces: set[bytes] = set()
@@ -363,7 +363,7 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
             pass
     for group in list_groups(storage, directory):
         for vote in progress_reader(storage, directory, queue_id, group).refresh().votes.values():
-            waits_for_batch = vote.coordinator is not None and vote.coordinator.path == OWN  # else it is let go of
+            waits_for_batch = vote.coordinator is not None and vote.coordinator.path == OWN  # else it is released
             if not waits_for_batch and vote.id not in damaged_ids:
                 nonces.add(vote.nonce)
     count = len(nonces) + len(damaged_ids)
@@ -371,7 +371,7 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
     try:
         pending = JointFile(storage, directory.joint, is_owner=False).pending()
     except CorruptionError as error:
-        reason = f"{error}; without it nobody knows which joint commits have happened"
+        reason = f"{error}; without it the outcomes of joint commits are unknown"
         damage.append(Damage(directory.joint, 0, 0, range(0), DAMAGED, reason))
     else:
         for each in pending:
@@ -385,7 +385,7 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
 
 
 def _batch_damage(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
-    """Return what does not verify, and does not the second time: a batch is changed just before it leaves."""
+    """Return the damage that is there twice: a batch is changed just before it leaves."""
     found = verify_batch(storage, path, queue_id)
     if found:
         again = {each.position for each in verify_batch(storage, path, queue_id)}

@@ -1,7 +1,7 @@
 """Closes the parts of an open queue, also for an application that drops the queue and does not.
 
-What is done for one that was dropped is told by a weak reference: so for one that was closed nothing runs when it is
-collected, and no interruption is lost in there.
+A weak reference tells when a queue was dropped: so for one that was closed nothing runs when it is collected, and no
+interruption is lost in there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Closing:
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
 
     def close(self) -> None:
-        """Abort what is open and close everything; what is prepared stays. Whoever waits is woken by the closing."""
+        """Abort what is open and close everything; what is prepared stays. Closing wakes all waiting threads."""
         try:
             for asker in self._askers:
                 asker.close()

@@ -59,7 +59,7 @@ class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
     Threads of a process share one object. One process at a time owns the write side, and one the read side of each
-    consumer group; others look without a lock.
+    consumer group; others read without a lock.
 
     Parameters
     ----------
@@ -86,24 +86,24 @@ class PersistentQueue:
     dedup_max : int, ids
         How many of them are; more in one window forget the oldest early, which ``stats`` counts.
     max_deliveries : int or None
-        How often a message is handed out before it becomes a dead letter; None: without end.
+        How often a message is delivered before it becomes a dead letter; None: without end.
     backoff : Backoff or list of float, seconds
-        How long a message that failed waits before it is handed out again, after ``nack()`` too. The last value of a
+        How long a message that failed waits before it is delivered again, after ``nack()`` too. The last value of a
         list is used for all later failures; an empty list means at once.
     lease_seconds : float or timedelta, seconds
         How long a delivery is its receiver's, unless ``receive`` says otherwise.
     dead_letter_seconds : float or timedelta, seconds
-        How long dead letters are kept; looked at when messages are taken.
+        How long dead letters are kept; checked when messages are taken.
     expired : "drop" or "dead"
         What becomes of messages whose ``ttl`` is over.
     redact : callable, str to str
-        Takes secrets out of what an exception, or the reason of a dead letter, says, before that is stored or logged.
+        Takes secrets out of the text of an exception, or of the reason of a dead letter, before it is stored or logged.
         If it fails, its text is withheld. The reason of a pause is stored as it is given.
     lock_timeout : float, seconds
-        How long to wait for the present owner to let go; 0: not at all.
+        How long to wait for the present owner to close; 0: not at all.
     any_file_system : bool
         Whether the queue may be on a file system that other computers share, or of an unknown kind (FUSE): see
-        docs/durability.md. ``HOLDFAST_ANY_FILE_SYSTEM=true`` in the environment says the same.
+        docs/durability.md. ``HOLDFAST_ANY_FILE_SYSTEM=true`` in the environment does the same.
     storage, clock
         The ports to the operating system; tests put others in their place.
 
@@ -193,7 +193,7 @@ class PersistentQueue:
             raise
 
     def _open_transactions(self) -> None:
-        """Take up what was prepared before; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
+        """Resolve earlier transactions; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
         sides = self._handle
         self._transactions = OpenTransactions()
         self._group_asker = GroupAsker(sides)
@@ -216,7 +216,7 @@ class PersistentQueue:
         self._closing = Closing(sides, self._transactions, self._in_doubt, askers, self._resting, self._server)
 
     def _give_up_opening(self) -> None:
-        """Let go of what was opened so far."""
+        """Close everything opened so far."""
         if hasattr(self, "_closing"):
             self._closing.call_off()
         try:
@@ -227,7 +227,7 @@ class PersistentQueue:
             self._handle.close()
 
     def _open_parts(self) -> None:
-        """Make what stands on the sides and on transactions."""
+        """Make the objects that use the sides and transactions."""
         sides = self._handle
         self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
         opened_depth, opened_end, reader = sides.depth(), sides.next_offset(), sides.read_side
@@ -265,19 +265,20 @@ class PersistentQueue:
         payload : bytes-like, at most ``record_bytes_max`` bytes
             Opaque; may be empty.
         block, timeout : bool, and float or None, seconds
-            Whether to wait for room where the queue is bounded, and how long; None waits for ever.
+            Whether to wait for space if the queue is bounded, and how long; None waits for ever.
         headers : mapping of str to str, at most 65,535 bytes encoded
             Names and values beside the payload.
         delay, not_before : float or timedelta, seconds; datetime with a time zone, or float, seconds since the epoch
-            How long the message is not handed out, or until when: one of them.
+            How long the message is not delivered, or until when: one of them.
         priority : int, 0 to 9
-            Larger ones are given out first, in order among themselves; not together with ``order_key``.
+            Higher priorities are delivered first, in order among themselves; not together with ``order_key``.
         ttl : float or timedelta, seconds
-            After that time the message is not handed out; the queue's ``expired`` decides what becomes of it.
+            After that time the message expires; the queue's ``expired`` decides whether it is dropped or kept as a dead
+            letter.
         dedup_id : str, 1 to 255 bytes
             A second put of the same id within ``dedup_window`` writes nothing and returns the first one's offset.
         order_key : str, 1 to 255 bytes
-            Messages of one key are given out in order, one at a time: the next when this one is done, or a dead letter.
+            Messages of one key are delivered in order, one at a time: the next when this one is done, or a dead letter.
 
         Returns
         -------
@@ -287,13 +288,11 @@ class PersistentQueue:
         Raises
         ------
         queue.Full, TypeError, UsageError, RecordTooLargeError, DiskFullError, PoisonedError
-            Nothing was written. Full: no room within ``timeout``. TypeError: ``QueueService`` takes objects.
+            Nothing was written. Full: no space within ``timeout``. TypeError: ``QueueService`` takes objects.
         CommitUnknownError
-            The sync failed: the message may be there or not; reopen the queue and look.
+            The sync failed: the message may be there or not; reopen the queue and check.
 
-        Notes
-        -----
-        Durability: what the flush policy says, once this returns. Cost: one write, at most one sync. Called from a
+        Notes ----- Durability: as the flush policy, once this returns. Cost: one write, at most one sync. Called from a
         signal handler or a ``__del__`` it may wait for ever, for the put that it interrupts: docs/work-queue.md.
         """
         if type(payload) is not bytes:
@@ -326,7 +325,7 @@ class PersistentQueue:
         payloads : iterable of bytes-like or Put
             Each at most ``record_bytes_max`` bytes, less than 4 GiB in all. An empty batch writes nothing.
         timeout : float or None, seconds
-            How long to wait for room; None waits for ever.
+            How long to wait for space; None waits for ever.
 
         Returns
         -------
@@ -338,9 +337,7 @@ class PersistentQueue:
         queue.Full, TypeError, RecordTooLargeError, DiskFullError, PoisonedError, CommitUnknownError
             As :meth:`put`, for the whole batch.
 
-        Notes
-        -----
-        Durability: what the flush policy says, for the whole batch. Cost: one write, at most one sync; O(bytes).
+        Notes ----- Durability: as the flush policy, for the whole batch. Cost: one write, at most one sync; O(bytes).
 
         References
         ----------
@@ -357,7 +354,7 @@ class PersistentQueue:
         return side.put_many(batch, wait_for(True, timeout), headers)
 
     def put_nowait(self, payload: bytes) -> int:
-        """Append one message without waiting for room: ``put(payload, block=False)``."""
+        """Append one message without waiting for space: ``put(payload, block=False)``."""
         return self.put(payload, block=False)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
@@ -365,7 +362,8 @@ class PersistentQueue:
     def get(self, block: bool = True, timeout: float | None = None) -> bytes:
         """Take one message and acknowledge it in the same step; return its payload.
 
-        A crash behind this call loses what was taken and not yet worked on: use :meth:`receive` where that matters.
+        A crash after this call loses a message that was taken and not yet processed: use :meth:`receive` if that
+        matters.
 
         Raises
         ------
@@ -374,7 +372,7 @@ class PersistentQueue:
         queue.ShutDown, ClosedError
             The queue was shut down and nothing is left to wait for, or was closed.
         CommitUnknownError
-            The sync failed: the message may come again or not; reopen the queue and look.
+            The sync failed: the message may come again or not; reopen the queue and check.
         """
         side = self._read_side or self._require_read_side()
         return side.get(wait_for(block, timeout))
@@ -401,10 +399,8 @@ class PersistentQueue:
         lease_seconds : float or timedelta, seconds
             How long it is the caller's; while its ``with`` block is open it stays so. None: as the queue has it.
 
-        Notes
-        -----
-        Raises as :meth:`get`. The delivery is counted before it is handed out, so that a message that kills its
-        consumer is counted too.
+        Notes ----- Raises as :meth:`get`. The delivery is counted before it is returned, so that a message that kills
+        its consumer is counted too.
         """
         side = self._read_side or self._require_read_side()
         lease = None if lease_seconds is None else lease_of(lease_seconds)
@@ -413,7 +409,7 @@ class PersistentQueue:
     def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
     ) -> DeliveryBatch:
-        """Take from 1 to ``max_messages`` messages as soon as there is one; one that was handed out before comes alone.
+        """Take from 1 to ``max_messages`` messages as soon as there is one; a redelivered message comes alone.
 
         Takes and raises what :meth:`receive` does.
         """
@@ -426,7 +422,7 @@ class PersistentQueue:
         return self._read_side is not None and delivery.comes_from(self._read_side)
 
     def peek(self, max_messages: int = 1) -> list[Message]:
-        """Return up to ``max_messages`` messages that would come next, and take nothing; empty where there are none."""
+        """Return up to ``max_messages`` messages that would come next, and take nothing; empty if there are none."""
         check_count(max_messages)
         if self._look_side is not None:
             self._lifecycle.check()
@@ -438,16 +434,16 @@ class PersistentQueue:
         self._handle.require_read_side().wait_for_more(timeout, is_over)
 
     def wake(self) -> None:
-        """Have everybody who waits for a message look again."""
+        """Wake all threads that wait for a message, so that they check again."""
         if self._read_side is not None:
             self._read_side.wake()
 
     def ending(self) -> ShutDown:
-        """Return the error that takers would end with now: its ``left`` says what stays."""
+        """Return the error that takers would end with now: its ``left`` counts the messages that stay."""
         return self._handle.require_read_side().ending()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield payloads, each already acknowledged, until :meth:`get` raises ShutDown; log what is left then."""
+        """Yield payloads, each already acknowledged, until :meth:`get` raises ShutDown; log the messages left then."""
         while True:
             try:
                 payload = self.get()
@@ -523,8 +519,8 @@ class PersistentQueue:
     def join(self) -> None:
         """Wait until :meth:`task_done` was called for every message: those waiting at opening, and those put since.
 
-        It does not wait for messages that are not handed out any more: expired, lost to damage, or left when takers
-        have ended after :meth:`shutdown`.
+        It does not wait for messages that are not delivered any more: expired, lost to damage, or left when takers have
+        ended after :meth:`shutdown`.
         """
         self._lifecycle.check_forked()
         self._tasks.join()
@@ -539,12 +535,11 @@ class PersistentQueue:
             the standard library, and :meth:`join` does not wait for them.
         timeout : float or None, seconds
             How long from now takers wait for messages that are not ready: in hand in this process, waiting after a
-            failure, delayed, or behind such a one of their order key. What becomes ready later than that they do not
-            wait for, nor for a paused group. None: no bound. Another call sets another bound.
+            failure, delayed, or behind such a one of their order key. They do not wait for messages that become ready
+            later, nor for a paused group. None: no bound. Another call sets another bound.
 
-        Notes
-        -----
-        The ``left`` of the ShutDown that takers get says how many messages stay, and why. docs/work-queue.md.
+        Notes ----- The ``left`` of the ShutDown that takers get counts the messages that stay, by reason.
+        docs/work-queue.md.
         """
         self._lifecycle.check_forked()
         seconds = wait_for(True, timeout)
@@ -560,7 +555,7 @@ class PersistentQueue:
     # -- A group as a whole: docs/work-queue.md ----------------------------------------------------------------------
 
     def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
-        """Hand out nothing, in this process and after restarts; puts go on, and what is in hand can be settled.
+        """Hand out nothing, in this process and after restarts; puts continue, and messages in hand can be settled.
 
         Works from every process, also if another one owns the group.
 
@@ -588,8 +583,8 @@ class PersistentQueue:
         Parameters
         ----------
         state : "ready", "leased", "delayed" or "dead"
-            A message that waits for its order key is ready. Another process sees those as leased that were handed out,
-            also where their owner has died since.
+            A message that waits for its order key is ready. Another process sees delivered messages as leased, even if
+            their owner has died since.
         limit : int
             How many at most.
         after : int
@@ -625,7 +620,7 @@ class PersistentQueue:
         Parameters
         ----------
         timeout : float, seconds
-            After so long it aborts, and gives back what it has received; a prepared one waits for ever.
+            After so long it aborts, and gives its messages back; a prepared one waits for ever.
 
         Examples
         --------
@@ -654,8 +649,8 @@ class PersistentQueue:
     def prepared(self) -> list[PreparedTransaction]:
         """Return the transactions that are durable and undecided, oldest first; of one moment by id.
 
-        Damaged ones are among them, and say so. What another queue has decided meanwhile is settled first. The first
-        look at a batch from before a restart reads all of it.
+        Damaged ones are among them, with their damage. Outcomes of other queues are settled first. The first listing of
+        a batch from before a restart reads all of it.
         """
         self._lifecycle.check()
         self._joint_decisions.resume()
@@ -682,7 +677,7 @@ class PersistentQueue:
         Raises
         ------
         TransactionNotFoundError
-            None of that id is in doubt, and none was decided lately (docs/transactions.md, "What is remembered").
+            None of that id is in doubt, and no outcome of it is known (docs/transactions.md, "What is remembered").
         TransactionStateError
             It was aborted, or another queue decides it.
         CorruptionError
@@ -692,7 +687,7 @@ class PersistentQueue:
         RetryableError
             The owner of the write side does not answer; nothing was done.
         CommitUnknownError, PoisonedError
-            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
         """
         self._lifecycle.check()
         return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
@@ -737,7 +732,7 @@ class PersistentQueue:
 
     @property
     def recovery(self) -> RecoveryReport:
-        """What opening found and did, and the damage that reading has met since."""
+        """The report of the opening, and the damage that reading has met since."""
         return self._handle.recovery()
 
     def close(self) -> None:

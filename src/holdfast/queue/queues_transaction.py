@@ -127,22 +127,20 @@ class QueuesTransaction(TransactionBase):
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def commit(self) -> dict[PersistentQueue, range]:
-        """Make it happen in all queues, or in none; return the offsets of what was put in each.
+        """Make it happen in all queues, or in none; return the offsets of the puts in each queue.
 
         Raises
         ------
         TransactionStateError
             It was aborted, or its time ran out.
         queue.Full
-            A bounded queue has no room; the transaction stays open.
+            A bounded queue is full; the transaction stays open.
         StaleReceiptError, DiskFullError, StorageError
             Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
             It may have happened or not: the others stay in doubt until the coordinator is reopened.
 
-        Notes
-        -----
-        Durability: power loss, whatever the flush policies; where only one queue has work, as
+        Notes ----- Durability: power loss, under any flush policies; if only one queue has work, as
         :meth:`Transaction.commit`. Cost: docs/transactions.md, "What it costs".
         """
         with self._lock:
@@ -165,7 +163,7 @@ class QueuesTransaction(TransactionBase):
             return commit_together(working, self._nonce, timeout)
         except (CommitUnknownError, PoisonedError, Full):
             raise
-        except Exception as error:  # what was prepared has been let go of: there is nothing to try again with
+        except Exception as error:  # prepared files have been discarded: there is nothing to try again with
             self._end("failure", f"commit failed: {error}")
             raise
 

@@ -1,4 +1,4 @@
-"""``Codec``: what one queue's objects become, payload and headers, and how they come back."""
+"""``Codec``: turns one queue's objects into payload and headers, and back."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ are compressed. A plain tuple: taking apart any other takes longer than all the 
 
 
 class Codec(Generic[Body]):
-    """Objects of one queue <-> payload and headers. Threads share it; it can be pickled where its types can.
+    """Objects of one queue <-> payload and headers. Threads share it; it can be pickled if its types can.
 
     Parameters
     ----------
     registry : Registry
-        The serializers of the service: messages say in their headers which one they need.
+        The serializers of the service: the headers of a message name the one that it needs.
     type : type, generic, union, or tuple of types
-        Of the objects; ``typing.Any`` for whatever the serializer takes and gives.
+        Of the objects; ``typing.Any`` for every type that the serializer takes and gives.
     serializer : str, Serializer or None
         What encodes, by name or itself; None: "raw" for bytes, else "json".
     version : int, or mapping of type to int
@@ -53,7 +53,7 @@ class Codec(Generic[Body]):
     allow_pickle : bool
         Whether payloads may be pickles.
     compress_bytes : int or None
-        Size from which payloads are compressed, where that makes them smaller; None: never.
+        Size from which payloads are compressed, if that makes them smaller; None: never.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class Codec(Generic[Body]):
         self._set_up((registry, type, serializer, version, allow_pickle, compress_bytes, Upcasts()))
         if allow_pickle:
             warnings.warn(
-                "allow_pickle=True: whoever can write to this queue's directory can run code in this process",
+                "allow_pickle=True: everyone who can write to this queue's directory can run code in this process",
                 stacklevel=2,
             )
 
@@ -187,17 +187,17 @@ class Codec(Generic[Body]):
         return self.decoder(headers)(payload)
 
     def decoder(self, headers: Mapping[str, str]) -> Callable[[bytes], Body]:
-        """Return what decodes payloads that stand beside these headers; it raises DecodeError.
+        """Return a decoder for payloads with these headers; it raises DecodeError.
 
-        What the headers do not say is taken as the queue declares it. An upcast that is registered later counts too.
+        Missing headers default to the queue's declarations. An upcast that is registered later counts too.
 
         Raises
         ------
         UnknownContentTypeError
             No serializer is registered for it.
         DecodeError
-            A pickle where that is not allowed, a schema that the queue does not take or a newer version of it, an
-            unknown encoding, or a package that is missing. The payload was not looked at.
+            A pickle that is not allowed, a schema that the queue does not take or a newer version of it, an unknown
+            encoding, or a package that is missing. The payload was not read.
         """
         serializer = self._serializer_of(headers.get(CONTENT_TYPE))
         try:
@@ -210,7 +210,7 @@ class Codec(Generic[Body]):
             raise _completed(error, serializer.content_type) from None
         except MemoryError:
             raise
-        except Exception as error:  # whatever a serializer raises: one message must not stop the queue
+        except Exception as error:  # any exception of a serializer: one message must not stop the queue
             reason = str(error) if isinstance(error, ConfigError) else _reason(error)
             raise _completed(DecodeError(reason), serializer.content_type) from error
         return _guarded(decode, schema.name, serializer.content_type)
@@ -222,7 +222,7 @@ class Codec(Generic[Body]):
         if isinstance(serializer, PickleSerializer) and not self._allow_pickle:
             error = DecodeError(
                 "the message is a pickle, which runs whatever code its bytes ask for: not decoded. Open the queue with "
-                "allow_pickle=True where everybody who can write to it is trusted"
+                "allow_pickle=True if everyone who can write to it is trusted"
             )
             raise _completed(error, serializer.content_type)
         return serializer
@@ -236,7 +236,7 @@ class Codec(Generic[Body]):
         return decode if version == schema.version else self._upcasting(serializer, schema, version, decode)
 
     def _upcasting(self, serializer: Serializer, schema: Schema, version: int, decode: Decode) -> Decode:
-        """Return what decodes an older version: through plain data, where there is an upcast on the way."""
+        """Return what decodes an older version: through plain data, if there is an upcast on the way."""
 
         def decode_older(payload: bytes) -> Any:
             chain = self._upcasts.chain(schema, version)
@@ -257,7 +257,7 @@ class Codec(Generic[Body]):
         from_version, to_version : int
             One function leads from each version. A version without one is decoded as it is: it differs by additions.
         schema : type or str or None
-            Whose versions; None where the queue has one type.
+            Whose versions; None if the queue has one type.
 
         Raises
         ------
@@ -286,8 +286,8 @@ def _threshold(compress_bytes: int | None) -> int | None:
 
 
 def _smaller(payload: bytes) -> bytes | None:
-    """Return the payload compressed, or None where that is no gain."""
-    if len(payload) > DECOMPRESSED_BYTES_MAX:  # nobody would decompress it again
+    """Return the payload compressed, or None if that is no gain."""
+    if len(payload) > DECOMPRESSED_BYTES_MAX:  # it could not be decompressed again
         return None
     compressed = compress(payload)
     return compressed if len(compressed) < len(payload) else None
@@ -301,7 +301,7 @@ def _decompressed(encoding: str, decode: Decode) -> Decode:
 
 
 def _version_of(header: str, name: str, known: int) -> int:
-    """Return the version of a message; raises DecodeError for one that is newer than what is known."""
+    """Return the version of a message; raises DecodeError for one that is newer than this program knows."""
     if not (header.isascii() and header.isdigit() and len(header) <= _VERSION_DIGITS_MAX and int(header)):
         raise DecodeError(f"the header {SCHEMA_VERSION} is a number from 1 on, not {header[:20]!r}")
     version = int(header)
@@ -314,7 +314,7 @@ def _version_of(header: str, name: str, known: int) -> int:
 
 
 def _guarded(decode: Decode, name: str, content_type: str) -> Decode:
-    """Return a decoder of which nothing comes out but objects and errors of ours."""
+    """Return a decoder that returns objects, or raises only errors of Holdfast."""
 
     def decode_or_say_why(payload: bytes) -> Any:
         try:

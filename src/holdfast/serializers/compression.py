@@ -23,7 +23,7 @@ _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd
 
 
 def compress(payload: bytes) -> bytes:
-    """Return the payload compressed; raises ConfigError where zstd is missing."""
+    """Return the payload compressed; raises ConfigError if zstd is missing."""
     compressed: bytes = _zstd().compress(payload)
     return compressed
 
@@ -36,7 +36,7 @@ def decompress(payload: bytes) -> bytes:
     ConfigError
         zstd is missing.
     ValueError
-        The bytes are no zstd, end too early, go on behind the end, or give more than ``DECOMPRESSED_BYTES_MAX``.
+        The bytes are no zstd, end too early, continue behind the end, or give more than ``DECOMPRESSED_BYTES_MAX``.
     """
     zstd = _zstd()
     bounds = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX}
@@ -48,12 +48,12 @@ def decompress(payload: bytes) -> bytes:
     if len(plain) > DECOMPRESSED_BYTES_MAX:
         raise ValueError(f"it decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes")
     if not decompressor.eof or decompressor.unused_data:
-        raise ValueError("the compressed bytes end too early, or go on behind their end")
+        raise ValueError("the compressed bytes end too early, or continue behind their end")
     return plain
 
 
 def check_available() -> None:
-    """Refuse compression before the first message; raises ConfigError where zstd is missing."""
+    """Refuse compression before the first message; raises ConfigError if zstd is missing."""
     _zstd()
 
 

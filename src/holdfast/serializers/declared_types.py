@@ -68,21 +68,21 @@ def classes_of(declared: Any) -> tuple[type, ...]:
 
 
 def takes(declared: Any, kind: type) -> bool:
-    """Whether a type takes objects of a class. ``True`` is no int here: what comes back would be another object."""
+    """Whether a type takes objects of a class. ``True`` is no int here: the decoded object would be another one."""
     classes = classes_of(declared)
     return kind in classes if kind is bool else issubclass(kind, classes)
 
 
 def holds(declared: Any, body: object) -> bool:
-    """Whether an object is of a type, as far as its own class says; what is inside a list is not looked at."""
+    """Whether an object is of a type, as far as its own class says; the items of a list are not checked."""
     return declared is Any or takes(declared, type(body))
 
 
 def type_name(declared: Any) -> str:
-    """Return what a type is called: the name of its schema.
+    """Return the name of a type, which is the name of its schema.
 
-    That is the full name of a protobuf message, what a class says in ``__schema__``, or its name without the module:
-    so a class can move.
+    It is the full name of a protobuf message, the ``__schema__`` of a class, or its name without the module. So a
+    class can move to another module.
     """
     if declared is NoneType:
         return "None"

@@ -1,4 +1,4 @@
-"""Optional packages: imported when used, and where one is missing, an error that says how to get it."""
+"""Optional packages: imported when used; if one is missing, the error tells how to install it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers that say what a message is: those of CloudEvents over HTTP, where there is one."""
+"""The headers that describe a message: those of CloudEvents over HTTP, if there is one."""
 
 from __future__ import annotations
 

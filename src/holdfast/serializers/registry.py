@@ -30,7 +30,7 @@ class Registry:
     Parameters
     ----------
     serializers : iterable of Serializer
-        Added to the built-in ones. Where names or content types are the same, the last one counts.
+        Added to the built-in ones. If names or content types are the same, the last one counts.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def media_type(content_type: str) -> str:
 
 
 def check_serializer(serializer: object) -> None:
-    """Refuse what is no serializer; raises ConfigError that names what is missing."""
+    """Refuse an object that is not a serializer; raises ConfigError that names the missing attribute."""
     for name in ("name", "content_type"):
         value = getattr(serializer, name, None)
         if not isinstance(value, str) or not value:

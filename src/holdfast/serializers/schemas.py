@@ -19,11 +19,11 @@ class Schema:
     Attributes
     ----------
     type : type or generic
-        What is decoded to.
+        The type of decoded objects.
     name : str
-        What stands in the header ``ce-type``; empty for ``typing.Any``, which has none.
+        The value of the header ``ce-type``; empty for ``typing.Any``, which has none.
     version : int or None
-        What this program writes, and the newest that it reads; None where nothing is known of its versions.
+        What this program writes, and the newest that it reads; None if nothing is known of its versions.
     """
 
     type: Any
@@ -37,9 +37,9 @@ class Schemas:
     Parameters
     ----------
     declared : type, generic, union, or tuple of types
-        What the queue takes.
+        The types that the queue takes.
     versions : int, or mapping of type to int
-        The version of all of them, or of each; 1 where a mapping says nothing.
+        The version of all of them, or of each; 1 if a mapping has none.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class Schemas:
 
     @property
     def names(self) -> str:
-        """What the queue takes, for people."""
+        """The types that the queue takes, for people."""
         return " or ".join(type_name(schema.type) for schema in self.all)
 
     def by_class(self) -> Mapping[type, Schema]:
@@ -91,7 +91,7 @@ class Schemas:
         return {} if self.takes_anything else self._by_class
 
     def of_class(self, kind: type) -> Schema | None:
-        """Return the schema for objects of a class: the one that is nearest to it; None where none takes it."""
+        """Return the schema for objects of a class: the one that is nearest to it; None if none takes it."""
         if self.takes_anything:
             return self.all[0]
         if kind is not bool:

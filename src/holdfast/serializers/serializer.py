@@ -1,4 +1,4 @@
-"""What turns objects into bytes and back: the port that a codec of one's own implements."""
+"""Turns objects into bytes and back: the port that a codec of one's own implements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Decode = Callable[[bytes], Any]
 class Serializer(Protocol):
     """Objects <-> bytes, for one content type.
 
-    One instance serves every queue of a service, and all threads: it keeps nothing of a message. Whatever ``encode``
-    raises becomes an ``EncodeError``, whatever ``decode`` raises a ``DecodeError``.
+    One instance serves every queue of a service, and all threads: it keeps nothing of a message. Every exception of
+    ``encode`` becomes an ``EncodeError``, every exception of ``decode`` a ``DecodeError``.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Serializer(Protocol):
         ...
 
     def decode(self, payload: bytes, type: Any) -> Any:
-        """Return the object: one of ``type``, which is ``typing.Any`` where the queue declares none."""
+        """Return the object: one of ``type``, which is ``typing.Any`` if the queue declares none."""
         ...
 
 

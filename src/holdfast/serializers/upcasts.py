@@ -14,16 +14,16 @@ Upcast = Callable[[Any], Any]
 class Upcasts:
     """Functions by schema and version; each leads from a version to a later one.
 
-    A version that no function leads from differs from the next one by additions only: data goes on as it is, to the
-    next version that a function leads from. So no function has to be written for additions, and one that is written
-    later does not strand what is older.
+    A version that no function leads from differs from the next one by additions only: data stays as it is, up to the
+    next version that a function leads from. So no function has to be written for additions, and a function that is
+    written later does not strand older messages.
     """
 
     def __init__(self) -> None:
         self._steps: dict[str, dict[int, tuple[int, Upcast]]] = {}
 
     def add(self, schema: Schema, from_version: int, to_version: int, function: Upcast) -> None:
-        """Register a function; raises ConfigError where it cannot be part of a chain."""
+        """Register a function; raises ConfigError if it cannot be part of a chain."""
         if type(from_version) is not int or type(to_version) is not int or not 1 <= from_version < to_version:
             raise ConfigError(f"an upcast leads to a later version, not from {from_version!r} to {to_version!r}")
         if schema.version is None or to_version > schema.version:
@@ -53,7 +53,7 @@ def apply(chain: list[Upcast], body: Any) -> Any:
     Raises
     ------
     DecodeError
-        One of them raised; that is the cause.
+        One of them raised; it is the cause.
     """
     for function in chain:
         try:

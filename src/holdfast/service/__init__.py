@@ -3,8 +3,8 @@
 Rooms: ``workers/`` runs handlers, ``aio/`` is the same service for asyncio, ``configuration/`` reads what operators
 set, ``catalog/`` writes ``catalog.db``.
 
-Invariants: a service opens each queue once; what cannot be decoded becomes a dead letter and never reaches a handler;
-nothing here adds to the promises of a queue, or takes from them.
+Invariants: a service opens each queue once; a message that cannot be decoded becomes a dead letter and never reaches a
+handler; the promises of a queue stay the same.
 
 May import: queue, persistence, serializers, and the ground. ``aio`` is on top; ``queue_service`` uses the other rooms.
 """

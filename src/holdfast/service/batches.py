@@ -1,4 +1,4 @@
-"""Gathers messages into batches for a loop, and settles each batch when the loop goes on."""
+"""Gathers messages into batches for a loop, and settles each batch when the loop continues."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Batches(Generic[Body]):
                 if not gathered:
                     raise
                 break
-            self._next = taken  # first: whoever is interrupted below gives it back
+            self._next = taken  # first: an interruption below gives it back
             if gathered and not may_join(taken, gathered):
                 break
             gathered += taken

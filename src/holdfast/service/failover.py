@@ -1,7 +1,7 @@
-"""Takes over the queues of nodes that died: what is left there is handed out together with a queue's own messages.
+"""Takes over the queues of nodes that died: their messages are delivered together with a queue's own.
 
-A node is dead when nobody holds the locks of its queue. Whoever takes it over holds them until nothing is unfinished
-there, and then lets go: the node may come back. Dead letters stay where they are.
+A node is dead when the locks of its queue are free. The queue that takes it over holds them until nothing is unfinished
+there, and then releases them: the node may come back. Dead letters stay in their queue.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Adopted:
     Attributes
     ----------
     path : Path
-        Where it stands.
+        The path of the queue.
     is_watched : bool
         Whether to take it over again, whenever its node dies.
     queue : PersistentQueue or None
         While it is taken over.
     was_finished : bool
-        Whether nothing was unfinished at the last look.
+        Whether nothing was unfinished at the last check.
     rests_until : float
         Nothing is taken from it before: its disk fails.
     """
@@ -94,7 +94,7 @@ class FailoverSource:
 
     @property
     def paths(self) -> list[Path]:
-        """Where those stand that are taken over, or watched."""
+        """The paths of queues that are taken over, or watched."""
         return [each.path for each in tuple(self._adopted)]
 
     # -- Taking over -------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class FailoverSource:
             self._adopted.append(Adopted(path, is_watched=True))
 
     def adopt(self, path: Path) -> None:
-        """Take a queue over now, until it is finished; raises QueueLockedError where its node lives."""
+        """Take a queue over now, until it is finished; raises QueueLockedError if its node lives."""
         with self._lock:
             self._check(path)
             self._adopted.append(Adopted(path, is_watched=False, queue=self._open_queue(path, "both")))
@@ -121,7 +121,7 @@ class FailoverSource:
             raise ConfigError(f"{path} takes part in {self._own.path} already")
 
     def _look(self) -> None:
-        """Open what is free now, and let go of what is finished; now and then only. The caller holds the lock."""
+        """Open queues that are free now, and close finished ones; now and then only. The caller holds the lock."""
         if self._is_closed or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
@@ -130,7 +130,7 @@ class FailoverSource:
                 self._try_to_open(each)
                 continue
             is_finished = not each.queue.depth()
-            if is_finished and each.was_finished:  # for as long as a look: whoever finished the last one has returned
+            if is_finished and each.was_finished:  # after one check: the call that finished the last one is over
                 self._let_go(each)
             each.was_finished = is_finished
 
@@ -169,8 +169,8 @@ class FailoverSource:
         )
 
     def _take(self, take: Callable[[PersistentQueue, float | None], Taken], timeout: float | None) -> Taken:
-        """Take from what is left of the dead first: it has waited longest."""
-        wait_for(True, timeout)  # refuses what is no time
+        """Take from the queues of dead nodes first: it has waited longest."""
+        wait_for(True, timeout)  # refuses an invalid time
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
@@ -193,7 +193,7 @@ class FailoverSource:
                     raise
 
     def _wait_seconds(self) -> float | None:
-        """Return how long to wait for the queue's own messages before looking at the others again; None: for ever."""
+        """Return how long to wait for the queue's own messages before checking the others again; None: for ever."""
         if any(each.queue is not None and not each.was_finished for each in self._adopted):
             return UNFINISHED_SECONDS
         return LOOK_SECONDS if self._adopted else None
@@ -206,7 +206,7 @@ class FailoverSource:
         self._own.wait_for_more(left, lambda: is_over() or known != tuple(self._adopted))
 
     def wake(self) -> None:
-        """Have whoever waits for a message look again."""
+        """Wake threads that wait for a message, so that they check again."""
         self._own.wake()
 
     # -- Ending ------------------------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ class FailoverSource:
 
     def close(self) -> None:
         """Close all of them."""
-        with ExitStack() as stack:  # each is closed, whatever becomes of the others
+        with ExitStack() as stack:  # each is closed, even if closing another one fails
             stack.callback(self._own.close)
             with self._lock:
-                self._is_closed = True  # whoever takes meanwhile takes over nothing more, which nobody would let go of
+                self._is_closed = True  # a concurrent take takes over nothing more, which would never be closed
                 for each in self._adopted:
                     if each.queue is not None:
                         stack.callback(each.queue.close)

@@ -1,4 +1,4 @@
-"""What a queue of a service may be called: its directory stands beside the service's own files."""
+"""The allowed names of a service's queues: their directories are beside the service's own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIG_NAME = "holdfast.toml"
 def check_queue_name(name: str) -> str:
     """Return ``name`` if it may name a queue of a service; raises ConfigError otherwise.
 
-    What SQLite puts beside a database (``catalog.db-journal``, ``-wal``, ``-shm``) is reserved with it, and in any case
+    SQLite's files beside a database (``catalog.db-journal``, ``-wal``, ``-shm``) are reserved with it, and in any case
     of its letters: some file systems do not tell them apart.
     """
     check_name(name, "queue")

@@ -1,4 +1,4 @@
-"""``QueueService``: many queues in one directory, typed messages, workers, a catalogue. What an application opens."""
+"""``QueueService``: many queues in one directory, typed messages, workers, a catalogue. Opens typed queues."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class QueueService:
     catalog : bool
         Whether to keep ``catalog.db`` there, for people and their tools. docs/catalogue.md.
     redact : callable, str to str
-        Takes secrets out of what exceptions and reasons of dead letters say, for all queues; as that of
+        Takes secrets out of the texts of exceptions and reasons of dead letters, for all queues; as that of
         :class:`PersistentQueue`.
     storage, clock
         The ports to the operating system; tests put others in their place.
@@ -64,10 +64,8 @@ class QueueService:
     ConfigError
         ``holdfast.toml`` or a variable ``HOLDFAST_*`` cannot work; nothing was made.
 
-    Notes
-    -----
-    Threads share one object. Nothing is locked before a queue is opened, so a module may make its service where it is
-    imported. docs/service.md.
+    Notes ----- Threads share one object. Nothing is locked before a queue is opened, so a module may make its service
+    at import time. docs/service.md.
     """
 
     def __init__(
@@ -103,27 +101,27 @@ class QueueService:
     @overload
     def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]: ...
     def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]:
-        """Open a queue, or return it where it is open.
+        """Open a queue, or return it if it is open.
 
         Parameters
         ----------
         name : str
             1 to 100 of ``A-Z a-z 0-9 . _ -`` without a leading dot.
         type : type, or tuple of types
-            Of its objects; None: whatever the serializer makes of the bytes. docs/serializers.md.
+            Of its objects; None: any object that the serializer decodes. docs/serializers.md.
         serializer : str or Serializer
             "json", "msgpack", "raw", "pickle", "protobuf", or one of your own; by default "json", for bytes "raw".
         version : int, or mapping of type to int
             Of the schema, as this program knows it.
         allow_pickle : bool
-            Whether payloads may be pickles. Who can write into the queue's directory can then run code here.
+            Whether payloads may be pickles. A user who can write into the queue's directory can then run code here.
         compress_bytes : int or None
             Size from which payloads are compressed; None: never.
         also_read : sequence of paths
             Directories of the same queue on nodes that died, as seen from the service's own: what is left there is
             taken too. docs/service.md.
         **settings
-            Options of :class:`PersistentQueue`. What is not given here is taken from the configuration.
+            Options of :class:`PersistentQueue`. Options that are not given come from the configuration.
 
         Raises
         ------
@@ -221,7 +219,7 @@ class QueueService:
         processes : int
             The same in processes of their own, for handlers that keep a processor busy; 0: in threads.
         retry : Backoff or sequence of float, seconds
-            How long a message waits that failed; None: as the queue's ``backoff`` says.
+            How long a message waits that failed; None: after the queue's ``backoff``.
         type, **settings
             To open the queue with, as :meth:`queue`. Without a type the handler's annotation counts.
 
@@ -230,17 +228,15 @@ class QueueService:
         ConfigError
             An option that cannot work, a function that does not fit, or a second consumer.
 
-        Notes
-        -----
-        The handler takes the object, or the object and its delivery. When it returns, the message is acknowledged. What
-        it raises makes the message come again; :class:`Reject` makes it a dead letter, :class:`Retry` says when it
-        comes again. docs/workers.md.
+        Notes ----- The handler takes the object, or the object and its delivery. When it returns, the message is
+        acknowledged. If it raises, the message is delivered again; :class:`Reject` makes it a dead letter,
+        :class:`Retry` sets when it is delivered again. docs/workers.md.
         """
         name = check_queue_name(queue) if isinstance(queue, str) else queue.name
 
         def register(handler: Function) -> Function:
             if not isinstance(queue, str) and self.queues.get(name) is not queue:
-                raise ConfigError(f"{queue!r} is not of this service")
+                raise ConfigError(f"{queue!r} does not belong to this service")
             consumer = make_consumer(
                 name,
                 handler,
@@ -260,23 +256,23 @@ class QueueService:
     def run(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Run all consumers until SIGINT or SIGTERM comes, or :meth:`stop`.
 
-        Then nothing more is taken, and what was not begun is given back uncounted. A second signal ends it at once. In
-        another thread than the main one, which hears no signals, until :meth:`stop`.
+        Then nothing more is taken, and messages that were not begun are given back uncounted. A second signal ends it
+        at once. In another thread than the main one, which hears no signals, until :meth:`stop`.
 
         Parameters
         ----------
         grace_seconds : float
-            How long handlers have that run. What still runs then is given back when the service is closed, and may be
-            handled twice.
+            How long handlers have that run. Messages of handlers that still run then are given back when the service is
+            closed, and may be handled twice.
 
         Raises
         ------
         UsageError
             There are no consumers, or they run already.
         ConfigError
-            A queue cannot be opened as a consumer says, or a handler not be sent to a worker process.
+            A queue cannot be opened with a consumer's options, or a handler cannot be sent to a worker process.
         HoldfastError
-            What keeps a consumer from going on.
+            The error that stops a consumer.
         """
         self._check_open()
         self._workers.run(grace_seconds)
@@ -293,7 +289,7 @@ class QueueService:
     # -- The service itself ------------------------------------------------------------------------------------------
 
     def rebuild_catalog(self) -> None:
-        """Write ``catalog.db`` anew, from the queues' files. docs/catalogue.md.
+        """Rewrite ``catalog.db`` from the queues' files. docs/catalogue.md.
 
         Raises
         ------
@@ -305,7 +301,7 @@ class QueueService:
         self._catalog.rebuild()
 
     def close(self) -> None:
-        """Stop the consumers, and close all queues; again closes what is open still, where it was interrupted.
+        """Stop the consumers, and close all queues; again closes queues that an interruption left open.
 
         A handler that calls it continues, and its message is acknowledged: :meth:`run` closes once handlers have ended.
         """
@@ -314,7 +310,7 @@ class QueueService:
         with self._lock:
             self._last_facts = self._facts()
             self._is_closed = True
-        with ExitStack() as stack:  # each is closed, whatever becomes of the others, and the catalogue tells it
+        with ExitStack() as stack:  # each is closed, even if closing another one fails, and the catalogue tells it
             stack.callback(self._catalog.stop)
             for queue in self._queues.values():
                 stack.callback(queue.close)
@@ -364,14 +360,14 @@ class QueueService:
         return TypedQueue(name, raw, codec, FailoverSource(raw, partial(self._open_elsewhere, options=options)))
 
     def open_for(self, consumer: Consumer) -> TypedQueue[Any]:
-        """Open the queue of a consumer as it says, or return it where it is open."""
+        """Open the queue of a consumer with its options, or return it if it is open."""
         with self._lock:
             is_open = consumer.queue_name in self._queues
             kind = consumer.type if is_open else consumer.declared_type()
             return self.queue(consumer.queue_name, type=kind, **consumer.settings)
 
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
-        """Open the queue of another node; what is not there is not made."""
+        """Open the queue of another node; a missing directory is not made."""
         ports = {"redact": self._redact, "storage": self._storage, "clock": self._clock}
         if mode != "look":
             PersistentQueue(path, **{**options, **ports, "mode": "look"}).close()
@@ -383,7 +379,7 @@ class QueueService:
             self._storage.make_directory(self.path)
 
     def _facts(self) -> list[QueueFacts]:
-        """Return what the catalogue cannot find in the files; after closing, what was so before."""
+        """Return the facts that the catalogue cannot find in the files; after closing, the last ones."""
         with self._lock:
             if self._is_closed:
                 return self._last_facts

@@ -1,4 +1,4 @@
-"""How a queue of a service is opened: what the program says, and what the configuration adds."""
+"""The settings of a service's queue: from the program, completed by the configuration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.serializers.serializer import Serializer
 
 
 class QueueSettings(TypedDict, total=False):
-    """What :meth:`QueueService.queue` takes beside the name and the type.
+    """The options that :meth:`QueueService.queue` takes beside the name and the type.
 
-    The first five say how objects become bytes (:class:`Codec`), ``also_read`` which directories of nodes that died are
-    read too; the others are options of :class:`PersistentQueue`.
+    The first five define the encoding (:class:`Codec`), ``also_read`` the directories of dead nodes that are read too;
+    the others are options of :class:`PersistentQueue`.
     """
 
     serializer: str | Serializer | None
@@ -51,16 +51,16 @@ _OF_CODEC = ("serializer", "version", "allow_pickle", "compress_bytes")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one queue was opened with.
+    """The settings of one open queue.
 
     Attributes
     ----------
     type : object
         Of the bodies; None: not said.
     given : mapping
-        What the program said.
+        The program's settings.
     merged : mapping
-        That, and what the configuration says where the program says nothing.
+        The program's settings, completed by the configuration.
     """
 
     type: Any
@@ -69,13 +69,13 @@ class Settings:
 
     @property
     def codec_options(self) -> dict[str, Any]:
-        """What :class:`Codec` takes."""
+        """The arguments of :class:`Codec`."""
         options = {name: value for name, value in self.merged.items() if name in _OF_CODEC}
         return options if self.type is None else {"type": self.type, **options}
 
     @property
     def queue_options(self) -> dict[str, Any]:
-        """What :class:`PersistentQueue` takes."""
+        """The arguments of :class:`PersistentQueue`."""
         return {name: value for name, value in self.merged.items() if name not in (*_OF_CODEC, "also_read")}
 
     @property
@@ -85,7 +85,7 @@ class Settings:
         return paths
 
     def differing(self, other: Settings) -> str:
-        """Return the name of a setting that the other one has otherwise, where this one says anything; or nothing."""
+        """Return the name of a setting that differs in the other one, among those set here; or nothing."""
         if self.type is not None and self.type != other.type:
             return "type"
         for name, value in self.given.items():

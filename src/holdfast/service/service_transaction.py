@@ -37,7 +37,7 @@ class ServiceTransaction:
 
     @property
     def state(self) -> State:
-        """What has become of it."""
+        """Its state."""
         return self._below.state
 
     # -- Work --------------------------------------------------------------------------------------------------------
@@ -62,13 +62,13 @@ class ServiceTransaction:
         self.put_many(queue, [wanted])
 
     def put_many(self, queue: TypedQueue[Body], bodies: Iterable[Body | Put]) -> None:
-        """Add objects to a queue, in order, or where one of them does not fit, none. Raises as :meth:`put`."""
+        """Add objects to a queue, in order; none if one of them does not fit. Raises as :meth:`put`."""
         encoded = queue.encode_many(bodies)
         self._join(queue)
         self._below.put_many(queue.raw, encoded)
 
     def receive(self, queue: TypedQueue[Body], *, timeout: float | None = None) -> Delivery[Body]:
-        """Take one message of a queue into the transaction: what is not acknowledged in it is given back at its end.
+        """Take one message of a queue into the transaction: it is given back at the end unless acknowledged.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class ServiceTransaction:
                 return delivery
 
     def ack(self, items: Delivery[Any] | Sequence[Delivery[Any]]) -> None:
-        """Finish messages when the transaction commits: its own, and those that a queue's ``receive`` has handed out.
+        """Finish messages when the transaction commits: its own, and those that a queue's ``receive`` has delivered.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class ServiceTransaction:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def commit(self) -> dict[TypedQueue[Any], range]:
-        """Make it happen in all queues, or in none; return the offsets of what was put, by queue.
+        """Make it happen in all queues, or in none; return the offsets of the puts, by queue.
 
         Raises as :meth:`QueuesTransaction.commit`.
         """
@@ -117,7 +117,7 @@ class ServiceTransaction:
         return {queue: offsets[queue.raw] for queue in self._queues}
 
     def abort(self) -> None:
-        """Let go of everything: puts are forgotten, messages taken are ready again."""
+        """Discard everything: puts are forgotten, messages taken are ready again."""
         self._below.abort()
 
     def call_off(self) -> None:

@@ -1,4 +1,4 @@
-"""What a typed queue offers for taking messages. What it can make nothing of is set aside, and the next one comes."""
+"""Taking messages from a typed queue. An undecodable message becomes a dead letter, and the next one comes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TypedTaking(Generic[Body]):
     source : Source
         Where messages come from.
     codec : Codec
-        Says what they mean.
+        Decodes them.
     """
 
     def __init__(self, name: str, source: Source, codec: Codec[Body]) -> None:
@@ -61,8 +61,8 @@ class TypedTaking(Generic[Body]):
     def receive(self, *, timeout: float | None = None, lease_seconds: Seconds | None = None) -> Delivery[Body]:
         """Take one message, to be acknowledged or given back: a context manager does either.
 
-        Takes and raises what :meth:`PersistentQueue.receive` does. What cannot be decoded is passed by: it has become a
-        dead letter, ``undecodable``.
+        Takes and raises what :meth:`PersistentQueue.receive` does. A message that cannot be decoded is skipped: it has
+        become a dead letter, ``undecodable``.
         """
         deadline = None if not timeout else time.monotonic() + timeout
         while True:
@@ -101,15 +101,13 @@ class TypedTaking(Generic[Body]):
         max_messages : int
             Largest batch.
         max_wait : float, seconds
-            How long to wait for a batch to become full; then what there is comes. To be shorter than the lease.
+            How long to wait for a batch to become full; then the messages so far come. To be shorter than the lease.
         stop_when_empty : bool
             End when nothing came in that time, instead of waiting on.
 
-        Notes
-        -----
-        What the loop leaves behind by ``break``, ``return`` or an exception has failed, unless it was settled before:
-        ``with batch:`` in the loop settles it there. A message that was handed out before comes alone. The loop ends
-        when the queue is shut down.
+        Notes ----- Messages that the loop leaves by ``break``, ``return`` or an exception have failed, unless they were
+        settled before: ``with batch:`` in the loop settles it there. A message that was handed out before comes alone.
+        The loop ends when the queue is shut down.
         """
         batches = Batches(self.name, self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
         return batches.run(stop_when_empty=stop_when_empty)
@@ -120,7 +118,7 @@ class TypedTaking(Generic[Body]):
             batch.ack(batch)
 
     def decode_delivery(self, delivery: Delivery[Body]) -> bool:
-        """Give what was taken from the queue of bytes its object; False where it has none, and is in hand no more."""
+        """Give what was taken from the queue of bytes its object; False if it has none, and is in hand no more."""
         try:
             decode = self._decoders.get(delivery.stored_headers) or self._find_decoder(delivery.stored_headers)
             delivery.body = decode(delivery.payload)
@@ -132,7 +130,7 @@ class TypedTaking(Generic[Body]):
             except LeaseExpiredError:  # while it was decoded: it has been given back, which counts
                 return False
             return False
-        except MemoryError as error:  # counted: one that takes too much each time must not stand at the head for ever
+        except MemoryError as error:  # counted: one that is too large each time must not block the head for ever
             with suppress(HoldfastError):
                 delivery.nack(error=error)
             raise
@@ -147,6 +145,6 @@ class TypedTaking(Generic[Body]):
 
 
 def _give_back(taken: Delivery | DeliveryBatch) -> None:
-    """Give messages back, uncounted, where decoding them is cut short: nobody else would before their lease is over."""
+    """Give messages back, uncounted, where decoding them is cut short: else they wait for the end of their lease."""
     with suppress(HoldfastError):
         taken.release()

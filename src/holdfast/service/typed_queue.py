@@ -70,9 +70,9 @@ class TypedQueue(TypedTaking[Body]):
         EncodeError
             The object is not of the queue's type, or cannot be serialized; nothing was written.
         TypeError
-            It is a Put, in a queue of any objects: that says the same as the options, and belongs into a batch.
+            It is a Put, in a queue of any objects: that is the same as the options, and belongs into a batch.
         UsageError
-            A header that says how the payload is to be read; nothing was written.
+            A header that is reserved for decoding the payload; nothing was written.
         HoldfastError, queue.Full
             As :meth:`PersistentQueue.put`.
         """
@@ -153,11 +153,11 @@ class TypedQueue(TypedTaking[Body]):
         return self.codec.upcast(from_version, to_version, schema=schema)
 
     def decode(self, message: Message | BrowsedMessage | DeadLetter) -> Body:
-        """Return the object that a message carries, which was looked at and not taken; raises SerializationError."""
+        """Return the object of a message that was shown and not taken; raises SerializationError."""
         return self.codec.decode(message.payload, message.headers)
 
     def peek(self, max_messages: int = 1) -> list[Message]:
-        """Return messages that would come next, as bytes; :meth:`decode` says what they mean."""
+        """Return messages that would come next, as bytes; :meth:`decode` returns their objects."""
         return self.raw.peek(max_messages)
 
     def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
@@ -190,7 +190,7 @@ class TypedQueue(TypedTaking[Body]):
 
 
 def with_headers(described: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    """Return an application's headers together with those that say how to read the payload."""
+    """Return an application's headers together with those for decoding the payload."""
     taken = RESERVED_HEADERS.intersection(headers)
     if taken:
         raise UsageError(f"the header {min(taken)!r} says how the payload is to be read: choose another name")

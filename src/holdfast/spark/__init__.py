@@ -4,7 +4,7 @@ Needs the extra ``holdfast[spark]`` and Java 17 or newer. Rooms: ``reading/``, a
 ``streaming/`` and ``writing/``, which do not know each other; ``data_source`` is the format that Spark calls.
 
 Invariants: pyspark and pyarrow are imported here and nowhere else in ``holdfast``; executors read files and open no
-queue, but to stage what they write.
+queue, except to stage writes.
 
 May import: serializers, queue, persistence, and the ground.
 """

@@ -1,4 +1,4 @@
-"""The checkpoint of a stream, as far as it stands on this machine: Spark writes it and syncs nothing of it.
+"""The checkpoint of a stream, as far as it is on this machine: Spark writes it and syncs nothing of it.
 
 ::
 

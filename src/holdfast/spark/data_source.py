@@ -1,4 +1,4 @@
-"""The format ``holdfast``: what Spark calls when it reads a queue, or writes into one.
+"""The format ``holdfast``: the classes that Spark calls to read a queue, or to write into one.
 
 ``spark.read`` is a snapshot (``reading/``), ``spark.readStream`` follows the log (``streaming/``), ``df.write`` and
 ``df.writeStream`` put (``writing/``). docs/spark.md.

@@ -1,4 +1,4 @@
-"""Columns of payloads: JSON is parsed by Spark itself in the JVM; Python decodes only what its headers say is not JSON.
+"""Columns of payloads: JSON is parsed by Spark itself in the JVM; Python decodes only other content types.
 
 Spark's ``from_json`` takes too much for a message: bytes that are no UTF-8 become U+FFFD, of an array the first object
 counts, and text that does not fit becomes a struct of nulls. So what fits is checked here.
@@ -27,7 +27,7 @@ _VERSION_MAX = 10**9 - 1
 
 
 def codec_by_headers() -> Codec[Any]:
-    """Return a codec that decodes whatever the headers of a message say, of any schema and version."""
+    """Return a codec that decodes by the headers of a message, of any schema and version."""
     return Codec(Registry(), version=_VERSION_MAX)
 
 

@@ -1,6 +1,6 @@
 """A Spark session that suits the queue, and the name ``holdfast`` made known to it. docs/spark.md.
 
-Nothing here imports pyspark before it is called, so that an application without Spark can import what stands beside it.
+Nothing here imports pyspark before it is called, so that an application without Spark can import the modules beside it.
 """
 
 from __future__ import annotations
@@ -51,17 +51,15 @@ def local_session(
     Returns
     -------
     pyspark.sql.SparkSession
-        The one that is running, if there is one: Spark has one for each process, and what it was started with stays.
+        The one that is running, if there is one: Spark has one for each process, and its start options stay.
 
     Raises
     ------
     ConfigError
         pyspark, pyarrow or Java is missing, or Java is too old.
 
-    Notes
-    -----
-    Spark starts Python for its tasks: where ``PYSPARK_PYTHON`` does not say which, this sets it to the one that runs
-    here, so that the tasks find the same packages.
+    Notes ----- Spark starts Python for its tasks: unless ``PYSPARK_PYTHON`` is set, this sets it to the current one, so
+    that the tasks find the same packages.
     """
     check_spark()
     check_java()
@@ -97,7 +95,7 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(HoldfastDataSource)
     except AnalysisException as error:
-        if error.getCondition() != _KNOWN:  # what all sessions know cannot be registered again
+        if error.getCondition() != _KNOWN:  # a source that all sessions know cannot be registered again
             raise
 
 

@@ -166,7 +166,7 @@ def test_a_disk_that_somebody_else_fills_stops_puts_at_the_end_of_a_data_file(di
         assert [int(found.payload[:6]) for found in queue.peek(10_000)] == list(range(3, refused))
         with pytest.raises(DiskFullError) as full:
             queue.put_many([message(refused), message(refused + 1)])
-        assert "make room" in str(full.value)
+        assert "free disk space" in str(full.value)
         other.unlink()
         assert queue.put_many([message(refused), message(refused + 1)]) == range(refused, refused + 2)
         assert drain(queue) == list(range(3, refused + 2))

@@ -113,7 +113,7 @@ def test_no_room_is_a_clear_error_and_costs_the_room_nothing(disk: Path, verb: s
         }
         if verb == "prepare":
             tx.put(b"new")
-        with pytest.raises(DiskFullError, match="room") as error:
+        with pytest.raises(DiskFullError, match="free disk space") as error:
             calls[verb]()
         assert str(disk) in str(error.value)
         tx.abort()

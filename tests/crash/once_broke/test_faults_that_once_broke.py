@@ -114,7 +114,7 @@ def test_a_submitted_put_whose_answer_cannot_be_read_is_unknown() -> None:
 
 
 def test_an_abort_whose_sync_failed_is_unknown(world: World) -> None:
-    """The memory of decided transactions takes nothing more, so whoever asks has to reopen the queue and look."""
+    """The memory of decided transactions takes nothing more, so a caller has to reopen the queue and check."""
     transaction = world.queue.begin()
     transaction.put(b"two")
     transaction.prepare("one")

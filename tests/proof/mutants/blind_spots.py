@@ -55,8 +55,8 @@ BLIND_SPOTS = (
         "pause-without-a-name",
         "The pause of a group that has not begun is lost with the name of its directory.",
         "persistence/groups/pause_file.py",
-        "        storage.sync_directory(directory.parent)  # a group",
-        "        storage.list(directory.parent)  # a group",
+        "        storage.sync_directory(directory.parent)  # may be unsynced",
+        "        storage.list(directory.parent)  # may be unsynced",
         "durable",
     ),
     Mutation(
@@ -231,8 +231,8 @@ BLIND_SPOTS = (
         "refused-generation-is-read",
         "If a new position file is refused, the old one takes more entries, though the new one may be what is read.",
         "persistence/groups/position_file_writer.py",
-        "            self._slots = self._slot  # where this fails",
-        "            # where this fails",
+        "            self._slots = self._slot  # if this fails",
+        "            # if this fails",
         "refused calls",
     ),
 )

@@ -364,7 +364,7 @@ MUTATIONS = (
         "cut-off-deletion-comes-back",
         "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
         "queue/engine/queue_handle.py",
-        "        sync_deletions(self.storage, self.directory, groups)  # what opening shows stays so\n",
+        "        sync_deletions(self.storage, self.directory, groups)  # the result of opening does not change\n",
         "",
         "families",
     ),

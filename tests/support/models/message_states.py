@@ -9,7 +9,7 @@ from holdfast.queue.inspect.browse import MessageState
 
 
 class Event(Enum):
-    """What can happen to a message."""
+    """An event in the life of a message."""
 
     RECEIVE = "receive"
     GET = "get"
@@ -52,7 +52,7 @@ TRANSITIONS: dict[tuple[MessageState, Event], MessageState] = {
 
 
 def next_state(state: MessageState, event: Event) -> MessageState:
-    """Return where an event takes a message.
+    """Return the state after an event.
 
     Raises
     ------

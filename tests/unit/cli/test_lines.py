@@ -52,7 +52,7 @@ def test_a_line_that_is_not_json_ends_it_behind_those_before(bad: bytes) -> None
     assert isinstance(error, EncodeError)
     assert error.line == 5
     assert str(error).startswith("line 5 is not JSON (")
-    assert str(error).endswith("); put before it: 3, behind it: none")
+    assert str(error).endswith("); put before it: 3, after it: none")
 
 
 @pytest.mark.parametrize("chunks", [[b"1\n", b'"xxxxxxxxx"\n2\n'], [b"1\n", b'"xxxxx', b"xxxxx", b"never read"]])

@@ -95,7 +95,7 @@ def test_a_bad_line_is_named_and_nothing_behind_it_is_put(path: Path) -> None:
     ran = run("put", path, "--lines", stdin=b"1\n2\nthree\n4\n")
     assert (ran.code, ran.text) == (1, "put 2 messages, offsets 0 to 1\n")
     assert ran.err.startswith("error: line 3 is not JSON (")
-    assert ran.err.endswith("); put before it: 2, behind it: none\n")
+    assert ran.err.endswith("); put before it: 2, after it: none\n")
     told = run("put", path, "--lines", "--json", stdin=b"5\n{\n6\n")
     assert (told.code, told.document) == (1, {"count": 1, "first_offset": 2, "last_offset": 2})
     assert json.loads(told.err)["error"] == "encode"
@@ -118,7 +118,7 @@ def test_a_full_queue_ends_with_75(path: Path) -> None:
         owner.put(b"one")
         ran = run("put", path, "two", "--timeout", "0")
         assert (ran.code, ran.out) == (75, b"")
-        assert "no room" in ran.err
+        assert "got no space" in ran.err
         assert owner.qsize() == 1
 
 

@@ -51,7 +51,7 @@ def unchanged(root: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("unchanged")
 def test_a_queue_that_does_not_exist_is_not_made_by_those_who_look(root: Path) -> None:
     """QueueNotFoundError says who makes one."""
-    with pytest.raises(QueueNotFoundError, match="to put or to take") as caught:
+    with pytest.raises(QueueNotFoundError, match="to produce or to consume") as caught:
         PersistentQueue(root, mode="look")
     assert caught.value.path == str(root)
 
@@ -175,8 +175,8 @@ def test_where_descriptors_are_short_the_error_speaks_of_them(error: int, advice
 @pytest.mark.parametrize(
     ("put", "advice"),
     [
-        (os.mkfifo, "take it away, and put the file back"),
-        (lambda path: path.symlink_to("elsewhere"), "put what the symbolic link points to in its place"),
+        (os.mkfifo, "remove it, and restore the file"),
+        (lambda path: path.symlink_to("elsewhere"), "replace the symbolic link with the file that it points to"),
     ],
     ids=["FIFO", "link"],
 )

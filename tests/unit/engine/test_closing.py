@@ -15,7 +15,7 @@ def test_a_closing_that_could_not_sync_says_so_once_and_lets_go_of_everything() 
     queue = jobs.open(flush=FlushPolicy.never())
     queue.put_many([b"one", b"two"])
     assert queue.get() == b"one"
-    with refusing(jobs.storage, "sync", count=1), pytest.raises(CommitUnknownError, match="reopen the queue and look"):
+    with refusing(jobs.storage, "sync", count=1), pytest.raises(CommitUnknownError, match="reopen the queue and check"):
         queue.close()
     queue.close()
     with pytest.raises(ClosedError):

@@ -35,7 +35,7 @@ def test_on_a_full_disk_setting_room_aside_has_to_wait(parts: LogParts, caplog: 
     """It is not an error, and the next time finds that it is still to be done."""
     with caplog.at_level(logging.INFO), refusing(parts.storage, "allocate", ".reserve", errno.ENOSPC):
         keep_reserve(parts.storage, parts.directory)
-    assert "no room to set aside" in caplog.text
+    assert "no space to reserve" in caplog.text
     keep_reserve(parts.storage, parts.directory)
     parts.storage.sync_directory(parts.directory.groups)
     assert reserved_bytes(parts) == RESERVE_BYTES

@@ -88,7 +88,7 @@ class Stuck:
 def test_writing_ends_where_the_file_system_takes_no_more_bytes() -> None:
     """It would go on for ever."""
     file = Stuck()
-    with pytest.raises(OSError, match="took no bytes") as caught:
+    with pytest.raises(OSError, match="wrote no bytes") as caught:
         write_whole(file, (b"0123", b"456789"), 0)  # type: ignore[arg-type]  # the one verb that is used
     assert caught.value.errno == errno.EIO
     assert file.sizes == []

@@ -78,7 +78,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 )
 def test_anything_else_is_no_decision(text: bytes) -> None:
     """One kind of error, whatever is wrong."""
-    with pytest.raises(ValueError, match="not a decision"):
+    with pytest.raises(ValueError, match="not a commit record"):
         CommitRecord.decode(text + bytes(DECISION_TRAILER.size))
 
 

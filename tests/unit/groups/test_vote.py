@@ -107,7 +107,7 @@ def is_known_damage(reader: PositionFileReader, number: int) -> bool:
 
 def lost_votes(reader: PositionFileReader) -> list[str]:
     """Return what the reader says of votes that are not whole."""
-    return [damage.reason for damage in reader.damage if "not whole" in damage.reason]
+    return [damage.reason for damage in reader.damage if "is incomplete" in damage.reason]
 
 
 # -- Entries and meaning ---------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(par
     found = PendingCommitRecords()
     found.add(acknowledged, FRAMES_START, is_durable=True)
     (damage,) = redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
-    assert "decision t finishes messages of group 'g' where no log comes" in str(damage)
+    assert "commit record t finishes messages of group 'g' beyond the log" in str(damage)
     assert finished(parts) == 2
     assert len(found) == 0
 
@@ -88,7 +88,7 @@ def test_a_group_that_is_owned_by_its_old_owner_is_not_gone_past(parts: LogParts
     acknowledged = decision((Acknowledged("g", group.group_id, RUNS),))
     owner = locks.try_acquire(parts.storage, parts.directory.group("g") / "read.lock")
     assert owner is not None
-    with pytest.raises(QueueLockedError, match="has not noted all that was decided"):
+    with pytest.raises(QueueLockedError, match="has not noted every outcome"):
         redo(parts, acknowledged)
     owner.release()
     redo(parts, acknowledged)

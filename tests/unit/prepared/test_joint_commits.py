@@ -95,7 +95,7 @@ def test_a_part_that_comes_too_late_is_refused(queue: PersistentQueue) -> None:
     transaction = queue.begin()
     transaction.put(b"late")
     for version in (4, 2):
-        with pytest.raises(TransactionStateError, match="comes too late: stream has committed version 4"):
+        with pytest.raises(TransactionStateError, match="is too late: stream has committed version 4"):
             transaction.prepare("late", part_of=(APP, version))
         assert transaction.state is State.OPEN
     transaction.prepare("late", part_of=(APP, 5))

@@ -401,7 +401,7 @@ def test_ids_that_cannot_be_kept_at_a_close_are_found_in_the_log(
     queue.close()
     assert storage.faults.fired_count == 1
     storage.faults = None
-    assert "is not closed in order" in caplog.text
+    assert "was not closed in order" in caplog.text
     with opened(storage, clock) as queue:
         assert queue.put(b"", dedup_id="a") == 0
         assert queue.get() == LARGE

@@ -131,8 +131,8 @@ def test_a_file_that_one_group_still_needs_is_missed(queue: SmallQueue) -> None:
     ("seal", "reason"),
     [
         (Seal(3, 0, 2**63, ()), "3 messages instead of 2"),
-        (Seal(2, 0, 2**63, ((1, FRAMES_START),)), "positions where other frames stand"),
-        (Seal(2, 0, 2**63, ((9, FRAMES_START),)), "positions where other frames stand"),
+        (Seal(2, 0, 2**63, ((1, FRAMES_START),)), "positions of other frames"),
+        (Seal(2, 0, 2**63, ((9, FRAMES_START),)), "positions of other frames"),
         (Seal(2, 2**63, 2**63, ()), "timestamps"),
         (Seal(2, 0, 0, ()), "timestamps"),
     ],
@@ -185,7 +185,7 @@ def test_a_frame_out_of_order_is_damage(parts: LogParts) -> None:
     parts.data_file([], header=parts.header(2, 4, FRAMES_START + sum(map(len, frames))))
     report = verify(parts.directory.root, storage=parts.storage)
     assert report.lost == (range(1, 3),)
-    assert "index 3 stands where 1 should" in str(report)
+    assert "index 3 is in the place of 1" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_messages_that_were_shown_and_never_synced_are_missed_where_they_are_gon
     killed.open(path).truncate(FRAMES_START + 33)
     report = verify(parts.directory.root, storage=killed)
     assert [(damage.offsets, damage.reason) for damage in report.damage] == [
-        (range(1, 3), "written, and not on the disk")
+        (range(1, 3), "written, but not on the disk")
     ]
     assert report.lost == (range(1, 3),)
 

@@ -224,5 +224,5 @@ def test_a_look_that_fails_by_a_fault_of_ours_is_logged_with_its_queue(
 
     with monkeypatch.context() as patched:
         patched.setattr(request_server, "list_requests", fail)
-        wait_until(lambda: f"<RequestServer {first.path}> cannot be looked at" in caplog.text)
+        wait_until(lambda: f"<RequestServer {first.path}> cannot be polled" in caplog.text)
     assert "a fault of ours" in caplog.text

@@ -205,12 +205,12 @@ def test_a_value_that_cannot_be_says_what_can(tmp_path: Path, text: str, line: i
         (
             "[queues.orders]\nmode = 'consume'",
             2,
-            "queues.orders.mode is for the program to say, in service.queue(); it cannot be configured",
+            "queues.orders.mode is set by the program, in service.queue(); it cannot be configured",
         ),
         (
             "[queues.orders]\nallow_pickle = true",
             2,
-            "queues.orders.allow_pickle is for the program to say, in service.queue(); it cannot be configured",
+            "queues.orders.allow_pickle is set by the program, in service.queue(); it cannot be configured",
         ),
         ("[defaults]\nany_file_system = 1", 2, "defaults.any_file_system is true or false, not 1"),
         (
@@ -379,23 +379,23 @@ def test_paths_in_variables_are_seen_from_the_services_directory(tmp_path: Path)
         (
             "HOLDFAST_MAXSIZ",
             "5",
-            "HOLDFAST_MAXSIZ in the environment says nothing to Holdfast; did you mean HOLDFAST_MAXSIZE?",
+            "HOLDFAST_MAXSIZ in the environment means nothing to Holdfast; did you mean HOLDFAST_MAXSIZE?",
         ),
         (
             "HOLDFAST_ORDERS__LEASE_SECOND",
             "5",
-            "HOLDFAST_ORDERS__LEASE_SECOND in the environment says nothing to Holdfast; did you mean "
+            "HOLDFAST_ORDERS__LEASE_SECOND in the environment means nothing to Holdfast; did you mean "
             "HOLDFAST_ORDERS__LEASE_SECONDS?",
         ),
         (
             "HOLDFAST_maxsize",
             "5",
-            "HOLDFAST_maxsize in the environment says nothing to Holdfast; did you mean HOLDFAST_MAXSIZE?",
+            "HOLDFAST_maxsize in the environment means nothing to Holdfast; did you mean HOLDFAST_MAXSIZE?",
         ),
         (
             "HOLDFAST_MODE",
             "look",
-            "HOLDFAST_MODE in the environment is for the program to say, in service.queue(); it cannot be configured",
+            "HOLDFAST_MODE in the environment is set by the program, in service.queue(); it cannot be configured",
         ),
         (
             "HOLDFAST_ALSO_READ",
@@ -415,12 +415,12 @@ def test_paths_in_variables_are_seen_from_the_services_directory(tmp_path: Path)
         (
             "HOLDFAST_FLUSH",
             "",
-            "HOLDFAST_FLUSH in the environment holds '', which is no value as TOML has it; quote texts, or unset it",
+            "HOLDFAST_FLUSH in the environment holds '', which is not a value of TOML; quote texts, or unset it",
         ),
         (
             "HOLDFAST_MAXSIZE",
             "5\nlease_seconds = 3",
-            "HOLDFAST_MAXSIZE in the environment holds '5\\nlease_seconds = 3', which is no value as TOML has it; "
+            "HOLDFAST_MAXSIZE in the environment holds '5\\nlease_seconds = 3', which is not a value of TOML; "
             "quote texts, or unset it",
         ),
     ],
@@ -437,7 +437,7 @@ def test_a_variable_with_a_mistake_is_named(tmp_path: Path, variable: str, text:
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5000])
 def test_what_is_too_much_for_the_parser_is_a_mistake_like_others(tmp_path: Path, value: str) -> None:
     """Brackets without end, a number of thousands of digits: no error but ours, and a short one."""
-    with pytest.raises(ConfigError, match="no value as TOML has it") as found:
+    with pytest.raises(ConfigError, match="not a value of TOML") as found:
         load_config(tmp_path, {"HOLDFAST_MAXSIZE": value})
     assert len(str(found.value)) < 300
     (tmp_path / "holdfast.toml").write_text(f"[defaults]\nmaxsize = {value}\n")

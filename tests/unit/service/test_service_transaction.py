@@ -148,7 +148,7 @@ def test_waiting_for_a_message_ends_with_its_timeout(service: QueueService, orde
 def test_a_transaction_ends_with_its_time(service: QueueService, orders: TypedQueue[Order]) -> None:
     """Later verbs say so."""
     tx = service.transaction(timeout=0)
-    with pytest.raises(TransactionStateError, match="over"):
+    with pytest.raises(TransactionStateError, match="its timeout of 0 s expired"):
         tx.put(orders, Order(2))
     assert "aborted" in repr(tx)
 

@@ -1,4 +1,4 @@
-"""``dead``: looks at dead letters, and decides what becomes of them."""
+"""``dead``: lists, retries, discards and exports dead letters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holdfast.queue.persistent_queue import PersistentQueue
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-_reason_option = click.option("--reason", type=click.Choice(DEAD_REASONS[1:]), help="Those that ended so.")
+_reason_option = click.option("--reason", type=click.Choice(DEAD_REASONS[1:]), help="Dead letters with this reason.")
 
 
 @click.group()
 def dead() -> None:
     """List, retry or discard dead letters.
 
-    Works while an application owns the queue, which then does it, and when nobody does.
+    Works while an application owns the queue, which then performs it, and when there is no owner.
     """
 
 
@@ -72,7 +72,7 @@ def list_letters(path: Path, reason: str | None, count: int | None, group: str, 
 
 
 def _which(command: Command) -> Command:
-    """Add the parameters that say which dead letters are meant."""
+    """Add the parameters that select dead letters."""
     command = click.option("--all", "all_", is_flag=True, help="All of them.")(command)
     command = _reason_option(command)
     return click.argument("offsets", metavar="[OFFSET]...", type=click.IntRange(min=0), nargs=-1)(command)
@@ -118,14 +118,14 @@ def _choose(queue: PersistentQueue, offsets: tuple[int, ...], reason: str | None
 
 
 def _is_sure(count: int, path: Path) -> bool:
-    """Ask; whoever cannot answer is not."""
+    """Ask for confirmation; no answer is a no."""
     letters = counted(count, "dead letter")
     click.echo(f"discard {letters} of {printable(str(path))} for good? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _report(verb: str, count: int, named: list[int], *, as_json: bool) -> None:
-    """Say how many it were; raises NotFoundError where fewer than those that were named."""
+    """Print how many it were; raises NotFoundError if fewer than those that were named."""
     if as_json:
         write_json({"count": count})
     else:

@@ -26,7 +26,7 @@ _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 @click.command()
 @queue_argument
 @click.option("--to", required=True, type=click.Choice(["parquet", "json"]), help="What to write.")
-@click.option("--out", required=True, metavar="DIR", help="Where to: a directory for each batch, below this one.")
+@click.option("--out", required=True, metavar="DIR", help="The target directory; each batch becomes a directory in it.")
 @click.option(
     "--schema",
     "schema_path",
@@ -37,13 +37,17 @@ _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     "--codec",
     "codec_name",
     metavar="MODULE:CODEC",
-    help="With --schema: decodes payloads, with its upcasts; else their headers alone say how.",
+    help="With --schema: decodes payloads, with its upcasts; default: by their headers alone.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(min=1), default=256 * 2**20, show_default=True, help="Payloads of one batch."
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    default=256 * 2**20,
+    show_default=True,
+    help="Bytes of payloads in one batch.",
 )
 @click.option("--max-messages", type=click.IntRange(min=1), help="Messages of one batch.")
-@click.option("--forever", is_flag=True, help="Wait for more, until SIGINT or SIGTERM; else: what is there now.")
+@click.option("--forever", is_flag=True, help="Wait for more messages, until SIGINT or SIGTERM.")
 @group_option
 @json_option
 def drain(
@@ -60,8 +64,8 @@ def drain(
 ) -> None:
     """Write messages with Spark, batch by batch, and acknowledge them: each exactly once.
 
-    A batch is a directory batch_id=... below --out. What is killed on the way is run again by the next drain, the same
-    messages under the same id, and replaces what is there. The group is made where there is none.
+    A batch is a directory batch_id=... below --out. The next drain runs an interrupted batch again, with the same
+    messages under the same id, and replaces its output. A missing group is created.
 
     The exit code is 2 if messages are damaged, or do not fit --schema; all others were written.
     """

@@ -109,7 +109,7 @@ def _listed(queue: PersistentQueue) -> Document:
 def stats(path: Path, group: str, as_json: bool) -> None:
     """Show figures of a queue.
 
-    Leased are messages that were handed out, also where their owner has died since. The last writer and reader may have
+    Leased are messages that were delivered, even if their owner has died since. The last writer and reader may have
     gone.
     """
     with looking(path, group) as queue:

@@ -16,7 +16,7 @@ from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
 
 _id_argument = click.argument("transaction_id", metavar="ID")
 _force_option = click.option(
-    "--force", is_flag=True, help="Decide here what another queue's log, or a joint commit, should decide."
+    "--force", is_flag=True, help="Decide it here, even if another queue's log or a joint commit should decide it."
 )
 
 
@@ -24,7 +24,7 @@ _force_option = click.option(
 @queue_argument
 @json_option
 def prepared(path: Path, as_json: bool) -> None:
-    """List the transactions that wait for a decision, oldest first; a damaged one can only be aborted."""
+    """List the prepared transactions, oldest first; a damaged one can only be aborted."""
     with looking(path) as queue:
         found = queue.prepared()
     if as_json:
@@ -63,7 +63,7 @@ def prepared(path: Path, as_json: bool) -> None:
 
 
 def _decided_by(transaction: PreparedTransaction) -> str:
-    """Return which queue decides, or which joint commit; a dash where it is whoever calls."""
+    """Return which queue decides, or which joint commit; a dash if it is the caller."""
     if transaction.part_of is not None:
         return f"{transaction.part_of.application}, version {transaction.part_of.version}"
     return "-" if transaction.coordinator is None else str(transaction.coordinator)
@@ -75,7 +75,7 @@ def _decided_by(transaction: PreparedTransaction) -> str:
 @_force_option
 @json_option
 def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
-    """Commit a prepared transaction; a second time does nothing, and says the same."""
+    """Commit a prepared transaction; a second time does nothing, and prints the same."""
     with submitting(path) as queue:
         put = queue.commit_prepared(transaction_id, force=force)
     if as_json:

@@ -47,16 +47,18 @@ def _as_headers(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, 
     metavar="NAME=VALUE",
     multiple=True,
     callback=_as_headers,
-    help="Stands beside the payload; may be repeated.",
+    help="A header of the message; may be repeated.",
 )
 @click.option("--content-type", help=f"The header content-type; {JSON_CONTENT_TYPE} with --lines.")
-@click.option("--delay", type=click.FloatRange(min=0), help="Seconds before anybody is given it.")
-@click.option("--priority", type=click.IntRange(0, 9), default=0, help="Larger ones come first.")
-@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nobody is given it.")
-@click.option("--order-key", help="Messages of one key come in order, one at a time.")
-@click.option("--dedup-id", help="A second put of this id writes nothing, and answers as the first one.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to wait for room; default: for ever.")
-@click.option("--create", is_flag=True, help="Make the queue where there is none.")
+@click.option("--delay", type=click.FloatRange(min=0), help="Seconds before the message can be delivered.")
+@click.option(
+    "--priority", type=click.IntRange(0, 9), default=0, help="Messages of higher priority are delivered first."
+)
+@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds after which the message expires.")
+@click.option("--order-key", help="Messages of one key are delivered in order, one at a time.")
+@click.option("--dedup-id", help="A second put of this id writes nothing, and returns the offset of the first.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to wait for space; default: for ever.")
+@click.option("--create", is_flag=True, help="Create the queue if it does not exist.")
 @json_option
 def put(
     path: Path,
@@ -72,8 +74,8 @@ def put(
 ) -> None:
     """Put messages: PAYLOAD, a file, or JSON lines on standard input.
 
-    Works while an application owns the queue, which then does it, and when nobody does. Lines are put in batches as
-    they come. A line that is not JSON ends it: those before it are put, nothing behind it is.
+    Works while an application owns the queue, which then puts the messages, and when there is no owner. Lines are put
+    in batches as they come. A line that is not JSON ends it: those before it are put, nothing behind it is.
     """
     if (payload is not None) + (file is not None) + lines != 1:
         raise click.UsageError("one of PAYLOAD, --file and --lines says what to put")
@@ -100,7 +102,7 @@ Note = Callable[[range], None]
 
 @contextmanager
 def _told(as_json: bool) -> Iterator[Note]:
-    """Say at the end what was put, however it ended."""
+    """Report the messages put at the end, also after an error."""
     count, first, end = 0, 0, 0
 
     def note(new: range) -> None:
@@ -151,6 +153,6 @@ def _progress(stdin: BufferedReader) -> Iterator[Callable[[int, int], None]]:
 
 
 def _size(stdin: BufferedReader) -> int | None:
-    """Return how much there is to read; None where nobody knows."""
+    """Return how much there is to read; None if unknown."""
     status = os.fstat(stdin.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None

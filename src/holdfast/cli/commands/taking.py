@@ -1,4 +1,4 @@
-"""``get`` and ``peek``: messages, taken or only looked at."""
+"""``get`` and ``peek``: messages, taken or only shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _BATCH_COUNT = 100
 @click.command()
 @queue_argument
 @click.option("-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many messages.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to wait for the next one; default: for ever.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), help="Seconds to wait for the next message; default: for ever."
+)
 @group_option
 @json_option
 def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool) -> None:
@@ -30,8 +32,8 @@ def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool
 
     One payload is written exactly as it is; of several, each with a line end. With --json each is a line of JSON.
 
-    A message is acknowledged once it is written: one that could not be stays in the queue. Where nothing came at all
-    the exit code is 3.
+    A message is acknowledged once it is written: one that could not be stays in the queue. If no message came, the exit
+    code is 3.
     """
     taken = 0
     with taking(path, group) as queue:

@@ -1,4 +1,4 @@
-"""``verify``: reads all of a queue, and says what is damaged."""
+"""``verify``: reads all of a queue, and reports damage."""
 
 from __future__ import annotations
 

@@ -56,14 +56,14 @@ class _JsonLines(logging.Formatter):
     type=click.FloatRange(min=0),
     default=15.0,
     show_default=True,
-    help="Seconds that running handlers have behind SIGINT or SIGTERM; a second signal ends them at once.",
+    help="Seconds that running handlers have after SIGINT or SIGTERM; a second signal ends them at once.",
 )
 @json_option
 def work(target: str, processes: int | None, grace_seconds: float, as_json: bool) -> None:
     """Run the consumers of a service, until SIGINT or SIGTERM comes.
 
     MODULE is imported, with the present directory on the path; SERVICE names a QueueService or an AsyncQueueService in
-    it, or a function that makes one. Without --processes each consumer runs as its decorator says.
+    it, or a function that makes one. Without --processes each consumer runs as its decorator defines.
 
     Logs to standard error, with --json as lines of JSON, unless the module has set up logging by itself.
     """

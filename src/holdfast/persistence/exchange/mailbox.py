@@ -72,7 +72,7 @@ class Answer:
 
     @classmethod
     def decode(cls, slot: bytes) -> Answer | None:
-        """Return what a slot says; None where it says nothing, or is just being written."""
+        """Return what a slot says; None if it says nothing, or is just being written."""
         if len(slot) != ANSWER_SLOT.size:
             return None
         crc, verdict, _, size, number, first, count, text = ANSWER_SLOT.unpack(slot)
@@ -178,7 +178,7 @@ class Answers:
         self._files: dict[str, File] = {}
 
     def write(self, mailbox: str, answer: Answer) -> bool:
-        """Answer a request; False where nobody waits for it. What was answered later in the same slot stays.
+        """Answer a request; False if nobody waits for it. What was answered later in the same slot stays.
 
         Raises ``OSError``.
         """
@@ -205,7 +205,7 @@ class Answers:
         return there is not None and (there.number, there.verdict == ANSWER_DONE) >= (number, True)
 
     def _open(self, mailbox: str) -> File | None:
-        """Return a mailbox; None where it is gone, or another user's."""
+        """Return a mailbox; None if it is gone, or another user's."""
         if mailbox not in self._files:
             path = self._directory / (mailbox + ANSWERS)
             try:
@@ -225,7 +225,7 @@ class Answers:
         return self._files[mailbox]
 
     def keep(self, mailboxes: set[str]) -> None:
-        """Let go of all mailboxes but these."""
+        """Close all mailboxes but these."""
         for mailbox in self._files.keys() - mailboxes:
             self._files.pop(mailbox).close()
 

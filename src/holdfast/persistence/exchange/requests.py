@@ -54,7 +54,7 @@ TAKEN = "taken"
 COMMIT_PREPARED = "commit_prepared"
 ABORT_PREPARED = "abort_prepared"
 VERDICT = "verdict"
-"""What the log says of a transaction; the answer counts one message where it was committed, and none where aborted."""
+"""What the log says of a transaction; the answer counts one message where it was committed, and none if aborted."""
 
 _OF_A_GROUP = (ASK, TAKEN)
 """Kinds whose name says which group is meant: every other owner passes them by without opening them."""
@@ -81,7 +81,7 @@ class RequestName:
 
     @classmethod
     def parse(cls, name: str) -> RequestName | None:
-        """Return what a name says; None where it is not that of a request."""
+        """Return what a name says; None if it is not that of a request."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -103,7 +103,7 @@ class RequestName:
 
 
 def list_requests(storage: Storage, requests: Path) -> list[str]:
-    """Return the names in ``requests/``, sorted: so those of one mailbox by number. None where it was never made."""
+    """Return the names in ``requests/``, sorted: so those of one mailbox by number. None if it was never made."""
     try:
         return storage.list(requests)
     except MISSING:
@@ -111,7 +111,7 @@ def list_requests(storage: Storage, requests: Path) -> list[str]:
 
 
 def move(storage: Storage, source: Path, target: Path) -> bool:
-    """Give a request another name; False where it is not there any more."""
+    """Give a request another name; False if it is not there any more."""
     try:
         storage.rename(source, target)
     except MISSING:
@@ -141,7 +141,7 @@ def check_asker(storage: Storage, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestedBatch:
-    """What somebody wants committed; ``payloads`` is None where it is larger than was asked for."""
+    """What somebody wants committed; ``payloads`` is None if it is larger than was asked for."""
 
     summary: BatchSummary
     payloads: list[bytes] | None
@@ -149,7 +149,7 @@ class RequestedBatch:
 
     @property
     def dedup_id(self) -> str:
-        """What tells a message put twice; empty where there is none, and for several messages."""
+        """What tells a message put twice; empty if there is none, and for several messages."""
         return dedup_id_of(self.headers.get(0, b"")) if self.summary.message_count == 1 else ""
 
 
@@ -211,7 +211,7 @@ def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
 
 
 def finish_committed(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> bool:
-    """Answer a request that the log has, and remove its file; False where ``decision`` is not that of a request.
+    """Answer a request that the log has, and remove its file; False if ``decision`` is not that of a request.
 
     The file is removed under both of its names: after a loss of power the older one may be back.
     """

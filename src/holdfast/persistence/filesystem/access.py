@@ -1,8 +1,8 @@
-"""Whose a queue's directories are, and who may write into them. Looked at before anything is read or changed.
+"""Checks who owns a queue's directories and who may write into them, before anything is read or changed.
 
-Whoever may write into a directory may replace what stands in it: forge messages, take progress away, or ask something
-of the owner. So a queue is opened for writing where nobody else may. Looking changes nothing, and follows no link
-either: it would show another queue's messages.
+A user who may write into a directory can replace its files: forge messages, remove progress, or send requests to the
+owner. So a queue is opened for writing only if no other user may write there. Mode "look" changes nothing, but it
+follows no link either: that would show another queue's messages.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _GROUPS = "groups"
 
 
 def check_root(storage: Storage, root: Path, *, writable: bool) -> None:
-    """Refuse a path that cannot be our directory.
+    """Refuse a path that cannot be a queue's directory.
 
     Raises
     ------
     ConfigError
-        It is a file or a link; or, where we are to write, another user owns it or may write into it.
+        It is a file or a link; or, for writing, another user owns it or may write into it.
     FileNotFoundError
         There is nothing.
     OSError
@@ -38,7 +38,7 @@ def check_root(storage: Storage, root: Path, *, writable: bool) -> None:
 
 
 def check_parts(storage: Storage, root: Path, names: Collection[str], *, writable: bool) -> None:
-    """Refuse a queue whose parts are no directories of ours; ``names`` are those in ``root``. Raises as above."""
+    """Refuse a queue whose parts are not directories of this user; ``names`` are those in ``root``. Raises as above."""
     for path in _parts(storage, root, names):
         try:
             status = _status(storage, path, "here belongs a directory", "move the directory it points to here")
@@ -76,7 +76,7 @@ def _status(storage: Storage, path: Path, no_file: str, no_link: str) -> Directo
 
 
 def _file_in(storage: Storage, path: Path) -> Path:
-    """Return what stands where a directory should: the last part of a path, or one above it."""
+    """Return the file in the place of a directory: the last part of a path, or one above it."""
     while _is_file(storage, path.parent):
         path = path.parent
     return path
@@ -101,6 +101,6 @@ def _check_ours(path: Path, status: DirectoryStatus) -> None:
         )
     if status.mode & _WRITABLE_BY_OTHERS:
         raise ConfigError(
-            f"{path} can be written by other users (mode {status.mode:04o}), and who can may forge or remove messages; "
-            f"take that away: chmod go-w {path}"
+            f"{path} can be written by other users (mode {status.mode:04o}), who could forge or remove messages; "
+            f"take that right away: chmod go-w {path}"
         )

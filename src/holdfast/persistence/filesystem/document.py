@@ -1,4 +1,4 @@
-"""Small documents: JSON for people and tools, with a checksum, the old or the new one there after any crash."""
+"""Small documents: JSON with a checksum, for people and tools. After a crash the old or the new one is there, whole."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _in_order = json.JSONEncoder(sort_keys=True).encode
 def write_document(
     storage: Storage, path: Path, fields: dict[str, Any], bytes_max: int = SMALL_DOCUMENT_BYTES_MAX
 ) -> None:
-    """Write a small JSON document so that after any crash the old or the new one stands there, whole and durable.
+    """Write a small JSON document; after any crash the old or the new one is there, whole and durable.
 
     Raises
     ------
     StorageError
-        It would be larger than ``bytes_max``, and so never be read again; nothing was written.
+        It would be larger than ``bytes_max``, so it could not be read again; nothing was written.
     OSError
         The disk refuses.
     """
@@ -56,7 +56,7 @@ def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_
         fields, is_whole = (_known if len(text) <= SMALL_DOCUMENT_BYTES_MAX else _parsed)(text)
         version = as_number(fields["format"])
     except (ValueError, KeyError):
-        raise CorruptionError(f"{path} is not a document of ours any more; restore it", path=str(path)) from None
+        raise CorruptionError(f"{path} is not a document of Holdfast any more; restore it", path=str(path)) from None
     if not is_whole:
         raise CorruptionError(f"{path} does not match its checksum; restore it", path=str(path))
     if version != FORMAT_VERSION:
@@ -66,15 +66,15 @@ def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_
 
 @lru_cache(maxsize=64)
 def _known(text: bytes) -> tuple[dict[str, Any], bool]:
-    """As :func:`_parsed`: the same few documents are read again and again. The fields are shared: nobody changes them.
+    """As :func:`_parsed`, cached for the few documents that are read often. No caller may change the shared fields.
 
-    Not for large ones, which would be kept.
+    Large documents are not cached.
     """
     return _parsed(text)
 
 
 def _parsed(text: bytes) -> tuple[dict[str, Any], bool]:
-    """Return fields, and whether they match their checksum."""
+    """Return the fields, and whether they match their checksum."""
     fields = parse_object(text)
     checksum = fields.pop("crc32c")
     return fields, checksum == _document_checksum(fields)
@@ -99,7 +99,8 @@ def undone(storage: Storage, path: Path, poison: Poison | None = None) -> Iterat
 def made_anew(storage: Storage, path: Path, *, is_first: bool = True) -> Iterator[File]:
     """Give the block an empty file beside ``path``; sync it then, name it, and sync the directory.
 
-    What fails leaves no file beside; and none at ``path`` either if ``is_first``: if none was durable there before.
+    A failure leaves no file beside ``path``. With ``is_first`` (no file was durable there before), it leaves none at
+    ``path`` either.
     """
     new = path.with_name(path.name + ".new")
     with storage.open(new, create=True) as file, undone(storage, new):

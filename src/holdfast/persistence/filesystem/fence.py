@@ -1,11 +1,10 @@
 """The fencing token of one opening: how an owner finds out that another one has opened the same files.
 
-Locks keep a second owner out. Where they do not hold (a network file system, a lock file that was removed), the second
-owner overwrites the token in the file that both would write to, before it reads anything. So an owner that finds its
-own token behind a sync knows that the next owner, if there is one, reads what the sync covered. docs/format.md,
-"Fencing".
+Locks keep a second owner out. If they do not work (a network file system, a removed lock file), the second owner
+overwrites the token in the file that both would write to, before it reads anything. So an owner that finds its own
+token after a sync knows that the next owner, if any, reads what the sync covered. docs/format.md, "Fencing".
 
-It detects, and only on one kernel; it prevents nothing.
+The token detects a second owner, and only on one kernel; it prevents nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ WINDOW_NS = 100_000_000
 
 
 class Fence:
-    """The token of one opening, and the comparison with what stands in a file.
+    """The token of one opening, and its comparison with the token in a file.
 
     Parameters
     ----------
     owner : callable
-        Returns what the lock file says of its owner, for people.
+        Returns the owner that the lock file names, for error messages.
 
     Attributes
     ----------
     slot : bytes
-        What stands at ``FENCE_POSITION`` in each file of this opening.
+        The bytes at ``FENCE_POSITION`` in each file of this opening.
     """
 
     def __init__(self, owner: Callable[[], LockOwner]) -> None:
@@ -48,12 +47,12 @@ class Fence:
         write_whole(file, (self.slot,), FENCE_POSITION)
 
     def error(self, found: bytes, path: Path) -> FencedError:
-        """Return why what was found in a file is not the token of this opening."""
+        """Return the error for bytes in a file that are not the token of this opening."""
         if len(found) == FENCE.size and FENCE.unpack(found)[1] == crc32c(0, found[:FENCE_TOKEN_BYTES]):
             owner = self._owner()
             who = "another owner" if owner.pid is None else f"process {owner.pid} on {owner.host}"
             return FencedError(
-                f"{path}: {who} has opened this queue too, so locks do not work here. Close it here, and see to it "
+                f"{path}: {who} has opened this queue too, so locks do not work here. Close it here, and make sure "
                 "that only one of the two opens it again",
                 path=str(path),
                 pid=owner.pid,
@@ -67,7 +66,7 @@ class Fence:
 
 
 def unnamed(path: Path) -> FencedError:
-    """Return the error for a file that was written under a name which it has lost: it was removed, or replaced."""
+    """Return the error for a file that has lost its name: it was removed or replaced while it was open."""
     return FencedError(
         f"{path} was replaced or removed while this queue was open, so nothing that is written to it counts. Close the "
         "queue here, find out what has changed its files, and only then open it again",

@@ -41,20 +41,20 @@ def refuse_second_name(file: File, path: Path) -> None:
     Raises
     ------
     StorageError
-        It has: whatever is written here changes the other one too.
+        It has a second name: writing to one changes the other too.
     OSError
         The disk refuses.
     """
     if file.link_count() > 1:
         raise StorageError(
-            f"{path} has a second name (a hard link), so this queue and a copy of it write over each other. Remove the "
+            f"{path} has a second name (a hard link), so this queue and a copy of it overwrite each other. Remove the "
             "copy; if you need one, close the queue and make it with cp -a, or take a snapshot of the file system",
             path=str(path),
         )
 
 
 def open_alone(storage: Storage, path: Path) -> File:
-    """Open a file whose space is used again, or make one; a second name is somebody's copy, and keeps the old file.
+    """Open a file whose space is used again, or make one; a second name is a user's copy, and keeps the old file.
 
     Raises ``OSError``.
     """

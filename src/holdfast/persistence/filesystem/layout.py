@@ -3,18 +3,13 @@
 ::
 
     orders/
-      queue.json    write.lock    write.mark
-      priorities                                      empty; there from the first message with a priority on
-      dedup.ids                                       there from the first message with a deduplication id on
-      data/0000000001-00000000000000000000.data       sequence - first offset
-      groups/.lock                                    creating a group and retiring a file exclude each other
-      groups/default/group.json  read.lock  0000000007.position
-      spare/                                          emptied data files, and the next one while it is being made
-      prepared/<transaction id>.batch                 puts of transactions that are not decided
-      prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
-      prepared/decided, groups/<name>/decided         the latest transactions that were decided
-      prepared/joint.json                             the latest joint commits
-      requests/                                       what other processes ask of the owner
+      queue.json write.lock write.mark priorities empty; there from the first message with a priority on dedup.ids there
+      from the first message with a deduplication id on data/0000000001-00000000000000000000.data sequence - first
+      offset groups/.lock creating a group and retiring a file exclude each other groups/default/group.json read.lock
+      0000000007.position spare/ emptied data files, and the next one while it is being made prepared/<transaction
+      id>.batch puts of transactions that are not decided prepared/<nonce>.staging puts of one that is open, and has
+      many; gone with its process prepared/decided, groups/<name>/decided the latest transactions that were decided
+      prepared/joint.json the latest joint commits requests/ requests of other processes to the owner
 """
 
 from __future__ import annotations
@@ -41,15 +36,15 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
-_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: naming.py
+_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: durable_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
     | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests"}
 )
 
 
-class DataFileName(NamedTuple):  # one is made for each file at each look at the directory
-    """What the name of a data file says: its sequence and the offset of its first message."""
+class DataFileName(NamedTuple):  # one is made for each file each time that the directory is listed
+    """The name of a data file: its sequence and the offset of its first message."""
 
     sequence: int
     first_offset: int
@@ -113,7 +108,7 @@ class QueueDirectory:
         self.requests = self.root / "requests"
 
     def more_reserves(self, count: int) -> list[Path]:
-        """Return the paths of empty files, of which a file system may have no more to give either."""
+        """Return the paths of the reserved empty files: a file system can run out of files too."""
         return [self.groups / f".reserve.{number}" for number in range(1, count + 1)]
 
     def batch_file(self, transaction_id: str) -> Path:
@@ -145,7 +140,7 @@ def queue_directory(root: Path) -> QueueDirectory:
 
 @lru_cache(maxsize=1024)
 def within(directory: Path, name: str) -> Path:
-    """Return the path of a name in a directory; made once, for making one takes as long as opening a file."""
+    """Return the path of a name in a directory; cached, because making one takes as long as opening a file."""
     return directory / name
 
 
@@ -159,14 +154,14 @@ def check_name(name: str, what: str) -> str:
 
 
 def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
-    """Return the data files in log order; names that are not ours are left alone."""
+    """Return the data files in log order; other names are ignored."""
     matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
     found = [(DataFileName(int(match[1]), int(match[2])), match[0]) for match in matches if match]
     return sorted(name for name, text in found if max(name) <= NUMBER_MAX and str(name) == text)
 
 
 def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
-    """Return the ids of the transactions whose puts stand in ``prepared/``, sorted; other names are left alone."""
+    """Return the ids of the transactions whose batch files are in ``prepared/``, sorted; other names are ignored."""
     try:
         names = storage.list(directory.prepared)
     except FileNotFoundError:
@@ -175,7 +170,7 @@ def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
 
 
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
-    """Return the generations of a group's position files, oldest first; none where the group has not begun."""
+    """Return the generations of a group's position files, oldest first; none if the group has not begun."""
     names: list[str] = []
     with suppress(FileNotFoundError):
         names = storage.list(group_directory)
@@ -194,12 +189,12 @@ def _position_name(generation: int) -> str:
 
 
 def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, path: Path) -> None:
-    """Refuse a data file that stands where another one should; raises CorruptionError."""
+    """Refuse a data file in the place of another one; raises CorruptionError."""
     if header.queue_id != queue_id:
         raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
     own = DataFileName(header.sequence, header.first_offset)
     if own != name:
-        raise CorruptionError(f"{path} says of itself that it is {own}; give it that name back", path=str(path))
+        raise CorruptionError(f"{path} is named {own} by its header; give it that name back", path=str(path))
 
 
 def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
@@ -221,30 +216,32 @@ def open_directory(
     QueueNotFoundError
         There is none, and ``create`` is false.
     ConfigError
-        ``root`` cannot be a queue's name, is a file, a link or somebody else's directory, or other users may write
-        into it or into one of its parts.
+        ``root`` cannot be a queue's name, is a file, a link or another user's directory, or other users may write into
+        it or into one of its parts.
     UnsupportedVersionError, CorruptionError, StorageError
-        ``queue.json`` is of another version, unreadable with nothing to rebuild it from, or the disk refuses.
+        ``queue.json`` is of another version, or unreadable and cannot be rebuilt; or the disk refuses.
     """
     directory = queue_directory(root)
     try:
         names = _look_at_root(storage, root, writable=writable)
         if names is None or "queue.json" not in names:
             if not create:
-                raise QueueNotFoundError(f"no queue at {root}; opening it to put or to take makes one", path=str(root))
+                raise QueueNotFoundError(
+                    f"no queue at {root}; opening it to produce or to consume creates one", path=str(root)
+                )
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
             return directory, *_create(storage, directory)
         queue_id = _read_identity(storage, directory, repair=create)
         if create:
-            storage.sync_directory(root)  # whoever made the queue may have been killed before doing so
+            storage.sync_directory(root)  # the process that made the queue may have been killed before doing so
         return directory, queue_id, False
     except OSError as error:
         raise storage_error(error, "opening the queue", root) from error
 
 
 def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] | None:
-    """Return the names in ``root``, or None where it does not exist; refuses what cannot be our directory."""
+    """Return the names in ``root``, or None if it does not exist; refuses a path that cannot be a queue's directory."""
     if "\0" in str(root):
         raise ConfigError(f"{str(root)!r} cannot be a path: it holds a NUL")
     try:
@@ -257,7 +254,7 @@ def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] 
 
 
 def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:
-    """Let a directory pass that we began to make and did not finish; refuse anybody else's."""
+    """Accept a directory of a queue whose making was not finished; refuse any other."""
     foreign = sorted(set(names) - _TOP_LEVEL)
     if not foreign and "data" in names and list_data_files(storage, directory):
         raise CorruptionError(
@@ -272,14 +269,14 @@ def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names
 def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
     """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there.
 
-    Of several processes that find no queue one makes it; the others find it made.
+    If several processes find no queue, one makes it, and the others find it made.
     """
     check_name(directory.root.name, "queue")
     make_parents(storage, directory.root)
     for path in (directory.root, directory.data, directory.groups, directory.spare):
         storage.make_directory(path)
     try:
-        storage.sync_directory(directory.root)  # queue.json must not outlive the directories it speaks of
+        storage.sync_directory(directory.root)  # queue.json must not outlive the directories that it implies
         _sync_name(storage, directory.root)
     except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
         with suppress(OSError):
@@ -320,7 +317,7 @@ def make_parents(storage: Storage, path: Path) -> None:
 
 
 def _found(storage: Storage, path: Path) -> Path | None:
-    """Return a directory above a queue, or the one behind it where it is a link: an operator's. None: there is none."""
+    """Return a directory above a queue, with an operator's link resolved; None if there is none."""
     try:
         storage.directory_status(path)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Who owns a side of a queue: an advisory lock (portalocker) on a file that also names its owner.
+"""The lock of a side: an advisory lock (portalocker) on a file that also names its owner.
 
-The lock goes with the process, however it dies, so a killed owner leaves no stale lock. The note inside the file is for
-people: pids mean nothing across containers and are never trusted. The file is never deleted: removing a locked file
-would let two owners lock two files of one name.
+The lock ends with the process, so a killed owner leaves no stale lock. The note inside the file is for people: pids
+mean nothing across containers and are never trusted. The file is never deleted: removing a locked file would let two
+owners lock two files of one name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WAITING_NS = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """What a lock file says of its owner: process id, host, and whether it is there for a moment only."""
+    """The owner in a lock file: process id, host, and whether it is a temporary owner."""
 
     pid: int | None = None
     host: str | None = None
@@ -53,7 +53,7 @@ class SideLock:
         _open_locks.add(self)
 
     def release(self) -> None:
-        """Let the next owner in."""
+        """Release the lock to the next owner."""
         with _gate:
             self.forget()
 
@@ -66,8 +66,8 @@ class SideLock:
 class Guard:
     """Holds a lock for a ``with`` block.
 
-    An interruption at the very end of the block may come before :meth:`__exit__` has done anything. Then the lock goes
-    with the traceback; who cannot leave it to that calls :meth:`release` as well.
+    An interruption at the very end of the block may come before :meth:`__exit__` has done anything. Then the lock is
+    released with the traceback; a caller that cannot wait for that calls :meth:`release` as well.
 
     Parameters
     ----------
@@ -85,12 +85,12 @@ class Guard:
         next(self._held, None)
 
     def release(self) -> None:
-        """Let go of the lock; once more does nothing."""
+        """Release the lock; again does nothing."""
         self._held.close()
 
 
 def _hold(take: Callable[[], SideLock] | None) -> Generator[None, None, None]:
-    """Hold a lock from the first step until this is closed, or nobody has it any more."""
+    """Hold a lock from the first step until this is closed or dropped."""
     lock = take() if take is not None else None
     try:
         yield
@@ -98,13 +98,13 @@ def _hold(take: Callable[[], SideLock] | None) -> Generator[None, None, None]:
         if lock is not None:
             try:
                 lock.release()
-            except BaseException:  # interrupted: nobody else could let go of it, this process neither
+            except BaseException:  # interrupted: no other code could release it
                 lock.release()
                 raise
 
 
 # A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
-# them all: those too that other threads were just taking or letting go of, hence the gate.
+# them all: also those that other threads were just taking or releasing, hence the gate.
 _open_locks: set[SideLock] = set()
 _gate = threading.Lock()
 
@@ -136,13 +136,13 @@ def acquire(
     storage, path, clock, timeout
         The lock file, and how long to try.
     what : str
-        What is owned through it, for people.
+        The owned side, for error messages.
     guard : callable
-        Makes what is held while trying. Where everybody uses the same, a locked file already says who has it.
+        Makes a context that is held while trying. If all use the same guard, a locked file always names its owner.
     begin : callable
-        Called with the lock inside that context: what the others must find done where they find it locked.
+        Called with the lock inside that context: steps that must be done before others find it locked.
     is_visitor : bool
-        Whether it is taken for a moment only. Who is none waits for a visitor to leave, whatever ``timeout`` says.
+        Whether it is taken for a moment only. Other owners wait for a temporary owner to leave, with any ``timeout``.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def acquire(
                     begin(lock)
                     return lock
                 owner = read_owner(storage, path)
-        except BaseException:  # nobody else could let go of it
+        except BaseException:  # no other code could release it
             if lock is not None:
                 lock.release()
             held.release()
@@ -185,7 +185,7 @@ def acquire(
 
 
 def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
-    """Take the lock at ``path`` if it is free, and write who has it."""
+    """Take the lock at ``path`` if it is free, and write the owner into it."""
     with _gate:
         file = storage.open(path, create=True)
         lock = SideLock(file, path)
@@ -209,7 +209,7 @@ def _note(pid: int, host: str, is_visitor: bool) -> bytes:
 
 
 def read_owner(storage: Storage, path: Path) -> LockOwner:
-    """Return what the lock file says; empty fields where it says nothing readable."""
+    """Return the owner in a lock file; empty fields if it is unreadable."""
     try:
         file = storage.open(path, writable=False)
     except OSError:
@@ -227,13 +227,13 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
 
 
 def _say_waiting(storage: Storage, path: Path, clock: Clock) -> None:
-    """Ask a visitor to leave. Where that cannot be written, it leaves when it has no more to do."""
+    """Ask a temporary owner to leave. If that cannot be written, it leaves when it has no more work."""
     with suppress(OSError), storage.open(path) as file:
         file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
 
 
 def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
-    """Whether somebody who comes to stay waits for the lock at ``path``, or has just come."""
+    """Whether a permanent owner waits for the lock at ``path``, or has just taken it."""
     try:
         file = storage.open(path, writable=False)
     except OSError:
@@ -246,7 +246,7 @@ def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
 
 
 def is_free(storage: Storage, path: Path) -> bool:
-    """Whether nobody holds the lock at ``path``. Look under the guard that everybody uses: it is taken meanwhile."""
+    """Whether the lock at ``path`` is free. Call it under the guard that all use: the check takes the lock."""
     with _gate:
         try:
             file = storage.open(path)

@@ -1,7 +1,7 @@
-"""Why a side of a queue refuses to write: an earlier failure left memory and disk possibly apart.
+"""The poison of a side: after a failure that may have left memory and disk different, it refuses to write.
 
-A failed sync is never tried again: the second one can succeed over lost data. Only opening the queue anew, which looks
-at what is on the disk, ends it.
+A failed sync is never tried again: the second one can succeed over lost data. Only reopening the queue ends it, because
+opening reads what is on the disk.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ logger = logging.getLogger("holdfast")
 
 
 class Poison:
-    """The first failure of one side that nobody can know the outcome of.
+    """The first failure of one side with an unknown outcome.
 
     Parameters
     ----------
     side : str
-        Which side, for people.
+        Which side, for error messages.
     path : Path
-        Where it is.
+        Its path.
 
     Attributes
     ----------
     cause : BaseException or None
-        That failure; None while all is well.
+        That failure; None if there was none.
     """
 
     def __init__(self, side: str, path: Path) -> None:
@@ -44,7 +44,7 @@ class Poison:
             logger.error("%s of %s is poisoned: %s", self._side, self._path, repr(cause))
 
     def check(self) -> None:
-        """Raise PoisonedError where an earlier failure stands; FencedError where another owner has."""
+        """Raise PoisonedError after an earlier failure, or FencedError if that failure was another owner."""
         if self.cause is None:
             return
         if isinstance(self.cause, FencedError):
@@ -58,7 +58,7 @@ class Poison:
 
 @contextmanager
 def undoing(poison: Poison | None) -> Iterator[None]:
-    """Take back what has failed; where the disk refuses that too, nobody knows what stands there."""
+    """Undo a failed write in the block; if the disk refuses that too, the contents are unknown, so poison the side."""
     try:
         yield
     except OSError as error:
@@ -70,9 +70,9 @@ def commit_unknown(what: str, path: Path, error: BaseException) -> CommitUnknown
     """Return the error for a failure that leaves a commit in doubt."""
     if isinstance(error, FencedError):
         return CommitUnknownError(
-            f"nobody knows whether this commit counts: {error}; then look for it with mode='look'", path=str(path)
+            f"whether this commit counts is unknown: {error}; then check with mode='look'", path=str(path)
         )
     return CommitUnknownError(
-        f"{what} failed on {path} ({error}); nobody knows what is on the disk: reopen the queue and look",
+        f"{what} failed on {path} ({error}); what is on the disk is unknown: reopen the queue and check",
         path=str(path),
     )

@@ -1,7 +1,7 @@
-"""A little room set aside, ``groups/.reserve*``, so that a group can begin on a full disk and drain it.
+"""A little reserved space, ``groups/.reserve*``, so that a group can begin on a full disk and drain it.
 
-A group that has begun has its room: its position files are reserved ahead. One that begins needs a few blocks more, and
-a few files; the disk may have run out of either just because nobody has consumed yet.
+A group that has begun has its space: its position files are reserved ahead. A group that begins needs a few more blocks
+and files. The disk may have run out of either just because no consumer has run yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESERVE_FILES = 5
 
 
 def keep_reserve(storage: Storage, directory: QueueDirectory) -> None:
-    """Set the room aside where it is not; on a disk that is full already this has to wait."""
+    """Reserve the space if it is not reserved; on a disk that is already full this has to wait."""
     try:
         with storage.open(directory.reserve, create=True) as file:
             if file.size() < RESERVE_BYTES:
@@ -32,11 +32,11 @@ def keep_reserve(storage: Storage, directory: QueueDirectory) -> None:
             if path.name not in there:
                 storage.open(path, create=True).close()
     except OSError as error:
-        logger.info("no room to set aside in %s: %s", directory.groups, error)
+        logger.info("no space to reserve in %s: %s", directory.groups, error)
 
 
 def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
-    """Give the room back to the file system; return whether there was any."""
+    """Give the space back to the file system; return whether there was any."""
     count = 0
     try:
         for path in (directory.reserve, *directory.more_reserves(RESERVE_FILES - 1)):
@@ -48,6 +48,6 @@ def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
         if count:
             storage.sync_directory(directory.groups)
     except OSError as error:
-        logger.warning("the room set aside in %s cannot be used: %s", directory.groups, error)
+        logger.warning("the space reserved in %s cannot be used: %s", directory.groups, error)
         return False
     return count > 0

@@ -1,4 +1,4 @@
-"""A ring: a file of fixed slots that are used again in turn, so that it remembers the latest and never grows."""
+"""A ring: a file of fixed slots that are reused in turn, so that it keeps the latest entries and never grows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _READ_BYTES = 2**20
 
 
 def used_bytes(data: bytes) -> int:
-    r"""Return where the zeros begin that end ``data``: a ring that has not gone round yet is mostly room.
+    r"""Return the position of the zeros that end ``data``: a ring that has not wrapped yet is mostly empty.
 
-    The same as ``len(data.rstrip(b"\0"))``, which takes milliseconds for some megabytes of zeros: it looks at each.
+    The same as ``len(data.rstrip(b"\0"))``, which takes milliseconds for some megabytes of zeros, because it checks
+    each byte.
     """
     end = len(data)
     while data.endswith(_ROOM, 0, end):
@@ -23,7 +24,7 @@ def used_bytes(data: bytes) -> int:
 
 
 def used_slots(file: File, slot_bytes: int, slot_count: int) -> Iterator[tuple[int, bytes]]:
-    """Yield place and bytes of the whole slots that were ever used; not all of the file is in memory at once."""
+    """Yield the position and bytes of each whole slot that was ever used; the file is read in pieces."""
     at_once = _READ_BYTES // slot_bytes
     for first in range(0, slot_count, at_once):
         data = file.read_at(min(at_once, slot_count - first) * slot_bytes, first * slot_bytes)

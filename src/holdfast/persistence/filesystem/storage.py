@@ -1,8 +1,8 @@
 """The storage port: the only module that touches the operating system's files.
 
-Everything above speaks to the :class:`Storage` and :class:`File` protocols, about a dozen verbs. That is what makes
-crashes testable: tests put a recording or a failing storage in this place (``tests/support/``). The verbs raise plain
-``OSError``; what it means for the caller is decided where the verb is used (:func:`storage_error`).
+Everything above speaks to the :class:`Storage` and :class:`File` protocols, about a dozen verbs. That makes crashes
+testable: tests pass a recording or a failing storage instead (``tests/support/``). The verbs raise plain ``OSError``;
+the code that uses a verb turns it into the caller's error (:func:`storage_error`).
 
 What is *not* promised: ``write_at`` makes nothing durable, and ``sync`` does not persist the file's name. A name lasts
 once ``sync_directory`` of its directory has returned.
@@ -38,7 +38,7 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DirectoryStatus(NamedTuple):
-    """Whose a directory is, and who may do what with it."""
+    """The owner and the permissions of a directory."""
 
     owner: int
     """Id of the user."""
@@ -57,13 +57,13 @@ class File(Protocol):
         """Return up to ``size`` bytes from ``position``; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size``; what is new reads as zeros."""
+        """Cut or extend the file to ``size``; new bytes read as zeros."""
 
     def allocate(self, size: int) -> None:
-        """Reserve space so that the file has at least ``size`` bytes and writing them cannot run out of room."""
+        """Reserve space so that the file has at least ``size`` bytes and writing them cannot fill the disk."""
 
     def sync(self) -> None:
-        """Return once data and size are on the disk. After a failure nobody knows what is: never try again."""
+        """Return once data and size are on the disk. After a failure, never try again: the state is unknown."""
 
     def size(self) -> int:
         """Return the size of the file."""
@@ -75,10 +75,10 @@ class File(Protocol):
         """Return the id of the user who owns the file."""
 
     def try_lock(self) -> bool:
-        """Take the exclusive advisory lock if it is free; it goes when the last copy of the handle is closed."""
+        """Take the exclusive advisory lock if it is free; it is released when the last copy of the handle is closed."""
 
     def close(self) -> None:
-        """Let go of the handle. Closing twice does nothing; a ``with`` block closes too."""
+        """Close the handle. Closing twice does nothing; a ``with`` block closes too."""
 
     def __enter__(self) -> Self: ...
 
@@ -89,22 +89,22 @@ class Storage(Protocol):
     """The file system, as far as a queue needs it."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
-        """Open a regular file without following a link; ``create`` makes it where it is missing, mode 0600."""
+        """Open a regular file without following a link; ``create`` makes a missing one, mode 0600."""
 
     def directory_status(self, path: Path) -> DirectoryStatus:
-        """Return whose a directory is and who may change it; a file is ENOTDIR, a symbolic link ELOOP."""
+        """Return a directory's owner and permissions; a file is ENOTDIR, a symbolic link ELOOP."""
 
     def file_system(self, path: Path) -> str:
-        """Return the kind of file system that holds a path, as the system calls it; empty where it does not say."""
+        """Return the kind of file system that holds a path, as the system calls it; empty if unknown."""
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory, mode 0700; nothing happens where it exists."""
+        """Make one directory, mode 0700; does nothing if it exists."""
 
     def list(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, replacing what stood there."""
+        """Give a file another name, replacing a file of that name."""
 
     def remove(self, path: Path) -> None:
         """Remove a file's name."""
@@ -211,7 +211,7 @@ class OsStorage:
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> OsFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-        fd = os.open(path, flags | os.O_NONBLOCK, FILE_MODE)  # non-blocking: a FIFO in our place must not hang us
+        fd = os.open(path, flags | os.O_NONBLOCK, FILE_MODE)  # non-blocking: a FIFO must not block
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, _NO_FILE, str(path))
@@ -232,7 +232,7 @@ class OsStorage:
         try:
             fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
             mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        except OSError:  # /proc is not there: nobody says it
+        except OSError:  # there is no /proc: it is unknown
             return ""
         finally:
             os.close(fd)
@@ -279,27 +279,27 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
     reason = error.strerror or str(error)
     if error.errno in DISK_FULL_ERRNOS:
         return DiskFullError(
-            f"disk full while {what}: {path} ({reason}); nothing was kept of it. "
-            "Drain the queue or make room, then try again",
+            f"disk full while {what}: {path} ({reason}); nothing of it was kept. "
+            "Drain the queue or free disk space, then try again",
             path=str(path),
         )
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         advice = f"this process may have {limit} files open: raise the limit (ulimit -n), or have fewer queues open"
     elif error.errno == errno.ENFILE:
-        advice = "the system has too many files open: raise its limit, or look for who has them"
+        advice = "the system has too many files open: raise its limit, or find the program that has them open"
     elif error.errno == errno.ELOOP:
-        advice = "put what the symbolic link points to in its place"
+        advice = "replace the symbolic link with the file that it points to"
     elif reason == _NO_FILE:
-        advice = "take it away, and put the file back that belongs there"
+        advice = "remove it, and restore the file that belongs there"
     else:
         advice = "check the disk and its permissions"
-    where = error.filename or path  # what it was about, where the system says so
+    where = error.filename or path  # the file that the system names
     return StorageError(f"{what} failed: {where} ({reason}); {advice}", path=str(path))
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is that of a full disk."""
+    """Whether an error, or its cause, is that of a full disk."""
     while error is not None:
         if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS):
             return True
@@ -331,7 +331,7 @@ class storage_errors:  # noqa: N801 - a block that reads like contextlib.suppres
 
 
 class Stamp(NamedTuple):
-    """What the file system says of a file: it changes when the file is replaced or written."""
+    """A stamp of a file: it changes when the file is replaced or written."""
 
     inode: int
     size_bytes: int
@@ -353,7 +353,7 @@ def real_path(path: Path) -> Path:
 
 
 def replace_text(path: Path, lines: Iterable[str]) -> int:
-    """Put lines into a file that is no part of a queue, durably and as a whole; return how many there were."""
+    """Write lines into a file outside a queue, durably and as a whole; return how many there were."""
     new = path.with_name(path.name + ".new")
     count = 0
     try:
@@ -373,7 +373,7 @@ def replace_text(path: Path, lines: Iterable[str]) -> int:
 
 
 def read_whole(storage: Storage, path: Path, bytes_max: int) -> bytes:
-    """Return the content of a small file, no larger than its kind can be: a size is not believed, it is checked.
+    """Return the content of a small file, with its size checked against the maximum of its kind first.
 
     Raises
     ------
@@ -386,13 +386,14 @@ def read_whole(storage: Storage, path: Path, bytes_max: int) -> bytes:
         size = file.size()
         if size > bytes_max:
             raise CorruptionError(
-                f"{path} has {size} bytes, and no such file has more than {bytes_max}; restore it", path=str(path)
+                f"{path} has {size} bytes, more than the {bytes_max} that such a file may have; restore it",
+                path=str(path),
             )
         return file.read_at(size, 0)
 
 
 def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:
-    """Write all of ``buffers`` at ``position``, going on after short writes; raises the ``OSError`` that stops it."""
+    """Write all of ``buffers`` at ``position``, continuing after short writes; raises the ``OSError`` that stops it."""
     if len(buffers) > BUFFERS_MAX:
         buffers = (b"".join(buffers),)
     size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
@@ -403,5 +404,5 @@ def write_whole(file: File, buffers: Sequence[bytes], position: int) -> None:
     while done < size:
         step = file.write_at((bytes(rest[done:]),), position + done)
         if step <= 0:
-            raise OSError(errno.EIO, "the file system took no bytes")
+            raise OSError(errno.EIO, "the file system wrote no bytes")
         done += step

@@ -1,6 +1,6 @@
 """CRC-32C (Castagnoli, polynomial 0x1EDC6F41, reflected, initial value and final XOR 0xFFFFFFFF).
 
-google-crc32c computes it in hardware where its compiled form is installed; crcmod's ``crc-32c`` is the portable twin.
+google-crc32c computes it in hardware if its compiled form is installed; crcmod's ``crc-32c`` is the portable twin.
 ``tests/unit/format/test_checksum.py`` holds the two equal. docs/format.md, "Checksums".
 """
 
@@ -14,7 +14,7 @@ Crc32c = Callable[[int, bytes], int]
 
 
 def compiled_crc32c() -> Crc32c | None:
-    """Return google-crc32c's hardware form, or None where only its slow fallback is installed."""
+    """Return google-crc32c's hardware form, or None if only its slow fallback is installed."""
     try:
         import google_crc32c
     except ImportError:
@@ -43,8 +43,8 @@ crc32c: Crc32c = compiled_crc32c() or portable_crc32c()
 def reseed(crc: int, seed: int, new_seed: int, size: int) -> int:
     """Return the checksum that ``size`` bytes would have from ``new_seed``, given the one they have from ``seed``.
 
-    A checksum is affine in its seed: two seeds give two checksums whose XOR depends on nothing but the XOR of the seeds
-    and how many bytes followed. So the bytes are not needed again. Costs as many steps as ``size`` has binary digits.
+    A checksum is affine in its seed: two seeds give two checksums whose XOR depends only on the XOR of the seeds and on
+    how many bytes followed. So the bytes are not needed again. Costs as many steps as ``size`` has binary digits.
     """
     difference = seed ^ new_seed
     power = 0

@@ -1,10 +1,9 @@
-"""The decision of a transaction: the frame that ends its batch in the log. docs/format.md, "Commit records". Pure.
+"""The commit record of a transaction: the frame that ends its batch. docs/format.md, "Commit records". Pure.
 
-A transaction that does more than put has committed once its decision stands in the log, whole and synced. The decision
-says all that follows from it, so that whoever opens the queue after a crash can do it again: which messages are
-acknowledged, who else takes part and waits for the verdict, and which file in waiting has become void. Doing it twice
-changes nothing. It stays **open** until all of that is durable elsewhere, and is carried into each new data file until
-then.
+A transaction that does more than put has committed once its commit record is in the log, whole and synced. The record
+names all its consequences, so that the next opening after a crash can redo them: which messages are acknowledged, which
+participants wait for the outcome, and which batch file has become void. Redoing them twice changes nothing. The record
+stays **pending** until its consequences are durable elsewhere, and is carried into each new data file until then.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Participant:
     Attributes
     ----------
     path : str
-        Of the queue's directory, relative to the queue whose file says so; "." is that queue itself.
+        Of the queue's directory, relative to the queue that holds the record; "." is that queue itself.
     queue_id : bytes, length 16
         The queue that must be found there.
     group : str
@@ -41,7 +40,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Messages of one group of the same queue that are finished by a transaction."""
+    """Messages that a transaction finishes in one group of the same queue."""
 
     group: str
     group_id: bytes
@@ -50,7 +49,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """The joint commit that a prepared transaction waits for: which application's, and which of its commits."""
+    """The joint commit that a prepared transaction waits for: its application and version."""
 
     application: str
     version: int
@@ -58,28 +57,28 @@ class PartOf:
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What a transaction decides.
+    """The commit record of a transaction.
 
     Attributes
     ----------
     id : str
-        Name of the transaction: the caller's choice, or the nonce in hexadecimal digits.
+        Id of the transaction: the caller's choice, or the nonce in hexadecimal digits.
     nonce : bytes, length 16
         Tells this transaction from all others, those of the same id included.
     count : int
-        Messages in the batch: those right before the decision.
+        Number of messages in the batch, which is right before the record.
     first_offset : int or None
-        Offset of the first of them; None: as many before the frame's own index as there are.
+        Offset of the first of them; None: they are the ``count`` messages before the frame.
     timestamp_ns : int
-        When the transaction was prepared, or decided where it was not.
+        When the transaction was prepared, or else when it was decided.
     acknowledged : tuple of Acknowledged
-        What it finishes in this queue.
+        The messages that it finishes in this queue.
     participants : tuple of Participant
-        Who voted, and waits for the verdict.
+        The sides that voted and wait for the outcome.
     coordinator : Participant or None
-        In a prepared file: whose log decides; None: whoever says so by id.
+        In a prepared file: the queue whose log decides; None: the application decides, by id.
     waiting_file : str
-        Path below the queue's directory of the file that held the batch before; empty: there was none.
+        Path of the batch file below the queue's directory; empty: there was none.
     part_of : PartOf or None
         In a prepared file: the joint commit that decides; None: there is none.
     """
@@ -97,13 +96,13 @@ class CommitRecord:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether somebody prepared it under its id and may ask for its verdict again."""
+        """Whether it was prepared under its id, so that a caller may ask for its outcome again."""
         is_asked_for = self.coordinator is None and self.part_of is None
         return self.waiting_file.startswith("prepared/") and is_asked_for
 
     @property
     def offsets(self) -> range:
-        """Offsets of the batch; known once it stands in the log."""
+        """Offsets of the batch; known once it is in the log."""
         first = self.first_offset or 0
         return range(first, first + self.count)
 
@@ -130,7 +129,7 @@ class CommitRecord:
 
     @classmethod
     def decode(cls, payload: bytes) -> CommitRecord:
-        """Return what a decision frame says; raises ValueError where the payload is not one."""
+        """Return the commit record of a frame's payload; raises ValueError if it is not one."""
         try:
             fields = parse_object(payload[: -DECISION_TRAILER.size])
             coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
@@ -151,11 +150,11 @@ class CommitRecord:
                 part_of=None if part_of is None else _part_of(part_of),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"not a decision: {error}") from None
+            raise ValueError(f"not a commit record: {error}") from None
 
 
 def _transaction_id(found: object) -> str:
-    if found == "":  # ``encode`` would leave it out
+    if found == "":  # ``encode`` omits it
         raise ValueError("the transaction has no id")
     return str(found)
 

@@ -1,4 +1,4 @@
-"""The bytes on the disk: sizes, struct formats and constants of format version 2. docs/format.md is this page in prose.
+"""The bytes on the disk: sizes, struct formats and constants of format version 2. docs/format.md describes them.
 
 All integers are little-endian. Positions and sizes are bytes. A reader that knows only ``<STX><record size><data>``
 can walk a data file from ``FRAMES_START``.
@@ -15,7 +15,7 @@ NUMBER_MAX = 2**63 - 1
 
 # -- Header blocks ---------------------------------------------------------------------------------------------------
 # Data files and position files start with the same block, written twice. One bad bit, sector or 4 KiB page loses one
-# copy at the most: the second stands in the next page (drives with 4 KiB sectors fail by the page).
+# copy at most: the second is in the next page (drives with 4 KiB sectors fail by the page).
 
 DATA_MAGIC = b"\x89HFDATA\n"  # the high bit and the line feed catch transfers that mangle binary files, as in PNG
 POSITION_MAGIC = b"\x89HFPOSN\n"

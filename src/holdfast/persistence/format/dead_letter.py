@@ -1,4 +1,4 @@
-"""What a group knows of a dead letter: a message that nobody is given any more until somebody decides. Pure."""
+"""A group's record of a dead letter: a message that is not delivered again until it is retried. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.persistence.format.constants import DEAD_REASONS
 
 @dataclass(frozen=True, slots=True)
 class DeadMark:
-    """What stands in the position file.
+    """A dead letter as the position file holds it.
 
     Attributes
     ----------

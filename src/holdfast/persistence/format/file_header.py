@@ -29,13 +29,13 @@ def random_id() -> bytes:
 
 
 def random_salt() -> int:
-    """Return 32 random bits: what makes the checksums of one life of a file unlike those of any other."""
+    """Return 32 random bits: they make the checksums of one life of a file unlike those of any other."""
     return secrets.randbits(32)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFileHeader:
-    """What a data file says of itself.
+    """The header of a data file.
 
     Attributes
     ----------
@@ -46,13 +46,13 @@ class DataFileHeader:
     first_offset : int
         Offset of the file's first message.
     base_timestamp_ns : int
-        No message of the file is older, whatever its frame says.
+        A lower bound for the timestamps of the file's messages.
     previous_sequence, previous_end : int
-        The file before this one, and the position behind its last accepted byte: what stands there is void.
+        The file before this one, and the position behind its last accepted byte: bytes from there on are void.
     salt : int
         Starts the checksum of every frame.
     features : int
-        Compatible features: ``COMPATIBLE_*`` of ``format.py``. Those that are not known are kept and mean nothing.
+        Compatible features: ``COMPATIBLE_*`` of ``constants.py``. Unknown ones are kept and ignored.
     """
 
     queue_id: bytes
@@ -80,20 +80,20 @@ class DataFileHeader:
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> DataFileHeader:
-        """Return the header that the first good copy holds; raises the error of the first copy where none is good.
+        """Return the header that the first good copy holds; raises the error of the first copy if none is good.
 
-        An error that speaks of another version goes before those that speak of damage.
+        An error about another version takes precedence over one about damage.
         """
         features, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
         sequence, first, base, previous, previous_end, _, _ = layout.DATA_HEADER_REST.unpack_from(rest)
         if max(sequence, first, base) > layout.NUMBER_MAX:
-            raise CorruptionError(f"the header of {path} has numbers that no queue reaches", path=path, position=0)
+            raise CorruptionError(f"the header of {path} has numbers that are out of range", path=path, position=0)
         return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt, features)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionFileHeader:
-    """What a position file says of itself: queue, group, which generation of the group's progress, and its salt."""
+    """The header of a position file: queue, group, the generation of the group's progress, and the file's salt."""
 
     queue_id: bytes
     group_id: bytes
@@ -108,9 +108,9 @@ class PositionFileHeader:
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> PositionFileHeader:
-        """Return the header that the first good copy holds; raises the error of the first copy where none is good.
+        """Return the header that the first good copy holds; raises the error of the first copy if none is good.
 
-        An error that speaks of another version goes before those that speak of damage.
+        An error about another version takes precedence over one about damage.
         """
         _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
         group_id, generation = layout.POSITION_HEADER_REST.unpack_from(rest)
@@ -123,7 +123,7 @@ def block_buffers(block: bytes, fence: bytes = b"") -> bytes:
 
 
 def block_copies(start: bytes) -> list[bytes]:
-    """Return the copies of the block that stand in ``start``, the first bytes of a file."""
+    """Return the copies of the block in ``start``, the first bytes of a file."""
     return [start[at : at + layout.HEADER_BLOCK_BYTES] for at in layout.HEADER_COPY_POSITIONS]
 
 
@@ -139,7 +139,7 @@ def damaged_copies(start: bytes, magic: bytes, path: str) -> list[int]:
 
 
 def header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:
-    """Return what is wrong with the copies of a header one of which is good."""
+    """Return the damage of a header with one good copy."""
     reason = "one of the two copies of the header does not verify"
     copies = damaged_copies(start, magic, str(path))
     return [Damage(path, at, layout.HEADER_BLOCK_BYTES, range(0), DAMAGED, reason) for at in copies]
@@ -159,7 +159,7 @@ def _decode_copies(copies: list[bytes], magic: bytes, path: str) -> _Block:
         try:
             return _decode_block(copy, magic, path, at)
         except StorageError as error:
-            if first_error is None or isinstance(error, UnsupportedVersionError):  # then it is not ours to give up
+            if first_error is None or isinstance(error, UnsupportedVersionError):  # then it must not be given up
                 first_error = error
     assert first_error is not None, "HEADER_COPY_POSITIONS is not empty"
     raise first_error

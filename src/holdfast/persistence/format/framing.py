@@ -1,8 +1,8 @@
-"""Frames: how a record stands in a data file, and how the next good one is found behind a bad one. Pure.
+"""Frames: the form of a record in a data file, and the search for the next good one after a bad one. Pure.
 
 ``<STX><record size><CRC><body><headers><payload>``; docs/format.md, "Frames". The checksum is seeded with the file's
-salt XOR the record size, so neither a flipped size bit, nor a stale frame of the file's former life, nor a frame that
-happens to stand inside a payload verifies.
+salt XOR the record size, so neither a flipped size bit, nor a stale frame of the file's former life, nor a frame inside
+a payload verifies.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _INDEX_AT = 16
 
 @dataclass(slots=True)  # not frozen: recovery makes one for every frame, and frozen ones take three times as long
 class Frame:
-    """One verified frame: where it stands, and what its header says.
+    """One verified frame: its place, and the fields of its header.
 
     Attributes
     ----------
     position, end : int
         Its first byte, and the byte behind its last one.
     kind, flags : int
-        ``KIND_*`` and ``FLAG_*`` of ``format.py``.
+        ``KIND_*`` and ``FLAG_*`` of ``constants.py``.
     index : int
         Messages before it in its file; a message's offset is this plus the file's first offset.
     durable_mark : int
@@ -73,12 +73,12 @@ class Frame:
 
     @property
     def next_index(self) -> int:
-        """Messages before whatever follows this frame."""
+        """Messages before the next frame."""
         return self.index + (self.kind == KIND_MESSAGE)
 
 
 class FrameError(ValueError):
-    """The bytes at a position are not a frame of this file; the message says why."""
+    """The bytes at a position are not a frame of this file; the error text gives the reason."""
 
 
 def encode_frame(
@@ -145,7 +145,7 @@ def encode_batch(
     headers: Mapping[int, bytes] | None = None,
     decision: bytes | None = None,
 ) -> list[bytes]:
-    """Return the frames of a whole batch, as :func:`encode_messages`; ``decision``, where there is one, ends it."""
+    """Return the frames of a whole batch, as :func:`encode_messages`; ``decision``, if given, ends it."""
     buffers = encode_messages(
         salt,
         payloads,
@@ -173,7 +173,7 @@ def encode_batch(
 def decode_frame(data: bytes, at: int, position: int, salt: int, end: int) -> Frame:
     """Return the frame that starts at ``data[at]``, which is byte ``position`` of its file.
 
-    Nothing is allocated on the word of a size that the bytes up to ``end`` (of the file) cannot hold.
+    A size that exceeds the bytes up to ``end`` (of the file) is refused before anything is allocated.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def decode_frame(data: bytes, at: int, position: int, salt: int, end: int) -> Fr
 
 
 def pass_messages(data: bytes, at: int, position: int, salt: int, index: int) -> tuple[int, int]:
-    """Pass over messages in the middle of a batch: :func:`decode_frame` unrolled by hand, and nothing is made of them.
+    """Skip messages in the middle of a batch: :func:`decode_frame` unrolled by hand, without making frames.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def pass_messages(data: bytes, at: int, position: int, salt: int, index: int) ->
     Returns
     -------
     at, index : int
-        The same of what comes next. It is something else, or a frame that is bad or not whole: ``decode_frame`` says.
+        The same of the next frame. It is of another kind, bad or incomplete; ``decode_frame`` tells which.
     """
     shift, stop, last_start = position - at, len(data), len(data) - FRAME_HEADER_BYTES
     unpack, crc = FRAME_HEADER.unpack_from, crc32c
@@ -231,10 +231,10 @@ def pass_messages(data: bytes, at: int, position: int, salt: int, index: int) ->
 
 
 def resynchronise(data: bytes, index_min: int, index_max: int) -> Iterator[int]:
-    """Yield where in ``data`` a frame could start whose index is plausible; :func:`decode_frame` decides.
+    """Yield the places in ``data`` where a frame with a plausible index could start; :func:`decode_frame` decides.
 
-    Copies of older frames, put as payloads into their own file, carry indexes below ``index_min``, that of the first
-    message which is missing, and are passed over.
+    Copies of older frames, put as payloads into their own file, carry indexes below ``index_min``, the index of the
+    first missing message, and are skipped.
     """
     start = 0
     while (match := _CANDIDATE.search(data, start)) is not None:

@@ -1,4 +1,4 @@
-"""JSON that stands in files: one object, or a ValueError, whatever the bytes are. Pure."""
+"""JSON in files: one object, or a ValueError, for any bytes. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID_BYTES = 16
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object; raises ValueError where it is none, or nests too deep to be one of ours."""
+    """Return the fields of a JSON object; raises ValueError if it is none, or nests too deep."""
     try:
         fields = json.loads(text)
     except RecursionError:
@@ -24,14 +24,14 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 
 def as_number(value: object) -> int:
-    """Return a whole number from 0 to ``NUMBER_MAX``; raises ValueError where it is something else."""
+    """Return a whole number from 0 to ``NUMBER_MAX``; raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value <= NUMBER_MAX:
-        raise ValueError("not a number that can be one of ours")
+        raise ValueError("not a whole number in range")
     return value
 
 
 def as_id(digits: object) -> bytes:
-    """Return the 16 bytes of an id; raises ValueError where it is something else."""
+    """Return the 16 bytes of an id; raises ValueError for anything else."""
     found = bytes.fromhex(digits) if isinstance(digits, str) else b""
     if len(found) != _ID_BYTES:
         raise ValueError("not an id")
@@ -39,8 +39,8 @@ def as_id(digits: object) -> bytes:
 
 
 def read_id(fields: dict[str, Any], name: str, path: Path) -> bytes:
-    """Return an id from a document; raises CorruptionError where there is none."""
+    """Return an id from a document; raises CorruptionError if there is none."""
     try:
         return as_id(fields.get(name))
     except ValueError:
-        raise CorruptionError(f"{path} has no {name} that can be one; restore it", path=str(path)) from None
+        raise CorruptionError(f"{path} has no valid {name}; restore it", path=str(path)) from None

@@ -1,4 +1,4 @@
-"""What stands between a frame's header and its payload: numbered type-length-value. docs/format.md, "Headers". Pure."""
+"""The headers between a frame's header and its payload: numbered type-length-value. docs/format.md, "Headers". Pure."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _encode(headers: Mapping[str, str]) -> bytes:
 
 
 def decode_headers(encoded: bytes) -> dict[str, str]:
-    """Return an application's headers; unknown numbers are passed over unless they must be understood.
+    """Return an application's headers; unknown numbers are skipped unless they must be understood.
 
     Raises
     ------
     HeadersError
-        The bytes are not what :func:`encode_headers` makes, or hold a number that must be understood and is not.
+        The bytes are not what :func:`encode_headers` makes, or hold an unknown number that must be understood.
     """
     try:
         return _decode(encoded)
@@ -78,7 +78,7 @@ def decode_headers(encoded: bytes) -> dict[str, str]:
 
 
 def readable_headers(encoded: bytes) -> dict[str, str]:
-    """As :func:`decode_headers`, for who looks at many messages; none where they cannot be read."""
+    """As :func:`decode_headers`, for listings of many messages; none if they cannot be read."""
     try:
         return decode_headers(encoded)
     except HeadersError:

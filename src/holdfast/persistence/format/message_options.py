@@ -1,4 +1,4 @@
-"""How a message wants to be handed out: fields that stand in front of its headers. docs/format.md, "Headers". Pure."""
+"""The delivery options of a message: fields in front of its headers. docs/format.md, "Headers". Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _FIRST_USER_HEADER = TLV.pack(TLV_USER_HEADER, 0)[:2]
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """What a message asks for beyond its turn.
+    """The delivery options of a message.
 
     Attributes
     ----------
     not_before_ns : int
-        Not to be handed out before, in nanoseconds since the epoch; 0: at once.
+        Not delivered before this time, in nanoseconds since the epoch; 0: at once.
     priority : int
         0 to 9, larger first.
     expires_ns : int
-        Not to be handed out from then on, in nanoseconds since the epoch; 0: never.
+        Expires at this time, in nanoseconds since the epoch; 0: never.
     dedup_id : str
-        What tells a message put twice; empty: none.
+        The deduplication id; empty: none.
     order_key : str
-        Messages of one key come in order, one at a time; empty: none.
+        Messages of one key are delivered in order, one at a time; empty: none.
     """
 
     not_before_ns: int = 0
@@ -45,7 +45,7 @@ class MessageOptions:
     order_key: str = ""
 
     def encode(self) -> bytes:
-        """Return the fields that are set, to stand in front of an application's headers."""
+        """Return the fields that are set, to be put in front of an application's headers."""
         parts = []
         if self.not_before_ns:
             parts.append(TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(self.not_before_ns))
@@ -64,13 +64,13 @@ NO_OPTIONS = MessageOptions()
 
 
 def has_options(headers: bytes) -> bool:
-    """Whether a message asks for anything: they stand in front, so its first two bytes say so."""
+    """Whether a message has options: they are in front, so its first two bytes tell."""
     return bool(headers) and not headers.startswith(_FIRST_USER_HEADER)
 
 
 def has_priority(headers: bytes) -> bool:
-    """Whether a message asks for a priority; headers that are not whole may say so too."""
-    if headers.startswith(_FIRST_USER_HEADER):  # most are an application's own, and every put of one comes by here
+    """Whether a message has a priority; incomplete headers may seem to have one too."""
+    if headers.startswith(_FIRST_USER_HEADER):  # most headers are an application's own, and every put of one runs this
         return False
     at = 0
     while at + TLV.size <= len(headers):
@@ -84,12 +84,12 @@ def has_priority(headers: bytes) -> bool:
 
 
 def dedup_id_of(headers: bytes) -> str:
-    """Return what tells a message put twice; empty where it has nothing of the kind."""
+    """Return a message's deduplication id; empty if it has none."""
     return decode_options(headers).dedup_id
 
 
 def decode_options(headers: bytes) -> MessageOptions:
-    """Return what a message asks for; what cannot be read of that it does not ask for, so that it holds nobody up."""
+    """Return a message's options; unreadable options are ignored, so that the message does not block the queue."""
     if not has_options(headers):
         return NO_OPTIONS
     not_before_ns = priority = expires_ns = at = 0
@@ -123,7 +123,7 @@ def _text(value: bytes) -> str:
 
 
 def with_options(options: MessageOptions, headers: bytes) -> bytes:
-    """Return an application's encoded headers behind what a message asks for; raises RecordTooLargeError."""
+    """Return a message's options followed by an application's encoded headers; raises RecordTooLargeError."""
     stored = options.encode() + headers
     if len(stored) > HEADERS_BYTES_MAX:
         raise RecordTooLargeError(

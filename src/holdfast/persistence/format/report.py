@@ -1,4 +1,4 @@
-"""What recovery and ``verify`` have to say: damage with its place and its price, torn tails, lost progress."""
+"""Reports of recovery and ``verify``: damage with its place and lost messages, torn tails, lost progress."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Damage:
     path : Path
         The file.
     position, size_bytes : int
-        Where the run starts, and how long it is.
+        Start and length of the run.
     offsets : range
-        The messages that are lost with it; empty where none are.
+        The messages that are lost with it; empty if none are.
     verdict : str
         ``"damaged"``: the bytes were durable once. ``"unsynced or damaged"``: they may have been durable or not.
     reason : str
-        What does not verify.
+        Why the bytes do not verify.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Damage:
     reason: str
 
     def covers(self, other: Damage) -> bool:
-        """Whether the other one says nothing that this one does not."""
+        """Whether this damage includes all of the other one."""
         if not other.offsets:
             return (self.path, self.position) == (other.path, other.position)
         return self.offsets.start <= other.offsets.start and other.offsets.stop <= self.offsets.stop
@@ -48,12 +48,12 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a queue found and did.
+    """The report of one recovery: damage, dropped bytes and kept messages.
 
     Attributes
     ----------
     clean : bool
-        The queue was closed in order, and nothing had to be done.
+        The queue was closed cleanly, and nothing had to be done.
     seconds : float
         How long opening took.
     recovered_count : int
@@ -65,7 +65,7 @@ class RecoveryReport:
     damage : tuple of Damage
         Bad bytes in acknowledged data, found at opening or since then.
     progress_damage : tuple of Damage
-        The same in position files: what stood there may be delivered again.
+        The same in position files: messages named there may be delivered again.
     """
 
     clean: bool = True
@@ -92,7 +92,7 @@ class RecoveryReport:
 
 
 def count_of(run: range) -> int:
-    """Return how many numbers there are; ``len`` ends at 2**63, and what a damaged file says does not."""
+    """Return how many numbers there are; ``len`` ends at 2**63, and numbers in a damaged file do not."""
     return max(0, run.stop - run.start)
 
 
@@ -109,20 +109,20 @@ def merged(ranges: Iterable[range]) -> tuple[range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a walk over a queue found.
+    """The report of a walk over a queue.
 
     Attributes
     ----------
     file_count, frame_count, message_count : int
-        Data files that were read, and what verified in them.
+        Data files that were read, and the frames and messages that verified in them.
     damage : tuple of Damage
         Everything that does not verify or is missing, in the order of the log.
     lost : tuple of range
         Offsets of the messages that are lost with it, merged and ascending, whether a group had finished them or not.
     torn_bytes : int
-        Bytes behind the end of the log that an unfinished write left, or that one is writing now: never acknowledged.
+        Bytes behind the end of the log, left by an unfinished write or being written now: never acknowledged.
     notes : tuple of str
-        What is worth knowing and no damage.
+        Findings that are not damage.
     """
 
     file_count: int = 0

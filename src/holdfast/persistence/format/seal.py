@@ -1,4 +1,4 @@
-"""The payload of a seal frame: what a finished data file holds, and a sparse index into it. docs/format.md. Pure."""
+"""The payload of a seal frame: the totals of a full data file, and a sparse index into it. docs/format.md. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def capacity_for(size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a seal frame says.
+    """The contents of a seal frame.
 
     Attributes
     ----------
     message_count : int
         Messages in the file.
     timestamp_min_ns, timestamp_max_ns : int
-        Of the file's messages; both 0 where there is none. The smallest is a lower bound where the file was closed and
-        opened again in between.
+        Of the file's messages; both 0 if there is none. The smallest is a lower bound if the file was closed and opened
+        again in between.
     entries : tuple of (int, int)
         Index of a message and the position of its frame, ascending, about one every 64 KiB since the file was opened.
     """
@@ -48,7 +48,7 @@ class Seal:
 
     @classmethod
     def decode(cls, payload: bytes) -> Seal:
-        """Return what a seal frame's payload says; raises ValueError where it is not one."""
+        """Return the seal in a frame's payload; raises ValueError if it is not one."""
         if len(payload) < SEAL.size + SEAL_TRAILER.size:
             raise ValueError("too short for a seal")
         count, timestamp_min, timestamp_max, entry_count = SEAL.unpack_from(payload)

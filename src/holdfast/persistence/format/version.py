@@ -1,6 +1,6 @@
-"""What is said of files that have another format version. Pure.
+"""The error for files of another format version. Pure.
 
-Another version is never damage: nothing of such a queue is repaired, made anew or removed.
+Another version is never damage: such a queue is not repaired, rebuilt or removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What people want to know of a dead letter: ``groups/<group>/dead-<offset>.json``. docs/format.md, "Dead letters".
+"""Notes on dead letters, for people: ``groups/<group>/dead-<offset>.json``. docs/format.md, "Dead letters".
 
-That a message is a dead letter, and why, stands in the position file. A note adds what the exception said; it may be
-lost, and nothing depends on it.
+The position file records that a message is a dead letter, and the reason. A note adds the text of the exception; it may
+be lost, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeadLetterNotes:
     storage, directory
         The group's directory.
     is_synced : bool
-        Whether notes are put on the disk at once.
+        Whether each note is synced at once.
     """
 
     def __init__(self, storage: Storage, directory: Path, *, is_synced: bool = True) -> None:
@@ -40,7 +40,7 @@ class DeadLetterNotes:
         self._is_synced = is_synced
 
     def write(self, offset: int, fields: Mapping[str, str]) -> None:
-        """Note what is known of a dead letter, long texts cut; where that cannot be, say so and go on."""
+        """Write the note of a dead letter, long texts cut; log a failure and continue."""
         kept = {name: value[:NOTE_CHARACTERS_MAX] for name, value in fields.items()}
         try:
             with self._storage.open(self._path(offset), create=True) as file:
@@ -52,7 +52,7 @@ class DeadLetterNotes:
             logger.warning("no note of the dead letter %d in %s: %s", offset, self._directory, error)
 
     def read(self, offset: int) -> dict[str, str]:
-        """Return what was noted; nothing where it cannot be read."""
+        """Return the note; empty if it cannot be read."""
         try:
             fields = parse_object(read_whole(self._storage, self._path(offset), NOTE_BYTES_MAX))
         except (OSError, ValueError, CorruptionError):
@@ -65,7 +65,7 @@ class DeadLetterNotes:
             self._storage.remove(self._path(offset))
 
     def keep(self, offsets: Container[int]) -> None:
-        """Remove what an earlier process has left of messages that are no dead letters any more."""
+        """Remove notes that an earlier process left for messages that are no longer dead letters."""
         try:
             names = self._storage.list(self._directory)
         except OSError as error:

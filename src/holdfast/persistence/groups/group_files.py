@@ -1,4 +1,4 @@
-"""Consumer groups on the disk: which there are, where each one started, how one is made and deleted.
+"""Consumer groups on the disk: lists, creates and deletes them, and reads where each one started.
 
 A group exists once its ``group.json`` does. The default group gets one when it is first used, and pins nothing before.
 """
@@ -33,11 +33,11 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """What ``group.json`` says: the name, the id of this life of the group, and where it started.
+    """The contents of ``group.json``: the name, the id of this life of the group, and its start.
 
-    That is an offset, and ranges of offsets behind it that had been retired already: none of the group's business.
+    The start is an offset, and ranges of offsets above it that had been retired before: the group ignores them.
 
-    Where it is damaged, ``damage`` says so, and the rest is what the group's position files say.
+    If the file is damaged, ``damage`` tells it, and the other fields come from the group's position files.
     """
 
     name: str
@@ -47,7 +47,7 @@ class GroupInfo:
     damage: tuple[Damage, ...] = ()
 
     def initial_progress(self) -> GroupProgress:
-        """Return what the group had to do with nothing of when it started."""
+        """Return the progress of a group that has just started: retired offsets count as finished."""
         progress = GroupProgress(self.start_offset)
         for offsets in self.retired:
             progress.finish(offsets.start, len(offsets))
@@ -55,20 +55,20 @@ class GroupInfo:
 
 
 def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Guard:
-    """Return what holds the lock under which groups come and go and data files are retired."""
+    """Return the lock for creating and deleting groups and for retiring data files."""
     return Guard(
         lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
     )
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
-    """Return what is known of a group, or None where it does not exist."""
+    """Return the start of a group, or None if it does not exist."""
     try:
         document = read_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
         retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
         start = as_number(document["start_offset"])
         if not Reach(storage, directory).covers(max([start, *(offsets.stop for offsets in retired)])):
-            raise ValueError("it speaks of offsets where no log comes")
+            raise ValueError("it names offsets beyond the log")
         return GroupInfo(name, as_id(document["group_id"]), start, retired)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
@@ -77,7 +77,7 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
 
 
 def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:
-    """Return a group whose ``group.json`` is damaged: its position files know who they belong to, and its progress."""
+    """Return a group whose ``group.json`` is damaged: its position files hold its id and its progress."""
     path = directory.group(name)
     group_id = bytes(16)
     for generation in list_generations(storage, path):
@@ -89,7 +89,7 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
 def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, files: LogFiles) -> GroupInfo:
     """Write a damaged ``group.json`` anew; the caller holds the group's lock.
 
-    Where no position file says more, the group starts over, at the oldest message that is still there.
+    If no position file is left, the group starts over, at the oldest message that is still there.
     """
     repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(files)))
     _write(storage, directory, repaired)
@@ -97,7 +97,7 @@ def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, 
 
 
 def list_groups(storage: Storage, directory: QueueDirectory, *, but: str = "") -> list[GroupInfo]:
-    """Return the groups that exist, by name, without the one that is called ``but``."""
+    """Return the groups that exist, by name, without the one named ``but``."""
     names = (name for name in storage.list(directory.groups) if not name.startswith(".") and name != but)
     return [group for name in names if (group := find_group(storage, directory, name)) is not None]
 
@@ -127,7 +127,7 @@ def write_group(
 ) -> GroupInfo:
     """Make a group, durably; the caller holds the groups lock, so nothing is retired meanwhile.
 
-    What fails is taken back, so that the next attempt makes all of it anew. Where that fails too, ``poison`` is set.
+    A failure is undone, so that the next attempt starts anew. If the undoing fails too, ``poison`` is set.
     """
     path = directory.group(name)
     storage.make_directory(path)
@@ -176,7 +176,7 @@ def remove_group(
 
 
 def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:
-    """Make it durable that all groups but these are gone: a deletion that was cut off must not come back."""
+    """Make the absence of all groups but these durable: a group whose deletion was cut off must not come back."""
     known = {group.name for group in groups}
     for entry in storage.list(directory.groups):
         if not entry.startswith(".") and entry not in known:

@@ -1,7 +1,7 @@
-"""Notes something in the books of a group that nobody owns just now, and makes it durable before it lets go.
+"""Appends to the progress of a group without an owner, and makes it durable before it releases the group's lock.
 
-What an earlier owner has noted is written once more with it: that owner's sync may have failed, and a second sync could
-succeed over lost data.
+It writes the progress of the earlier owner again: that owner's sync may have failed, and a second sync could succeed
+over lost data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POSITION_FILE_BYTES = 16 * 2**10
 
 
 def is_group_free(storage: Storage, directory: QueueDirectory, name: str) -> bool:
-    """Whether nobody owns a group. The caller holds the groups lock."""
+    """Whether a group has no owner. The caller holds the groups lock."""
     lock = locks.try_acquire(storage, directory.group_lock(name))
     if lock is not None:
         lock.release()
@@ -39,10 +39,11 @@ def visit_group(
     *,
     is_needed: Callable[[GroupProgress], object] | None = None,
 ) -> bool:
-    """Append what ``changes`` makes of a group's progress, durably; False where somebody owns the group.
+    """Append the entries that ``changes`` returns for a group's progress, durably; False if the group has an owner.
 
-    A group that does not exist has nothing to be noted. Neither has one whose owner has noted it all, for it wrote
-    down, when it came, what it had found; ``is_needed`` says whether there is more, and is ``changes`` unless given.
+    A group that does not exist needs no entries. Neither does a group whose owner has noted everything, because an
+    owner rewrites the progress that it finds. ``is_needed`` tells whether entries are needed; the default is
+    ``changes``.
     """
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)

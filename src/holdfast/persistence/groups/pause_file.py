@@ -17,7 +17,7 @@ NAME = "pause.json"
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That nobody is given a message.
+    """The pause of a group: it gets no messages.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason[:NOTE_CHARACTERS_MAX]}
     write_document(storage, within(directory, NAME), fields)
     try:
-        storage.sync_directory(directory.parent)  # a group that has not begun has one that nobody has synced yet
+        storage.sync_directory(directory.parent)  # may be unsynced in a group that has not begun
     except OSError as error:
         raise commit_unknown("pausing", directory, error) from error
 
@@ -56,7 +56,7 @@ def remove_pause(storage: Storage, directory: Path) -> None:
 
 
 def read_pause(storage: Storage, directory: Path) -> Pause | None:
-    """Return the pause of a group; one that cannot be made out goes on until ``resume``. Raises ``OSError``."""
+    """Return the pause of a group; an unreadable pause lasts until ``resume``. Raises ``OSError``."""
     try:
         fields = read_document(storage, within(directory, NAME))
         until_ns = fields["until_ns"]
@@ -64,4 +64,4 @@ def read_pause(storage: Storage, directory: Path) -> Pause | None:
     except MISSING:
         return None
     except (CorruptionError, KeyError, ValueError, TypeError, OverflowError):
-        return Pause(None, "the file that says why is damaged")
+        return Pause(None, "pause.json is damaged")

@@ -1,4 +1,4 @@
-"""One entry of a position file: 64 bytes that say what became of a run of messages. docs/format.md. Pure."""
+"""One entry of a position file: 64 bytes with a change of progress for a run of messages. docs/format.md. Pure."""
 
 from __future__ import annotations
 
@@ -35,27 +35,25 @@ _DELIVERY_COUNT_MAX = 2**16 - 1
 _FIRST_FAILURE_S_MAX = 2**32 - 1
 """In 2106, or where a clock is set to that: a wrong time is better than a message that cannot be given back."""
 
-_pack_body, _pack_crc = ENTRY_BODY.pack, ENTRY_CRC.pack  # looked up once: every acknowledgement comes by
+_pack_body, _pack_crc = ENTRY_BODY.pack, ENTRY_CRC.pack  # looked up once: every acknowledgement uses them
 
 
 @dataclass(slots=True)  # not frozen: one is made for every acknowledgement, and frozen ones take three times as long
 class Change:
-    """What became of a run of messages, before it is numbered and written.
+    """A change of progress for a run of messages, before it is numbered and written.
 
     Attributes
     ----------
     kind : int
-        ``ENTRY_*`` of ``format.py``.
+        ``ENTRY_*`` of ``constants.py``.
     first_offset, count : int
         The run. For ENTRY_FLOOR, ``count`` is how many messages were lost to damage so far.
     hint : Hint
         Data file of the run, and the position behind its last record.
     delivery_count : int
-        For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 where it is committed.
+        For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 if it is committed.
 
-    Notes
-    -----
-    What ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME keep in these fields is the business of ``vote.py``.
+    Notes ----- ``vote.py`` defines these fields for ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME.
     """
 
     kind: int
@@ -78,7 +76,7 @@ def dead_change(offset: int, mark: DeadMark) -> Change:
 
 
 class Entry(NamedTuple):
-    """A verified entry: its number, its flags, how many entries were known to be synced, and what it says."""
+    """A verified entry: its number, its flags, how many entries were known to be synced, and its change."""
 
     number: int
     flags: int
@@ -109,7 +107,7 @@ def encode_entry(
 
 
 def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
-    """Return the entry ``number`` that stands at ``data[at]``, or None where the bytes are not that."""
+    """Return the entry ``number`` at ``data[at]``, or None if the bytes are not that entry."""
     raw = data[at : at + ENTRY.size]
     if len(raw) < ENTRY.size:
         return None
@@ -122,7 +120,7 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
 
 
 def reach_of(change: Change) -> int:
-    """Return the offset behind the last message that an entry speaks of; 0 where it speaks of none."""
+    """Return the offset behind the last message that an entry names; 0 if it names none."""
     if change.kind == ENTRY_DEAD:
         return change.first_offset + 1
     if change.kind == ENTRY_FLOOR:  # as many were lost as were there

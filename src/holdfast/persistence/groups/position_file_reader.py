@@ -1,11 +1,11 @@
-"""Reads a group's progress, from the start or from where it stopped last; takes no lock and changes nothing.
+"""Reads a group's progress, from the start or from its last place; takes no lock and changes nothing.
 
-A bad entry that is known to have been synced (a later entry says so) is passed over and reported; at any other bad
-entry reading stops: it is the torn end, or one that is being written just now. A good one that speaks of messages far
-behind the end of the log is damage too.
+A bad entry that a later entry proves synced is skipped and reported. At any other bad entry reading stops: it is the
+torn end, or an entry that is being written now. A good entry that names messages far behind the end of the log is
+damage too.
 
-The rest of a run counts without its bad entries, with one exception: a vote counts whole or not at all. One that is
-not whole is dropped, and reported once more as what it is: its messages may be delivered although it commits.
+The rest of a run counts without its bad entries, with one exception: a vote counts whole or not at all. An incomplete
+vote is dropped and reported as such: its messages may be delivered although it commits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PositionFileReader:
     reach : Reach
         How far entries may reach.
     initial : callable
-        Makes the progress of a group that has just started: what holds while it has no position file.
+        Returns the progress of a group that has just started and has no position file.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class PositionFileReader:
         self._has_floor = False
 
     def refresh(self) -> GroupProgress:
-        """Take up what was written since the last time, and return the progress.
+        """Read the entries written since the last call, and return the progress.
 
         Raises
         ------
@@ -107,14 +107,14 @@ class PositionFileReader:
         return self.progress
 
     def sync(self) -> None:
-        """Make what was read durable: another process may have written it without a sync."""
+        """Make the entries that were read durable: another process may have written them without a sync."""
         if self.generation:
             with self._storage.open(position_file(self._directory, self.generation)) as file:
                 file.sync()
             self._storage.sync_directory(self._directory)
 
     def _read(self, generation: int) -> bool:
-        """Read one generation on from where it was left; False where it is not to be used."""
+        """Continue reading one generation; False if it cannot be used."""
         path = position_file(self._directory, generation)
         with self._storage.open(path, writable=False) as file:
             if file.size() > POSITION_FILE_BYTES_LIMIT:
@@ -125,11 +125,11 @@ class PositionFileReader:
             self._take(path, file)
         if not self._has_floor:
             self._report(path, FRAMES_START, 0, "the checkpoint has lost its floor")
-            self.generation = 0  # so that an older one, where there is one, is read instead
+            self.generation = 0  # so that an older one, if any, is read instead
         return self._has_floor
 
     def _report(self, path: Path, position: int, size: int, reason: str) -> None:
-        """Note damage once, however often it is met: some readers look every few milliseconds."""
+        """Record damage once, however often it is met: some readers poll every few milliseconds."""
         damage = Damage(path, position, size, range(0), DAMAGED, reason)
         if damage not in self.damage:
             self.damage.append(damage)
@@ -148,14 +148,14 @@ class PositionFileReader:
         return True
 
     def _take(self, path: Path, file: File) -> None:
-        """Apply the entries that have come, whole runs at a time."""
+        """Apply the new entries, whole runs at a time."""
         self._reach.renew()
         while self._take_window(path, file):
             pass
         self._end_unreadable(path)
 
     def _take_window(self, path: Path, file: File) -> bool:
-        """Take entries up, some at a time; return whether there may be more."""
+        """Read some entries; return whether there may be more."""
         base = self._next
         data = _window(file, base)
         while (at := (self._next - base) * ENTRY.size) + ENTRY.size <= len(data):
@@ -164,7 +164,7 @@ class PositionFileReader:
                 if not self._was_synced(file, data[at + ENTRY.size :]):
                     return False
                 position = FRAMES_START + self._next * ENTRY.size
-                reason = f"entry {self._next} does not verify; what it said may be done again"
+                reason = f"entry {self._next} does not verify; its change may be repeated"
                 self._report(path, position, ENTRY.size, reason)
                 self._run.append(UNREADABLE)
                 self._next += 1
@@ -173,14 +173,14 @@ class PositionFileReader:
         return len(data) == _WINDOW_BYTES
 
     def _add(self, path: Path, entry: Entry) -> None:
-        """Put an entry to its run, and do what the run says where that ends it."""
+        """Add an entry to its run, and apply the run if the entry ends it."""
         if entry.flags & ENTRY_FLAG_FIRST:
             self._end_unreadable(path)
             self._run = []
         change = self._reach.bounded(entry.change)
         if change is None:
             position = FRAMES_START + entry.number * ENTRY.size
-            reason = f"entry {entry.number} speaks of offset {reach_of(entry.change) - 1}, where no log comes"
+            reason = f"entry {entry.number} names offset {reach_of(entry.change) - 1}, beyond the log"
             self._report(path, position, ENTRY.size, f"{reason}; it does not count")
         self._run.append(change or UNREADABLE)
         self._next += 1
@@ -191,7 +191,7 @@ class PositionFileReader:
             self._apply(path)
 
     def _end_unreadable(self, path: Path) -> None:
-        """Do what a run says whose last entry is damaged.
+        """Apply a run whose last entry is damaged.
 
         It was whole: the bad entry is known to be synced, whole runs are synced, and the next one has begun or nothing
         more is known to be synced.
@@ -200,7 +200,7 @@ class PositionFileReader:
             self._apply(path)
 
     def _apply(self, path: Path) -> None:
-        """Do what the entries say that were read since the last run."""
+        """Apply the entries that were read since the last run."""
         run, self._run = self._run, []
         start = FRAMES_START + (self._next - len(run)) * ENTRY.size
         for reason in apply_run(run, self.progress):
@@ -208,7 +208,7 @@ class PositionFileReader:
         self._has_floor |= any(change.kind == ENTRY_FLOOR for change in run)
 
     def _was_synced(self, file: File, behind: bytes) -> bool:
-        """Whether a good entry behind the next one, a bad one, says that it was on the disk once."""
+        """Whether a good entry after the next, bad one proves that the bad one was on the disk once."""
         number = self._next + 1
         while behind or (behind := _window(file, number)):
             if self._says_so(behind, number):
@@ -218,12 +218,12 @@ class PositionFileReader:
         return False
 
     def _says_so(self, data: bytes, number: int) -> bool:
-        """Whether one of these entries, the first of which is ``number``, says that the next one was on the disk."""
-        if data == bytes(len(data)):  # nothing but room: the quickest way to see that
+        """Whether one of these entries, from ``number`` on, proves that the next one was on the disk."""
+        if data == bytes(len(data)):  # only reserved space: the quickest way to see that
             return False
         low_bytes = data[ENTRY.size - ENTRY_GENERATION.size :: ENTRY.size]  # of the generation of each entry
         ahead = -1
-        while (ahead := low_bytes.find(self.generation & 0xFF, ahead + 1)) >= 0:  # passes thousands of older lives
+        while (ahead := low_bytes.find(self.generation & 0xFF, ahead + 1)) >= 0:  # skips thousands of older lives
             entry = decode_entry(data, ahead * ENTRY.size, self._salt, number + ahead)
             if entry is not None and (entry.synced_mark > self._next or entry.flags & ENTRY_FLAG_CHECKPOINT):
                 return True

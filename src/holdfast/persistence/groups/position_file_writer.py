@@ -1,8 +1,8 @@
 """The read side's file: append-only progress of one group, in generations.
 
-A generation starts with a checkpoint of everything and is filled with 64-byte entries; then the next one is made from
-the space of the one before it, so acknowledging needs no new room and works on a full disk. A failed append leaves its
-slots to the next one. The caller holds the take lock around :meth:`PositionFileWriter.append`; syncs run beside it.
+A generation starts with a checkpoint of everything and is filled with 64-byte entries. Then the next one is made from
+the space of the one before it, so acknowledging needs no new space and works on a full disk. A failed append leaves its
+slots to the next append. The caller holds the take lock around :meth:`PositionFileWriter.append`; syncs run beside it.
 
 What is *not* promised here: an entry is durable only once :meth:`PositionFileWriter.sync` has covered it.
 """
@@ -60,15 +60,15 @@ class PositionFileWriter:
     queue_id, group_id : bytes
         Whose they are.
     read : callable
-        Returns the group's progress; called once the token of this opening is in the file that it is read from. The
-        first checkpoint says it, and later ones what has become of it.
+        Returns the group's progress; called once the token of this opening is in the file. The first checkpoint
+        contains it.
     file_bytes : int
         Size of a position file.
 
     Attributes
     ----------
     progress : GroupProgress
-        What ``read`` returned, and what has become of it.
+        The progress that ``read`` returned, kept up to date.
     end : int
         Entries appended since this object was made: the ticket that :meth:`sync` covers.
     """
@@ -110,9 +110,9 @@ class PositionFileWriter:
             self._reserve_next()
 
     def _claim(self) -> list[int]:
-        """Put the token into the latest generation, for an owner who still writes there; return the generations.
+        """Put the token into the latest generation, to fence an owner who still writes there; return the generations.
 
-        Such an owner may just go on in the next one: then that is the latest, and gets it too.
+        Such an owner may be beginning the next generation: then that is the latest, and gets the token too.
         """
         claimed, generations = 0, list_generations(self._storage, self._directory)
         while generations and claimed != generations[-1]:
@@ -127,7 +127,7 @@ class PositionFileWriter:
     # -- Appending ---------------------------------------------------------------------------------------------------
 
     def append(self, changes: Sequence[Change]) -> int:
-        """Append entries that count together or not at all, and do to the progress what they say.
+        """Append entries that count together or not at all, and apply them to the progress.
 
         Returns
         -------
@@ -157,7 +157,7 @@ class PositionFileWriter:
             written = True
             self._count(changes, slot, end)
         except BaseException as error:
-            if written:  # interrupted behind the write: what stands on the disk counts in memory too
+            if written:  # interrupted after the write: entries on the disk count in memory too
                 self._count(changes, slot, end)
             else:
                 self._erase(slot, len(changes))
@@ -167,14 +167,14 @@ class PositionFileWriter:
         return end + len(changes)
 
     def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
-        """Do to the progress what has been written says; doing it twice changes nothing."""
+        """Apply written entries to the progress; applying them twice changes nothing."""
         apply_run(changes, self.progress)
         self._slot = slot + len(changes)
         self.end = end + len(changes)
 
     def _encode(self, changes: Sequence[Change], slot: int, timestamp: int) -> list[bytes]:
         mark, generation, count = self._synced_slot, self._generation, len(changes)
-        if count == 1:  # nearly always, and then there is no loop to be paid for
+        if count == 1:  # nearly always, and then no loop is needed
             return [encode_entry(self._salt, changes[0], slot, _SINGLE, timestamp, mark, generation)]
         return [
             encode_entry(self._salt, change, slot + number, run_flags(number, count), timestamp, mark, generation)
@@ -182,7 +182,7 @@ class PositionFileWriter:
         ]
 
     def _erase(self, slot: int, count: int) -> None:
-        """Take entries back whose append was cut short: they must not count after a restart, as they do not now."""
+        """Undo an append that was cut short: its entries must not count after a restart."""
         assert self._file is not None
         try:
             write_whole(self._file, (bytes(count * ENTRY.size),), FRAMES_START + slot * ENTRY.size)
@@ -192,7 +192,7 @@ class PositionFileWriter:
     # -- Syncing -----------------------------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Put on the disk what was appended before the call; return the ticket that this covers.
+        """Sync all entries appended before the call; return the ticket that this covers.
 
         Raises
         ------
@@ -204,7 +204,7 @@ class PositionFileWriter:
         with self._sync_lock:
             self._poison.check()
             end, slot = self.end, self._slot
-            if end > self._synced_end and self._file is not None:  # once it is closed, all of it has been synced
+            if end > self._synced_end and self._file is not None:  # a closed file is fully synced
                 try:
                     self._file.sync()
                     self._compare(self._file)
@@ -219,7 +219,7 @@ class PositionFileWriter:
     # -- Fencing -----------------------------------------------------------------------------------------------------
 
     def _check_fence(self) -> None:
-        """Look whether another owner has opened the group, before more is noted; a sync looks by itself."""
+        """Check whether another owner has opened the group, before more is appended; a sync checks by itself."""
         assert self._file is not None
         try:
             self._compare(self._file)
@@ -230,7 +230,7 @@ class PositionFileWriter:
             raise storage_error(error, "looking for other owners", self._path) from error
 
     def _compare(self, file: File) -> None:
-        """Raise FencedError where another owner's token stands in a file; now and then, where it has lost its name."""
+        """Raise FencedError if a file holds another owner's token; now and then, check also that it has its name."""
         found = file.read_at(FENCE_BYTES, FENCE_POSITION)
         if found != self._token:
             raise self._fence.error(found, self._path)
@@ -243,7 +243,7 @@ class PositionFileWriter:
 
     @property
     def unsynced_count(self) -> int:
-        """Entries that wait for a sync."""
+        """Number of entries that wait for a sync."""
         return self.end - self._synced_end
 
     # -- Generations -------------------------------------------------------------------------------------------------
@@ -253,13 +253,13 @@ class PositionFileWriter:
         return position_file(self._directory, self._generation)
 
     def _next_generation(self, needed: int) -> None:
-        """Go on in a new file; the entries of the old one are in its checkpoint, so nothing depends on it any more."""
+        """Begin a new file; its checkpoint contains the entries of the old one, which is not needed any more."""
         changes = checkpoint(self.progress)
         with self._sync_lock:
             self._poison.check()
             old = self._file
             assert old is not None
-            self._slots = self._slot  # where this fails, the next one may be what is read: nothing more goes in here
+            self._slots = self._slot  # if this fails, the next file may be read instead: nothing more is written here
             try:
                 self._begin_generation(changes, needed, old)
             except FencedError as error:
@@ -273,8 +273,8 @@ class PositionFileWriter:
     def _begin_generation(self, changes: list[Change], needed: int = 0, old: File | None = None) -> None:
         """Write the checkpoint into the next file, sync it, and give it its name.
 
-        Another owner claims the old file before it reads it. So the token is looked for there until the new one has its
-        name: then either the other one has read the new file, or it is found here.
+        Another owner puts its token into the old file before it reads it. So the token there is checked until the new
+        file has its name: then either the other owner has read the new file, or its token is found here.
         """
         generation = self._generation + 1
         header = PositionFileHeader(*self._ids, generation)
@@ -302,7 +302,7 @@ class PositionFileWriter:
             raise storage_error(error, "beginning a position file", target) from error
         is_written = False
         try:
-            if file.size() > POSITION_FILE_BYTES_LIMIT:  # nobody would read it
+            if file.size() > POSITION_FILE_BYTES_LIMIT:  # it would never be read
                 file.truncate(size)
             file.allocate(size)
             if old is not None:
@@ -328,12 +328,12 @@ class PositionFileWriter:
         self._file, self._generation, self._salt = file, generation, header.salt
         self._slot = self._synced_slot = len(entries)
         self._slots = slots
-        with suppress(OSError):  # where one stays, the generation after the next one takes its space
+        with suppress(OSError):  # if one stays, the generation after the next takes its space
             for number in older:
                 self._storage.remove(position_file(self._directory, number))
 
     def _size_for(self, entry_count: int) -> int:
-        """Return the size of a file that begins with so many entries, with room for more."""
+        """Return the size of a file that begins with so many entries, with space for more."""
         if FRAMES_START + entry_count * ENTRY.size > POSITION_FILE_BYTES_LIMIT:
             raise StorageError(
                 f"the progress of {self._directory} takes {entry_count} entries, more than a position file holds; "
@@ -343,12 +343,12 @@ class PositionFileWriter:
         return min(max(self._file_bytes, FRAMES_START + 4 * entry_count * ENTRY.size), POSITION_FILE_BYTES_LIMIT)
 
     def _reserve_next(self) -> None:
-        """Keep the space of one more generation in a file in waiting; later on it is in the one before."""
+        """Reserve the space of one more generation in a spare file; later generations use that of the one before."""
         try:
             with self._storage.open(self._next_path, create=True) as file:
                 file.allocate(self._file_bytes)
                 file.sync()
-        except OSError as error:  # nothing depends on it yet: the disk may have room again when it is needed
+        except OSError as error:  # nothing depends on it yet: the disk may have space again when it is needed
             with suppress(OSError):  # never sync again what a sync has failed on
                 self._storage.remove(self._next_path)
             logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
@@ -356,7 +356,7 @@ class PositionFileWriter:
     # -- Closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync and let go of the file."""
+        """Sync and close the file."""
         try:
             if self._poison.cause is None and self._file is not None:
                 self.sync()
@@ -365,7 +365,7 @@ class PositionFileWriter:
             self.abandon()
 
     def _leave_witness(self) -> None:
-        """Append an entry that says nothing new, but that all those before it are on the disk; nobody waits for it."""
+        """Append an entry that only proves all entries before it synced; no caller waits for it."""
         progress = self.progress
         if self.end and self._slot < self._slots:
             with suppress(StorageError):

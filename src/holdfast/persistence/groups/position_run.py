@@ -1,4 +1,4 @@
-"""Runs of position entries that count together: doing what they say, and the checkpoint that says everything. Pure."""
+"""Runs of position entries that count together: applies them, and makes the checkpoint of all progress. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ UNREADABLE = Change(0, 0, 0, NO_HINT)
 
 
 def apply_run(changes: Sequence[Change], progress: GroupProgress) -> Sequence[str]:
-    """Do to ``progress`` what a run of entries says; doing it twice changes nothing.
+    """Apply a run of entries to ``progress``; applying it twice changes nothing.
 
     Returns
     -------
     sequence of str
-        Votes that are not whole and were dropped, in words: to be reported as damage, because the messages that such
-        a vote held may be delivered although its transaction commits. Always empty for a run that was just written.
+        Incomplete votes that were dropped, in words: to be reported as damage, because their messages may be delivered
+        although the transaction commits. Always empty for a run that was just written.
 
     Notes
     -----
     A committed outcome finishes what the vote is known to hold, so a damaged ENTRY_DONE behind it costs nothing.
     """
-    for change in changes:  # nearly always one: this is part of every acknowledgement, and knows no more than it must
+    for change in changes:  # nearly always one: this is part of every acknowledgement, so it does no more than it must
         if change.kind > ENTRY_LOST:
             return _apply_votes(changes, progress)  # those before it once more
         _apply(change, progress)
@@ -45,7 +45,7 @@ def apply_run(changes: Sequence[Change], progress: GroupProgress) -> Sequence[st
 
 
 def _apply(change: Change, progress: GroupProgress) -> None:
-    """Do to ``progress`` what an entry says by itself."""
+    """Apply a single entry to ``progress``."""
     kind = change.kind
     if kind == ENTRY_DONE:
         progress.finish(change.first_offset, change.count, change.hint)
@@ -69,7 +69,7 @@ def _apply(change: Change, progress: GroupProgress) -> None:
 def _apply_votes(changes: Sequence[Change], progress: GroupProgress) -> list[str]:
     """Apply a run with entries of all kinds."""
     dropped: list[str] = []
-    name: str | None = None  # of the vote that is not whole and whose entries are passed just now
+    name: str | None = None  # of the incomplete vote whose entries are being skipped
     stray: list[Change] = []
     whole_end = 0
     for at, change in enumerate(changes):
@@ -96,9 +96,9 @@ def _apply_votes(changes: Sequence[Change], progress: GroupProgress) -> list[str
 
 
 def _dropped(name: str | None, held: Sequence[Change]) -> str:
-    """Return what to say of a vote that is not whole."""
-    says = f"vote {name or 'without a name'} is not whole and does not count: "
-    says += "what it held may be delivered again, even if it commits"
+    """Return the text that reports an incomplete vote."""
+    says = f"vote {name or 'without a name'} is incomplete and does not count: "
+    says += "its messages may be delivered again, even if it commits"
     if not held:
         return says
     first, end = min(run.first_offset for run in held), max(run.first_offset + run.count for run in held)
@@ -106,7 +106,7 @@ def _dropped(name: str | None, held: Sequence[Change]) -> str:
 
 
 def checkpoint(progress: GroupProgress) -> list[Change]:
-    """Return the entries that say all of ``progress``; the floor stands first and last, so one bad entry spares it."""
+    """Return the entries that express all of ``progress``; the floor is first and last, so one bad entry spares it."""
     floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
     runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
     again = [Change(ENTRY_DELIVERED, each, 1, NO_HINT, progress.deliveries[each]) for each in sorted(progress.again)]

@@ -1,4 +1,4 @@
-"""What one consumer group has done with a queue: a floor, runs of finished messages above it, delivery counts. Pure."""
+"""The progress of one consumer group: a floor, runs of finished messages above it, delivery counts. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NO_END = 2**64
 
 
 def _among(known: Collection[int], first: int, end: int) -> Iterable[int]:
-    """Return those of ``first`` to ``end`` that may be known: a run can be far longer than all that is known."""
+    """Return the known ones of ``first`` to ``end``: a run can be far longer than all that is known."""
     if end - first <= len(known):
         return range(first, end)
     return [offset for offset in known if first <= offset < end]
 
 
 class GroupProgress:
-    """Which messages of a queue are finished, which were delivered, and how often.
+    """The finished and the delivered messages of a queue, with delivery counts.
 
     Parameters
     ----------
     floor : int
-        Offset below which everything is finished, or was never this group's business.
+        Offset below which the group has finished every message, or began later.
 
     Attributes
     ----------
@@ -39,16 +39,16 @@ class GroupProgress:
     lost_count : int
         Messages given up because their bytes are damaged.
     deliveries : dict of int to int
-        Delivery count of each unfinished message that was ever handed out.
+        Delivery count of each unfinished message that was ever delivered.
     returned : dict of int to tuple of int
-        Messages that were given back: from when on they may be handed out again (ns), and when they failed first (s;
-        0: never), or both 0: they are in nobody's hand, and that is all. Stays while they are handed out again.
+        Messages that were given back: from when on they may be delivered again (ns), and when they failed first (s; 0:
+        never), or both 0 if they were only released. Stays while they are delivered again.
     again : set of int
-        Those of them that were handed out again.
+        Those of them that were delivered again.
     dead : dict of int to DeadMark
-        Dead letters, in the order in which they became such.
+        Dead letters, oldest first.
     votes : dict of bytes to Vote
-        By nonce, in their order: prepared transactions that wait for their outcome. Changed by :meth:`hold` and
+        Votes by nonce, in their order: prepared transactions that wait for their outcome. Changed by :meth:`hold` and
         :meth:`settle` only.
     """
 
@@ -92,13 +92,13 @@ class GroupProgress:
 
     @property
     def seen_end(self) -> int:
-        """Offset behind the last message that was finished, is held or is dead: no other message may ever have it."""
+        """Offset behind the last message that is finished, held or dead: these offsets are never given again."""
         held = (run.stop for vote in self.votes.values() for run in vote.offsets)
         return max([self.finished_end, *held, *(offset + 1 for offset in self.dead)])
 
     @property
     def touched_end(self) -> int:
-        """Offset behind the last message of which anything is known."""
+        """Offset behind the last message that the progress names."""
         return max([self.seen_end, *(offset + 1 for offset in self.deliveries)])
 
     def live_count(self, end: int) -> int:
@@ -122,11 +122,11 @@ class GroupProgress:
         return at >= 0 and offset < self._ends[at]
 
     def due_ns(self, offset: int, not_before_ns: int) -> int:
-        """Return from when on a message may be handed out: that of its retry or back-off, if any, else of its put."""
+        """Return the time from which a message may be delivered: of its retry or back-off, if any, else of its put."""
         return (self.returned.get(offset, (0, 0))[0] or not_before_ns) if self.returned else not_before_ns
 
     def is_over(self, offset: int, expires_ns: int, now_ns: int) -> bool:
-        """Whether a message's time to live is over; not if somebody wanted a dead letter again after that."""
+        """Whether a message has expired; a dead letter that was retried after that has not."""
         if not 0 < expires_ns <= now_ns:
             return False
         return self.deliveries.get(offset, 0) > 0 or self.returned.get(offset, (0, 0))[0] < expires_ns
@@ -157,7 +157,7 @@ class GroupProgress:
         return runs
 
     def deliver(self, first: int, count: int, delivery_count: int) -> None:
-        """Note that messages were handed out, and how often that makes; one that is finished stays so."""
+        """Record deliveries with their count; a finished message stays finished."""
         offsets: Iterable[int] = range(first, first + count)
         if first < self.floor or self._starts:
             offsets = [offset for offset in offsets if not self.is_finished(offset)]
@@ -167,12 +167,12 @@ class GroupProgress:
             self.again.update(offset for offset in offsets if offset in self.returned)
 
     def is_out(self, offset: int) -> bool:
-        """Whether a message was handed out, and nothing has become of it since."""
+        """Whether a message was delivered and is not settled."""
         is_back = offset in self.dead or (offset in self.returned and offset not in self.again)
         return offset in self.deliveries and not is_back and not self.is_held(offset)
 
     def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
-        """Note that messages may be handed out again, from ``until_ns`` on; dead letters too, finished ones not."""
+        """Record that messages may be delivered again from ``until_ns`` on; dead letters too, finished ones not."""
         for offset in range(first, first + count):
             if self.is_finished(offset):
                 continue
@@ -182,21 +182,21 @@ class GroupProgress:
                 self.deliveries[offset] = delivery_count
             else:
                 self.deliveries.pop(offset, None)
-            if until_ns or first_failure_s or delivery_count:  # else it is as one that was never handed out
+            if until_ns or first_failure_s or delivery_count:  # else it is as one that was never delivered
                 self.returned[offset] = (until_ns, first_failure_s)
             else:
                 self.returned.pop(offset, None)
 
     def bury(self, offset: int, mark: DeadMark) -> None:
-        """Note that a message is a dead letter; one that is finished stays so."""
+        """Record a dead letter; a finished message stays finished."""
         if not self.is_finished(offset):
             self.returned.pop(offset, None)
             self.again.discard(offset)
-            self.dead.pop(offset, None)  # the last one stands last
+            self.dead.pop(offset, None)  # the latest is last
             self.dead[offset] = mark
 
     def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
-        """Note that messages are done; return how many of them were not before."""
+        """Record finished messages; return how many of them were not finished before."""
         end = first + count
         is_short = count < _LARGE_RUN_COUNT
         if self.deliveries:
@@ -214,7 +214,7 @@ class GroupProgress:
             newly = end - self.floor if end > self.floor else 0  # max() takes longer, for every acknowledgement
             if newly:
                 self.floor, self.hint = end, hint
-        elif self._starts and first == self._ends[-1]:  # in order, behind one that waits: what _insert would do
+        elif self._starts and first == self._ends[-1]:  # in order, behind an unfinished one: what _insert would do
             newly = count
             self._ends[-1], self._hints[-1] = end, hint
         else:
@@ -227,7 +227,7 @@ class GroupProgress:
     # -- Votes -------------------------------------------------------------------------------------------------------
 
     def hold(self, vote: Vote) -> None:
-        """Note that a transaction was prepared: what it took and is not finished is held until :meth:`settle`."""
+        """Record a vote: its unfinished messages are held until :meth:`settle`."""
         if vote.nonce in self.votes:  # done twice
             self._let_go(self.votes[vote.nonce])
         self.votes[vote.nonce] = vote
@@ -240,7 +240,7 @@ class GroupProgress:
                     self._held[offset] = self._held.get(offset, 0) + 1
 
     def settle(self, nonce: bytes, *, committed: bool) -> None:
-        """Finish what a vote holds, or let go of it; a nonce that is not known changes nothing."""
+        """Finish the messages of a vote, or release them; an unknown nonce changes nothing."""
         vote = self.votes.get(nonce)
         if vote is None:
             return
@@ -254,7 +254,7 @@ class GroupProgress:
         del self.votes[nonce]
 
     def _take_back(self, offsets: range) -> None:
-        """Note that what was handed out before it was held is in nobody's hand any more."""
+        """Record that messages delivered before they were held are available again."""
         known = _among(self.deliveries, offsets.start, offsets.stop)
         for offset in [each for each in known if each in self.deliveries and each not in self.dead]:
             self.returned.setdefault(offset, (0, 0))
@@ -278,11 +278,11 @@ class GroupProgress:
         if offset in self._held:
             return True
         at = bisect_right(self._held_runs, (offset, _NO_END))
-        near = self._held_runs[max(0, at - 2) : at]  # two: where something went wrong, two votes hold a message
+        near = self._held_runs[max(0, at - 2) : at]  # two: after a failure, two votes may hold a message
         return any(offset < end for _, end in near) and not self.is_finished(offset)
 
     def held_offsets(self, end: int) -> list[int]:
-        """Return the messages below ``end`` that are held and not finished: a vote may say more than the log has."""
+        """Return the messages below ``end`` that are held and not finished: a vote may name more than the log has."""
         large = (run for first, stop in self._held_runs for run in self.unfinished_runs(first, min(stop, end)))
         return list(dict.fromkeys([*self._held, *(offset for run in large for offset in run)]))
 
@@ -294,7 +294,7 @@ class GroupProgress:
     # -- Runs --------------------------------------------------------------------------------------------------------
 
     def _insert(self, first: int, end: int, hint: Hint) -> None:
-        """Merge a run into the others, and into the floor where it touches it."""
+        """Merge a run into the others, and into the floor if it touches it."""
         low = bisect_left(self._ends, first)
         high = bisect_right(self._starts, end)
         if low < high:

@@ -1,8 +1,8 @@
-"""How far anything may reach that speaks of offsets: progress, decisions, ``group.json``. One place decides it.
+"""The highest offset that progress, commit records and ``group.json`` may name. One place decides it.
 
-Power may take the end of the log and leave what was noted of it, so an entry may speak of messages that are not there
-any more: of as many as one data file can hold, because whatever is in an earlier file was synced with it. What reaches
-further was never written by us. It would move the next offset to where no log comes, so it is damage.
+A power cut may lose the end of the log and keep the progress, so an entry may name messages that are gone. They are at
+most as many as one data file can hold, because earlier files are synced. An entry that reaches further was never
+written by Holdfast. It would move the next offset far beyond the log, so it is damage.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LONG_RUN_COUNT = 1024
 
 
 class Reach:
-    """Says of offsets whether anything in a queue's directory may speak of them.
+    """Decides which offsets the files of a queue may name.
 
-    Most queues never come to more than ``REACH_MAX`` messages, and then nothing is looked at.
+    Most queues never have more than ``REACH_MAX`` messages, and then nothing is read.
 
     Parameters
     ----------
@@ -49,20 +49,20 @@ class Reach:
         self._is_fresh = False
 
     def renew(self) -> None:
-        """Look again where the log ends, once something reaches behind what is known: it grows meanwhile."""
+        """Read the end of the log again if an offset is beyond the known one: the log grows meanwhile."""
         self._is_fresh = False
 
     def covers(self, end: int) -> bool:
-        """Whether there may be, or may have been, a message right before offset ``end``. Raises ``OSError``."""
+        """Whether a message right before offset ``end`` may exist or may have existed. Raises ``OSError``."""
         if end > self._bound:
             self._look()
         return end <= self._bound
 
     def bounded(self, change: Change) -> Change | None:
-        """Return an entry as far as it may be believed; None where it is damage. Raises ``OSError``.
+        """Return the valid part of an entry; None if it is damage. Raises ``OSError``.
 
-        A run of deliveries ends with the log: how often a message was handed out that is not there helps nobody, and
-        a reader keeps something for each.
+        A run of deliveries is cut at the end of the log: a delivery count of a missing message is useless, and a reader
+        keeps one for each.
         """
         end = reach_of(change)
         if not self.covers(end):
@@ -85,16 +85,16 @@ class Reach:
 
 
 def _log_end_max(storage: Storage, directory: QueueDirectory) -> int | None:
-    """Return an offset at or behind the log's end: behind what the last data file has room for, and ``write.mark``.
+    """Return an offset at or behind the log's end: behind the last data file's capacity, and behind ``write.mark``.
 
-    That one speaks of a later file only where the last one is missing. None where there is neither.
+    The mark names a later file only if the last one is missing. None if there is neither.
     """
     marked = marked_end(storage, directory.write_mark)
     while names := list_data_files(storage, directory):
         try:
             file = storage.open(directory.data_file(names[-1]), writable=False)
         except MISSING:
-            continue  # retired between the two looks, so there is a later one
+            continue  # retired between the two listings, so there is a later one
         with file:
             return max(marked or 0, names[-1].first_offset + min(file.size() // FRAME_HEADER_BYTES, REACH_MAX))
     return marked

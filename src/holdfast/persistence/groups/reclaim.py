@@ -1,7 +1,7 @@
-"""Gives the space of finished data files back, wherever they stand in the log.
+"""Gives the space of finished data files back, wherever they are in the log.
 
-The order is what makes it safe: every group's progress is synced first, then the file goes and ``data/`` is synced.
-A group cannot be made meanwhile: both hold the groups lock.
+The order makes it safe: every group's progress is synced first, then the file is removed and ``data/`` is synced. A
+group cannot be created meanwhile: both hold the groups lock.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def retire_finished_files(
     storage, directory, files, queue_id, clock
         The queue.
     own_group, own_progress, sync_own
-        The group whose read side calls, what it knows of itself, and how it makes that durable; None where the caller
-        owns no group, and all are looked up on the disk.
+        The group whose read side calls, its progress, and a function that makes it durable; None if the caller owns no
+        group, and all groups are read from the disk.
     """
     with groups_locked(storage, directory, clock):
         files.refresh()

@@ -1,11 +1,11 @@
 """The vote of a prepared transaction in a group's position file. docs/format.md, "Votes". Pure.
 
 A transaction that takes messages and is *prepared* records a vote in one atomic run of entries. From then on the
-messages are held: neither finished nor handed out, over every restart, until an outcome for the same nonce stands in
-the file. "Committed" finishes them in the same atomic run, "aborted" lets go of them.
+messages are held: neither finished nor delivered, over every restart, until the file has an outcome for the same nonce.
+"Committed" finishes them in the same atomic run, "aborted" releases them.
 
-A vote counts whole or not at all. Its first entry says how many follow it, so that a damaged one among them is never
-passed over: :func:`read_vote` then returns None, and whoever reads the file has to report that.
+A vote counts whole or not at all. Its first entry has the number of entries that follow, so that a damaged one is never
+missed: :func:`read_vote` then returns None, and the reader of the file must report it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.persistence.groups.position_entry import Change
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What a prepared transaction holds of one group.
+    """The vote of a prepared transaction in one group.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Vote:
     timestamp_ns : int
         When it was prepared.
     coordinator : Participant or None
-        Whose log decides; None: whoever says so by id.
+        The queue whose log decides; None: the application decides, by id.
     runs : tuple of Run
         The messages held.
     """
@@ -64,7 +64,7 @@ class Vote:
         return sum(count for _, count, _, _ in self.runs)
 
     def text(self) -> bytes:
-        """Return what ENTRY_TEXT says: UTF-8 JSON of all but the nonce and the runs."""
+        """Return the text of ENTRY_TEXT: UTF-8 JSON of all but the nonce and the runs."""
         fields: dict[str, object] = {"id": self.id, "at": self.timestamp_ns}
         if (side := self.coordinator) is not None:
             fields["coordinator"] = [side.path, side.queue_id.hex(), side.group]
@@ -88,10 +88,8 @@ def vote_changes(vote: Vote) -> list[Change]:
 def outcome_changes(vote: Vote, *, committed: bool) -> list[Change]:
     """Return the entries that settle a vote: one atomic run.
 
-    Notes
-    -----
-    The outcome alone finishes what a known vote holds. ENTRY_DONE says it again for a reader that has lost the vote,
-    or the outcome, to damage.
+    Notes ----- The outcome alone finishes the messages of a known vote. ENTRY_DONE repeats them for a reader that has
+    lost the vote, or the outcome, to damage.
     """
     outcome = _filled(ENTRY_OUTCOME, VOTE_START.pack(vote.nonce, 0), delivery_count=int(committed))
     return [outcome, *(_run_changes(ENTRY_DONE, vote) if committed else ())]
@@ -109,7 +107,7 @@ def vote_entry_count(first: Change) -> int:
 
 
 def read_vote(changes: Sequence[Change]) -> Vote | None:
-    """Return the vote that is ``changes``, from its ENTRY_VOTE on; None where an entry is missing or makes no sense."""
+    """Return the vote that is ``changes``, from its ENTRY_VOTE on; None if an entry is missing or invalid."""
     first = changes[0]
     held_start = 1 + _text_entry_count(first)
     texts, held = changes[1:held_start], changes[held_start:]
@@ -144,15 +142,14 @@ def _run_changes(kind: int, vote: Vote) -> list[Change]:
 def _filled(kind: int, data: bytes, *, end_position: int = 0, delivery_count: int = 0) -> Change:
     """Return an entry whose sequence, first offset and count fields are these 24 bytes.
 
-    They travel as the three integers that stand there in other entries, so that encoding an acknowledgement does not
-    pay for votes.
+    They are passed as the three integers of other entries, so that votes do not slow the encoding of acknowledgements.
     """
     sequence, first_offset, count = VOTE_WORDS.unpack(data)
     return Change(kind, first_offset, count, (sequence, end_position), delivery_count)
 
 
 def _bytes_of(change: Change) -> bytes:
-    """Return the 24 bytes that stand in the sequence, first offset and count fields."""
+    """Return the 24 bytes in the sequence, first offset and count fields."""
     return VOTE_WORDS.pack(change.hint[0], change.first_offset, change.count)
 
 

@@ -1,10 +1,9 @@
 """``dedup.ids``: the deduplication ids of a queue's latest messages, behind the data files that held these messages.
 
-A ring of fixed slots. What stands in the active data file is read from there after a crash, so a put writes nothing
-here: the ring is brought up to date, and synced, before a data file is left for the next, and at a clean close.
-docs/format.md, "Deduplication".
+A ring of fixed slots. After a crash, the ids of the active data file are read from that file, so a put writes nothing
+here. The ring is brought up to date and synced before each roll and at a clean close. docs/format.md, "Deduplication".
 
-What is *not* promised: whatever stands here of the last data file counts only where that was closed in order.
+What is *not* promised: ids of the last data file count here only if that file was closed cleanly.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ logger = logging.getLogger("holdfast")
 
 
 class Remembered(NamedTuple):
-    """One id: its digest, the offset of the message that was put with it, and when that was."""
+    """One id: its digest, the offset of the message that was put with it, and the time."""
 
     digest: bytes
     offset: int
@@ -35,7 +34,7 @@ class Remembered(NamedTuple):
 
 
 def digest_of(dedup_id: str) -> bytes:
-    """Return what stands for an id: so all take the same room, and none is stored in clear."""
+    """Return the digest of an id: all take the same space, and none is stored in clear."""
     return blake2b(dedup_id.encode(), digest_size=DEDUP_DIGEST_BYTES).digest()
 
 
@@ -47,16 +46,16 @@ class DedupRing:
     storage, path
         Where it is.
     queue_id : bytes
-        Whose it is: slots of another queue do not verify.
+        The queue: slots of another queue do not verify.
     slot_count : int
-        How many ids it holds, if it is to be made.
+        How many ids a new file holds.
 
     Attributes
     ----------
     storage : Storage
         As above.
     exists : bool
-        Whether it was ever made.
+        Whether the file exists.
     slot_count : int
         As above, or as many as the file holds.
     """
@@ -68,12 +67,12 @@ class DedupRing:
         self.slot_count = slot_count
         self.exists = False
         self._is_named = False
-        self._is_whole = False  # with the notes added, the file says all there is to remember
+        self._is_whole = False  # with the notes added, the file holds all ids
         self._next = 0
         self._notes: deque[bytes] = deque(maxlen=slot_count)
 
     def read(self) -> list[Remembered]:
-        """Return what stands in the file, the oldest first; nothing where there is none.
+        """Return the ids in the file, the oldest first; none if there is no file.
 
         Raises
         ------
@@ -89,7 +88,7 @@ class DedupRing:
                 found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
         self.exists, self._is_named = True, bool(found)
         if slot_count > DEDUP_SLOTS_MAX:
-            logger.warning("%s is larger than any of ours: the ids in it are forgotten", self._path)
+            logger.warning("%s is larger than Holdfast writes it: the ids in it are forgotten", self._path)
         elif slot_count:
             self._is_whole = True
             self._next = max(found, default=-1) + 1
@@ -97,43 +96,43 @@ class DedupRing:
         return [found[number] for number in sorted(found)]
 
     def renew(self) -> None:
-        """See to it that the next :meth:`keep` writes all of it: some of what stands in the file does not count."""
+        """Make the next :meth:`keep` rewrite the file, because some of its slots are void."""
         self._is_whole = False
         self._notes.clear()
 
     def resize(self, slot_count: int) -> None:
-        """Let it hold so many ids, from the next :meth:`keep` on."""
+        """Set the number of slots, from the next :meth:`keep` on."""
         if slot_count != self.slot_count:
             self.renew()
             self._set_size(slot_count)
 
     def reserve(self, everything: Callable[[], list[Remembered]]) -> None:
-        """Make the file, with all its room, where there is none: from here on an unclean end makes us look for ids.
+        """Make the file with all its space, if there is none; from here on, recovery after a crash looks for ids.
 
-        One that nothing was ever kept in is made anew: who made it may have been killed before its name was durable.
+        An unused file is made again: the process that made it may have been killed before its name was durable.
 
         Raises
         ------
         DiskFullError, StorageError
-            There is none still.
+            The file could not be made.
         """
         if not self._is_named:
             with storage_errors("making room for deduplication ids", self._path):
                 self._write_anew(everything)
 
     def note(self, remembered: Remembered) -> None:
-        """Take up the id of a message that was appended; on the disk with the next :meth:`keep`."""
-        if self._is_whole:  # else all of it will be written
+        """Add the id of an appended message; the next :meth:`keep` writes it."""
+        if self._is_whole:  # else the whole file will be written
             number = DEDUP_SLOT.unpack(self._notes[-1])[2] + 1 if self._notes else self._next
             self._notes.append(self._encode(number, remembered))
 
     def keep(self, everything: Callable[[], list[Remembered]]) -> None:
-        """Put on the disk what is remembered: what was noted, or where that is due ``everything``, the oldest first.
+        """Write and sync the noted ids, or ``everything`` if a rewrite is due, the oldest first.
 
         Raises
         ------
         DiskFullError, StorageError
-            It could not be; the next attempt writes everything into a new file.
+            The disk refuses; the next attempt writes everything into a new file.
         """
         with storage_errors("keeping deduplication ids", self._path):
             if self._notes:
@@ -146,7 +145,7 @@ class DedupRing:
     def _write_notes(self) -> None:
         notes = list(self._notes)
         first: int = DEDUP_SLOT.unpack(notes[0])[2]
-        self.renew()  # unless all of this comes to its end: a second sync could succeed over what the first one lost
+        self.renew()  # until all of this has succeeded: a second sync could succeed over data that the first one lost
         at = first % self.slot_count
         ahead = self.slot_count - at
         with self.storage.open(self._path) as file:
@@ -158,7 +157,7 @@ class DedupRing:
         self._is_whole = True
 
     def _write_anew(self, everything: Callable[[], list[Remembered]]) -> None:
-        """Write all of it beside, with room for all slots, and then name it. What failed is tried with a new file."""
+        """Write a new file with space for all slots, and then name it. A failed attempt is repeated with a new file."""
         slots = everything()[-self.slot_count :]
         with made_anew(self.storage, self._path, is_first=not self._is_named) as file:
             file.allocate(self.slot_count * DEDUP_SLOT.size)
@@ -179,7 +178,7 @@ class DedupRing:
         return HEADER_CRC.pack(crc32c(self._seed, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
 
     def _decode(self, file: File, slot_count: int) -> dict[int, Remembered]:
-        """Return what slots say, by number; those that are torn or damaged say nothing."""
+        """Return the entries of slots, by number, without those that are torn or damaged."""
         found = {}
         for place, slot in used_slots(file, DEDUP_SLOT.size, slot_count):
             crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)

@@ -1,7 +1,7 @@
 """The empty file ``priorities`` in a queue's directory: some message of the queue has a priority, or had one once.
 
 It is there, durably, before the first such message can be committed, and stays for ever. So a queue without it never
-has to look ahead for prioritized messages. docs/format.md, "Priorities".
+scans ahead for prioritized messages. docs/format.md, "Priorities".
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from holdfast.persistence.format.message_options import has_priority
 
 
 class Priorities:
-    """What one handle knows of that file. Threads may share it.
+    """One handle's knowledge of that file. Threads may share it.
 
     Parameters
     ----------
     storage, directory
-        The queue. It is looked at once; raises ``OSError`` where that fails.
+        The queue. Its directory is read once; raises ``OSError`` if that fails.
 
     Attributes
     ----------
     is_used : bool
-        Whether the file was there when this handle last looked.
+        Whether the file was there at the last check.
     """
 
     def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
@@ -40,7 +40,7 @@ class Priorities:
     def look(self) -> bool:
         """Return whether the file is there: another process may have made it. Raises ``OSError``.
 
-        Costs one system call as long as it is not.
+        Costs one system call as long as the file is missing.
         """
         if not self.is_used:
             with suppress(*MISSING):
@@ -51,7 +51,8 @@ class Priorities:
     def note(self) -> None:
         """Return once the file is there, durably; only the first time costs anything.
 
-        Also where somebody else has made it: they may have been killed before, or after, their sync failed.
+        A file that another process made is synced too: that process may have been killed before its sync, or the sync
+        failed.
 
         Raises
         ------
@@ -67,14 +68,14 @@ class Priorities:
                 self.is_used = self._is_durable = True
 
     def note_for(self, headers: Iterable[bytes]) -> None:
-        """Do as :meth:`note` where one of these encoded headers holds a priority."""
+        """Call :meth:`note` if one of these encoded headers holds a priority."""
         if any(map(has_priority, headers)):
             self.note()
 
     def _name(self) -> None:
-        """Give the file its name, as a new change for the next sync: one that failed has maybe lost an earlier change.
+        """Give the file its name, as a new change for the next sync: a failed sync may have lost an earlier change.
 
-        Another process may do the same just now, and be faster.
+        Another process may do the same at the same time, and be faster.
         """
         new = self._path.with_name(self._path.name + ".new")
         while True:

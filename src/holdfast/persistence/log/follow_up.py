@@ -1,8 +1,8 @@
-"""What follows an append: retiring files, waking who waits, telling other processes, starting threads.
+"""Follow-up steps of an append: retiring files, waking waiting threads, telling other processes, starting threads.
 
-What was appended stands, and whoever appended it is told so, whatever becomes of the rest: it costs time only, and is
-made up for by the next append, or by the next opening. This is the one place that says so. An interruption still goes
-on to the caller, as everywhere.
+The append counts, and its caller is told so, even if a follow-up step fails. A failure costs time only: the next
+append, or the next opening, makes up for it. This module is the one place that handles it. An interruption is still
+raised to the caller, as everywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ logger = logging.getLogger("holdfast")
 
 
 def follow_up(trouble: str, step: Callable[..., object], *arguments: object, level: int = logging.WARNING) -> bool:
-    """Do what follows something that was appended; return whether it is done, and else log ``trouble`` and why."""
+    """Do a follow-up step; return whether it is done, and else log ``trouble`` and the error."""
     try:
         step(*arguments)
-    except Exception as error:  # memory, threads, descriptors, the disk, or a fault of ours
+    except Exception as error:  # memory, threads, descriptors, the disk, or a bug
         is_known = isinstance(error, OSError | HoldfastError | ShutDown)
         logger.log(level, "%s: %s", trouble, error, exc_info=not is_known)
         return False

@@ -1,4 +1,4 @@
-"""The data files of one queue as this process knows them: what is there, where each one ends, how large all are.
+"""The data files of one queue as this process knows them: their names, their ends, and their total size.
 
 One instance is shared by the write side, which adds files, and the read side, which retires them.
 """
@@ -46,7 +46,7 @@ class LogFiles:
         self._directory = directory
         self._lock = threading.Lock()
         self._names: dict[int, DataFileName] = {}
-        self._sizes: dict[int, int] = {}  # in bytes, by sequence: of those that were asked for
+        self._sizes: dict[int, int] = {}  # in bytes, by sequence: of those that were requested
         self._total_bytes: int | None = None  # until one of them changes
         self._looked_at = 0.0
         self.refresh()
@@ -58,7 +58,7 @@ class LogFiles:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that the known data files take. Raises StorageError where the disk refuses to say."""
+        """Bytes that the known data files take. Raises StorageError if the disk refuses."""
         with self._lock, storage_errors("measuring data files", self.directory):
             if self._total_bytes is None:
                 self._total_bytes = sum(self._size_of(name) for name in self._names.values())
@@ -79,17 +79,17 @@ class LogFiles:
             return list(self._names.values())
 
     def path(self, name: DataFileName) -> Path:
-        """Return where a file is."""
+        """Return the path of a file."""
         return self._directory.data_file(name)
 
     def named(self, sequence: int) -> DataFileName | None:
-        """Return the name of a file; looks at the directory again where it is not known yet."""
+        """Return the name of a file; lists the directory again if the file is not known yet."""
         if sequence not in self._names:
             self.refresh()
         return self._names.get(sequence)
 
     def next_after(self, sequence: int) -> DataFileName | None:
-        """Return the first known file behind ``sequence``: the one that says where that file's offsets end."""
+        """Return the first known file behind ``sequence``: its name gives the end of that file's offsets."""
         with self._lock:
             following = self._names.get(sequence + 1)
             if following is not None:
@@ -102,7 +102,7 @@ class LogFiles:
         return max((name for name in names if name.first_offset <= offset), default=names[0] if names else None)
 
     def refresh(self) -> None:
-        """Look at the directory again; other processes add files and retire them."""
+        """List the directory again; other processes add files and retire them."""
         with self._lock:
             self._looked_at = time.monotonic()
             known = self._names
@@ -113,26 +113,26 @@ class LogFiles:
             self._total_bytes = None
 
     def glance(self) -> None:
-        """Look at the directory again, ten times a second at the most: a listing costs as much as there are files."""
+        """List the directory again, at most ten times a second: the cost of a listing grows with the files."""
         if time.monotonic() - self._looked_at >= _GLANCE_SECONDS:
             self.refresh()
 
     def add(self, name: DataFileName, size_bytes: int) -> None:
-        """Take up a file that the writer has just made."""
+        """Add a file that the writer has just made."""
         with self._lock:
             self._names[name.sequence] = name
             self._sizes[name.sequence] = size_bytes
             self._total_bytes = None
 
     def resize(self, sequence: int, size_bytes: int) -> None:
-        """Note that a file's size has changed."""
+        """Forget a file's size, which has changed."""
         with self._lock:
             if sequence in self._names:
                 self._sizes[sequence] = size_bytes
                 self._total_bytes = None
 
     def retire(self, name: DataFileName) -> None:
-        """Take a file out of the log: keep it as a spare where it can be used again, else remove it.
+        """Take a file out of the log: keep it as a spare if it can be used again, else remove it.
 
         The caller has made sure, durably, that every group has finished it, and holds the groups lock.
         """
@@ -150,7 +150,7 @@ class LogFiles:
             self._total_bytes = None
 
     def _take_away(self, path: Path, file: File, spare: Path) -> None:
-        """Move a file to ``spare``, or remove it; a second name is somebody's backup, and is never written into."""
+        """Move a file to ``spare``, or remove it; a second name is a user's backup, which is never overwritten."""
         try:
             if file.link_count() == 1 and len(self.storage.list(self._directory.spare)) < SPARES_MAX:
                 self.storage.rename(path, spare)
@@ -161,7 +161,7 @@ class LogFiles:
             close_aside(file)
 
     def _size_of(self, name: DataFileName) -> int:
-        """Return the size of a file, 0 where it is gone; it is measured once."""
+        """Return the size of a file, 0 if it is gone; it is measured once."""
         size = self._sizes.get(name.sequence)
         if size is None:
             size = self._sizes[name.sequence] = self._measure(name)
@@ -176,6 +176,6 @@ class LogFiles:
 
 
 def close_aside(file: File) -> None:
-    """Close a file in a thread: with the last handle the blocks of a large one are given back, for milliseconds."""
+    """Close a file in a thread: closing the last handle frees the blocks of a large file, which takes milliseconds."""
     if start_thread(file.close, "holdfast-reclaim") is None:
         file.close()

@@ -1,7 +1,8 @@
-"""The read side's file: hands out records in offset order, and at the end of a sealed file moves on to the next.
+"""The read side's file: returns records in offset order, and moves to the next file at the end of a sealed one.
 
-Every checksum is verified. Damage does not stop it: what is lost is reported through ``on_loss`` with its place, and
-reading goes on at the next frame that verifies. It never reads past the end it is given, so it never sees half a batch.
+Every checksum is verified. Damage does not stop it: lost records are reported through ``on_loss`` with their place, and
+reading continues at the next frame that verifies. It never reads past the end it is given, so it never sees half a
+batch.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class LogReader:
     on_loss : callable
         Called with a :class:`Damage` when records cannot be read; its offsets may have been finished long ago.
     recheck : bool
-        Whether to make sure after every read that the file has not been reused meanwhile: for readers whose progress
-        pins nothing.
+        Whether to make sure after every read that the file has not been reused meanwhile: for readers without a group
+        that pins files.
 
     Attributes
     ----------
@@ -102,7 +103,7 @@ class LogReader:
     # -- Moving ------------------------------------------------------------------------------------------------------
 
     def seek(self, offset: int, hint: tuple[int, int] | None = None) -> None:
-        """Go to the record ``offset``, or to one a little before it; the caller passes over what it does not want.
+        """Go to the record ``offset``, or to one a little before it; the caller skips records that it does not want.
 
         Parameters
         ----------
@@ -125,7 +126,7 @@ class LogReader:
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
 
     def go_on_to(self, offset: int) -> None:
-        """As :meth:`seek`; but where that is ahead in the file being read, nothing is read twice."""
+        """As :meth:`seek`; but if that is ahead in the current file, nothing is read twice."""
         ahead = offset - self.next_offset
         name = self._files.containing(offset)
         if self._file is None or name is None or name.sequence != self._name.sequence or ahead < 0:
@@ -134,7 +135,7 @@ class LogReader:
             self.move_to(indexed[0], name.sequence, indexed[1])
 
     def move_to(self, offset: int, sequence: int, position: int) -> None:
-        """Go to the record ``offset``, which is known to start there; cheap inside the file that is being read."""
+        """Go to the record ``offset``, which is known to start there; cheap inside the current file."""
         if self._file is None or self._name.sequence != sequence:
             self.seek(offset, (sequence, position))
             return
@@ -146,7 +147,7 @@ class LogReader:
         self._position, self.next_offset = position, offset
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -154,7 +155,7 @@ class LogReader:
         self._is_resting = False
 
     def rest(self) -> None:
-        """Let go of the file where nothing was read since the last call; the next read goes on at the same place."""
+        """Close the file if nothing was read since the last call; the next read continues at the same place."""
         at = (self._name.sequence, self._position)
         if self._file is not None and at == self._seen_at:
             self.close()
@@ -162,13 +163,13 @@ class LogReader:
         self._seen_at = at
 
     def _end_rest(self) -> None:
-        """Open the file again. Where it is gone it was finished meanwhile, or is missing: the read says which."""
+        """Open the file again. If it is gone it was finished meanwhile, or is missing: the read tells which."""
         with suppress(FileNotFoundError):
             self._file = self._storage.open(self._files.path(self._name), writable=False)
         self._is_resting = False
 
     def _open(self, name: DataFileName) -> bool:
-        """Open a data file at its first frame; where that cannot be, report what is lost with it."""
+        """Open a data file at its first frame; if that fails, report the records that are lost with it."""
         self.close()
         path = self._files.path(name)
         try:
@@ -223,7 +224,7 @@ class LogReader:
             if following is not None and following.sequence == self._name.sequence + 1:
                 try:
                     header = read_data_file_header(self._storage, self._files.path(following))
-                except (StorageError, OSError):  # reported when its turn comes; the seal says where this one ends
+                except (StorageError, OSError):  # reported when its turn comes; the seal tells the end of this one
                     return self._sealed_end
                 if header.previous_sequence == self._name.sequence:
                     self._sealed_end = min(self._sealed_end, header.previous_end)
@@ -239,9 +240,9 @@ class LogReader:
     # -- Reading -----------------------------------------------------------------------------------------------------
 
     def read(self, count_max: int, end: LogEnd) -> list[Record]:
-        """Return up to ``count_max`` records below ``end``, at least one where there is one.
+        """Return up to ``count_max`` records below ``end``, at least one if there is one.
 
-        Stops early at the end of a chunk, so that memory follows ``CHUNK_BYTES`` rather than ``count_max``.
+        Stops early at the end of a chunk, so that ``CHUNK_BYTES`` bounds memory rather than ``count_max``.
         """
         records: list[Record] = []
         self.has_seen_headers = False
@@ -261,22 +262,24 @@ class LogReader:
         return records
 
     def _finish_log(self, end: LogEnd) -> None:
-        """Report the offsets at the end of the log that recovery passed over, because somebody may have seen them."""
+        """Report the offsets at the end of the log that recovery skipped because they may have been seen."""
         if self._name.sequence == end[0] and (self._file is not None or not self.recheck):
             lost = range(self.next_offset, end[2])
             path = self._files.path(self._name)
-            self._on_loss(Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "given once, and not in the log"))
+            self._on_loss(
+                Damage(path, self._position, 0, lost, UNSYNCED_OR_DAMAGED, "delivered once, but not in the log")
+            )
             self.next_offset = end[2]
 
     def _finish_missing(self, end: LogEnd) -> None:
-        """Report the offsets of a last data file that is not there."""
+        """Report the offsets of a missing last data file."""
         if self.next_offset < end[2] and not self.recheck and self._files.named(end[0]) is None:
             lost = range(self.next_offset, end[2])
             self._lose(self._files.path(self._name).parent, 0, 0, lost, "the last data file is missing")
             self.next_offset = end[2]
 
     def _finish_file(self, end: LogEnd) -> bool:
-        """Leave a file at its end for the next; a sealed file that ends too early has lost its last records."""
+        """Move from the end of a file to the next; a sealed file that ends too early has lost its last records."""
         following = self._files.next_after(self._name.sequence)
         if self._file is not None and following is not None and following.sequence == self._name.sequence + 1:
             lost = range(self.next_offset, following.first_offset)
@@ -286,9 +289,9 @@ class LogReader:
         return self._open_next(end)
 
     def _read_frames(self, records: list[Record], count_max: int, limit: int) -> bool:
-        """Decode frames from the chunk at hand, up to its end or ``count_max``; False in front of a bad frame.
+        """Decode frames from the current chunk, up to its end or ``count_max``; False in front of a bad frame.
 
-        Every record that is read runs through this loop, so it makes no call that it can do without.
+        Every record runs through this loop, so it makes no avoidable call.
         """
         if not self._fill_frame(limit):
             return False
@@ -328,14 +331,14 @@ class LogReader:
         return good
 
     def _fill_frame(self, limit: int) -> bool:
-        """See to it that the whole frame at the position is in the chunk; False where it cannot be."""
+        """Load the whole frame at the position into the chunk; False if it cannot be."""
         if not self._fill(FRAME_HEADER_BYTES, limit):
             return False
         size = int.from_bytes(self._buffer[self._at + 1 : self._at + FRAME_SIZE_END], "little")
         return self._fill(FRAME_SIZE_END + size, limit)
 
     def _fill(self, size: int, limit: int) -> bool:
-        """See to it that ``size`` bytes from the position are in the chunk; False where they cannot be had."""
+        """Load ``size`` bytes from the position into the chunk; False if they cannot be read."""
         if self._at + size <= len(self._buffer):
             return True
         assert self._file is not None
@@ -348,7 +351,7 @@ class LogReader:
         return len(self._buffer) >= size
 
     def _was_reused(self) -> bool:
-        """Whether the file has begun another life since it was opened: then what was just read is not ours."""
+        """Whether the file has begun another life since it was opened: then the bytes just read are void."""
         assert self._file is not None
         copies = block_copies(self._file.read_at(FRAMES_START, 0))
         try:
@@ -360,10 +363,10 @@ class LogReader:
     # -- Damage ------------------------------------------------------------------------------------------------------
 
     def _pass_damage(self, limit: int, end: LogEnd) -> bool:
-        """Report what does not verify at the position, and go on at the next frame that does; False at the end."""
+        """Report damage at the position, and continue at the next frame that verifies; False at the end."""
         assert self._file is not None
         if self.recheck and self._was_reused():
-            return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it is ours to show
+            return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it may be returned
         first = self._header.first_offset
         gap = FrameScanner(self._file, self._header.salt, self._position, limit).gap(self.next_offset - first)
         if gap.frame is not None:
@@ -375,7 +378,7 @@ class LogReader:
             adjacent = following is not None and following.sequence == self._name.sequence + 1
             next_offset = following.first_offset if following is not None and adjacent else self.next_offset
         lost = range(self.next_offset, next_offset)
-        reason = gap.reason or f"message {first + gap.stray_index} stands where {self.next_offset} should"
+        reason = gap.reason or f"message {first + gap.stray_index} is in the place of message {self.next_offset}"
         self._lose(self._files.path(self._name), gap.position, gap.resume - gap.position, lost, reason)
         self._position, self.next_offset = gap.resume, max(self.next_offset, next_offset)
         self._buffer, self._at = b"", 0

@@ -1,4 +1,4 @@
-"""Where the log ends: what recovery hands to the writer, and what the writer shows to readers."""
+"""The end of the log: from recovery to the writer, and from the writer to readers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ LogEnd = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
-    """Where the log ends, as recovery left it; all of it is durable.
+    """The end of the log after recovery; all of it is durable.
 
     Attributes
     ----------
     header : DataFileHeader
-        Of the last data file; of an imaginary file number 0 where there is none.
+        Of the last data file; of an imaginary file number 0 if there is none.
     position, message_count : int
         Behind its last accepted frame, and the messages before that in this file.
     timestamp_ns : int
         Latest timestamp given to a message of the queue.
     file : File or None
-        Its handle where it may be appended to: after a clean close only.
+        Its handle if it may be appended to: after a clean close only.
     decisions : PendingCommitRecords
-        Those of the last data file that have not ended.
+        Those of the last data file that are pending.
     """
 
     header: DataFileHeader
@@ -39,5 +39,5 @@ class LogTail:
 
     @property
     def next_offset(self) -> int:
-        """Offset of the message that comes next."""
+        """Offset of the next message."""
         return self.header.first_offset + self.message_count

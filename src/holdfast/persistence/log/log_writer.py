@@ -1,4 +1,4 @@
-"""The write side's file: always appends, seals a full data file and goes on in the next one.
+"""The write side's file: always appends, seals a full data file and continues in the next one.
 
 The caller holds the append lock around everything but :meth:`LogWriter.sync` and
 :meth:`LogWriter.publish`.
@@ -42,17 +42,17 @@ class LogWriter(SegmentWriter):
     Parameters
     ----------
     storage, directory, files, clock
-        Where the files are, which there are, and where timestamps come from.
+        The storage, the known data files, and the clock for timestamps.
     tail : LogTail
-        Where to go on.
+        The end of the log to append to.
     mark : File
         ``write.mark``.
     fence : Fence
-        The token of this opening, which was put there.
+        The token of this opening, which is in ``write.mark``.
     priorities : Priorities
-        Whether messages may have some.
+        Whether messages may have priorities.
     file_bytes : int
-        Size at which a data file is sealed; a batch larger than that gets a file of its own.
+        Size at which a data file is sealed; a larger batch gets a file of its own.
     synced_only : bool
         Whether consumers may see a record only once it is synced.
     """
@@ -60,7 +60,7 @@ class LogWriter(SegmentWriter):
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
     def _make_room(self, size: int) -> None:
-        """See to it that ``size`` bytes of frames fit into the active file; the slow path of every append."""
+        """Make space for ``size`` bytes of frames in the active file; the slow path of every append."""
         self._poison.check()
         if capacity_for(FRAMES_START + size) > DATA_FILE_BYTES_LIMIT:
             raise RecordTooLargeError(
@@ -71,7 +71,7 @@ class LogWriter(SegmentWriter):
         self._roll(size)
 
     def _roll(self, size: int) -> None:
-        """Seal the active file and go on in a new one, which is made first: where there is no room nothing happens."""
+        """Seal the active file and continue in a new one, which is made first: on a full disk nothing changes."""
         self.check_fence()
         self.open_decisions.end()
         self.before_leaving()
@@ -119,7 +119,7 @@ class LogWriter(SegmentWriter):
         return self._position + (FRAME_HEADER_BYTES + len(seal) if self._file else 0)
 
     def _carry(self, header: DataFileHeader) -> tuple[bytes, dict[bytes, int]]:
-        """Return the open decisions as the first frames of the next file, and where they will stand."""
+        """Return the pending commit records as the first frames of the next file, and their positions there."""
         frames, positions, at = [], {}, FRAMES_START
         for decision in self.open_decisions:
             frame = b"".join(
@@ -139,9 +139,9 @@ class LogWriter(SegmentWriter):
         return b"".join(frames), positions
 
     def _leave_file(self, seal: bytes, publish: Callable[[], None]) -> None:
-        """Seal the active file and put it on the disk, whatever the flush policy; then let ``publish`` bring the next.
+        """Seal the active file and sync it, under any flush policy; then let ``publish`` bring the next.
 
-        From the sync on, a failure leaves nobody knowing what is on the disk, and poisons.
+        From the sync on, a failure leaves the contents of the disk unknown, and poisons.
         """
         if self._file is not None:
             self._append_control(KIND_SEAL, 0, seal)
@@ -153,9 +153,9 @@ class LogWriter(SegmentWriter):
                     old.truncate(self._position)
                     self._sync_locked()
                     self._files.resize(self._header.sequence, self._position)
-                self._compare_locked()  # so late, because the name may be that of another owner's file by now
+                self._compare_locked()  # so late, because another owner's file may have the name by now
                 publish()
-                self._compare_locked()  # another owner that came in between has not seen what this publishes
+                self._compare_locked()  # another owner that came in between has not seen this file
             except BaseException as error:
                 self.poison(error)
                 if isinstance(error, OSError | FencedError):
@@ -168,14 +168,14 @@ class LogWriter(SegmentWriter):
     # -- Adopting ----------------------------------------------------------------------------------------------------
 
     def adopt(self, file: File, batch: BatchSummary) -> range:
-        """Make a synced batch file the next data file, sealed as it is: its being in ``data/`` is the decision.
+        """Make a synced batch file the next data file, sealed as it is: its name in ``data/`` commits it.
 
         Parameters
         ----------
         file : File
             Its handle, which is closed here.
         batch : BatchSummary
-            What it holds, where it is, and the decision that stands in it.
+            Its contents, its path, and its commit record.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class LogWriter(SegmentWriter):
             features=COMPATIBLE_BORN_SEALED,
         )
         try:
-            if self._priorities.look():  # its messages are not read; whoever wrote them has noted it
+            if self._priorities.look():  # its messages are not read; the writer of the batch has noted it
                 self.prioritized_end = first + batch.message_count
             if carried or not batch.is_sealed:
                 append_carried(file, batch.header, carried)
@@ -235,9 +235,9 @@ class LogWriter(SegmentWriter):
     # -- Closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and let go of the files.
+        """Sync, append a mark frame as the witness of a clean close, cut the file behind it, and close the files.
 
-        Again lets go of what is left, where that was interrupted.
+        Called again after an interruption, it closes the rest.
         """
         if self._is_abandoned:
             self.abandon()
@@ -261,11 +261,11 @@ class LogWriter(SegmentWriter):
             self.abandon()
 
     def _is_ready_to_close(self) -> bool:
-        """Whether all is durable that a clean close promises; else the next opening looks for it, as after a crash."""
+        """Whether all that a clean close promises is durable; else the next opening recovers, as after a crash."""
         try:
             self.before_leaving()
         except StorageError as error:
-            logger.warning("%s is not closed in order; the next opening reads more: %s", self._path, error)
+            logger.warning("%s was not closed in order; the next opening reads more: %s", self._path, error)
             return False
         return True
 

@@ -1,6 +1,6 @@
-"""How the next data file comes into being, so that whatever stands in ``data/`` has a durable header and its space.
+"""Makes the next data file, so that every file in ``data/`` has a durable header and its space.
 
-Made in ``spare/`` (from an emptied file where there is one: overwriting written blocks halves the cost of a sync),
+It is made in ``spare/`` (from an emptied file if there is one: overwriting written blocks halves the cost of a sync),
 header written and synced, then renamed into ``data/``, then the directory synced. docs/format.md, "Life of a data
 file".
 """
@@ -22,9 +22,9 @@ def prepare(
 ) -> File:
     """Make the next data file in ``spare/`` and return its handle; nothing of the log has changed yet.
 
-    ``frames`` are its first ones: what is carried into it from the file before.
+    ``frames`` are its first ones, carried into it from the file before.
 
-    Raises ``OSError``: where the space is not there, it says so now, not in the middle of a commit.
+    Raises ``OSError``: a full disk fails here, not in the middle of a commit.
     """
     path = directory.spare / _NEXT
     emptied = [name for name in storage.list(directory.spare) if name != _NEXT]
@@ -53,7 +53,7 @@ def publish(storage: Storage, directory: QueueDirectory, header: DataFileHeader)
 def delete_spares(storage: Storage, directory: QueueDirectory) -> None:
     """Remove what an earlier process left in ``spare/``: spares do not survive a restart.
 
-    It is empty most of the time, so archives leave it out: where it is missing it is made again.
+    It is empty most of the time, so archives leave it out: if it is missing it is made again.
     """
     storage.make_directory(directory.spare)
     for name in storage.list(directory.spare):

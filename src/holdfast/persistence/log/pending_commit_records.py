@@ -1,7 +1,7 @@
-"""The decisions in the log whose consequences are not all durable elsewhere yet: what recovery would have to do again.
+"""The pending commit records: their consequences are not all durable elsewhere, so recovery would have to redo them.
 
-Each stands in the active data file: where it was decided, or carried there when the file was begun. ``write.mark``
-says where the first of them is, so that opening a queue reads no further back. docs/format.md, "Commit records".
+Each is in the active data file: committed there, or carried there when the file was begun. ``write.mark`` has the
+position of the first, so that opening a queue reads no further back. docs/format.md, "Commit records".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DurabilityCheck = Callable[[], object]
 
 
 class PendingCommitRecords:
-    """Open decisions by nonce, in the order of the log. Threads may share it."""
+    """Pending commit records by nonce, in the order of the log. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class PendingCommitRecords:
             return iter(list(self._decisions.values()))
 
     def add(self, decision: CommitRecord, position: int, *, is_durable: bool = False) -> None:
-        """Take up a decision that is about to stand, or stands, at ``position`` of the active file."""
+        """Add a commit record that is, or is about to be, at ``position`` of the active file."""
         with self._lock:
             self._decisions[decision.nonce] = decision
             self._positions[decision.nonce] = position
@@ -46,17 +46,17 @@ class PendingCommitRecords:
                 self._durable.add(decision.nonce)
 
     def confirm(self, nonce: bytes) -> None:
-        """Note that a decision is on the disk: before that nobody may act upon it, and nobody knows of its opposite."""
+        """Note that a commit record is on the disk: before that no step may act upon it, and its outcome is unknown."""
         with self._lock:
             if nonce in self._decisions:
                 self._durable.add(nonce)
 
     def is_durable(self, nonce: bytes) -> bool:
-        """Whether an open decision is known to be on the disk."""
+        """Whether a pending commit record is known to be on the disk."""
         return nonce in self._durable
 
     def remove(self, nonce: bytes) -> None:
-        """Forget a decision: it could not be written, or has ended."""
+        """Forget a commit record: it could not be written, or has ended."""
         with self._lock:
             self._decisions.pop(nonce, None)
             self._positions.pop(nonce, None)
@@ -64,27 +64,27 @@ class PendingCommitRecords:
             self._witnesses.pop(nonce, None)
 
     def find(self, nonce: bytes) -> CommitRecord | None:
-        """Return an open decision, or None."""
+        """Return a pending commit record, or None."""
         return self._decisions.get(nonce)
 
     def move(self, positions: dict[bytes, int]) -> None:
-        """Note where decisions stand in the next data file."""
+        """Note the positions of the records in the next data file."""
         with self._lock:  # some may have ended meanwhile
             self._positions.update({nonce: at for nonce, at in positions.items() if nonce in self._decisions})
 
     def first_position(self, end: int) -> int:
-        """Return where in the active file recovery has to look from: at the first open decision, or at ``end``."""
+        """Return the position from which recovery has to read the active file: the first pending record, or ``end``."""
         with self._lock:
             return min([end, *self._positions.values()])
 
     def applied(self, nonce: bytes, *witnesses: DurabilityCheck) -> None:
-        """Note that all that follows from a decision was done, and what makes it durable."""
+        """Note that all consequences of a commit record were applied, with the durability checks for them."""
         with self._lock:
             if nonce in self._decisions:
                 self._witnesses[nonce] = witnesses
 
     def end(self) -> None:
-        """Make durable what can be made so, each thing once for all decisions, and forget those that need no more."""
+        """Run the durability checks, each once for all records, and forget the records that are complete."""
         with self._lock:
             applied = dict(self._witnesses)
         wanted = dict.fromkeys(chain.from_iterable(applied.values()))  # each once, and in the order of the log
@@ -98,5 +98,5 @@ def _is_durable(witness: DurabilityCheck) -> bool:
     try:
         return witness() is not False
     except (HoldfastError, OSError) as error:
-        logger.info("a decision stays open for now: %s", error)
+        logger.info("a commit record stays pending for now: %s", error)
         return False

@@ -1,8 +1,8 @@
-"""A reader that passes over plain messages by their frame headers alone: what a large reservation needs to know.
+"""A reader that skips plain messages by their frame headers alone, for large reservations.
 
-It verifies the last frame of every stretch, not those before it. A size that is damaged leads to a place where no frame
-of the right number stands, so a stretch whose last frame verifies has the count and the end that it says; what is
-damaged inside one of its messages is found by whoever reads them.
+It verifies the last frame of every stretch, not those before it. A damaged size leads to a place without a frame of the
+right number. So a stretch whose last frame verifies has the right count and end. Damage inside one of its messages is
+found when that is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ assert _WALK.size == FRAME_SCAN.size == FRAME_HEADER_BYTES
 
 
 class PlainRun(NamedTuple):
-    """Messages that stand one behind the other in one data file, and ask for nothing.
+    """Contiguous messages of one data file, without options.
 
     Attributes
     ----------
@@ -58,18 +58,18 @@ class PlainRun(NamedTuple):
 
 
 class RunReader(LogReader):
-    """A cursor that can pass over many messages at once."""
+    """A cursor that can skip many messages at once."""
 
     _plain_headers: frozenset[bytes] = frozenset()
 
     def pass_plain(self, count_max: int, bytes_max: int, end: LogEnd) -> PlainRun | None:
-        """Go on behind up to ``count_max`` messages that ask for nothing, of ``bytes_max`` bytes together.
+        """Skip up to ``count_max`` messages without options, of ``bytes_max`` bytes together.
 
         Returns
         -------
         PlainRun or None
-            Them; None where the next one asks for something, does not fit, is damaged, or is not in this file: then
-            :meth:`read` says what it is.
+            Them; None if the next one has options, does not fit, is damaged, or is not in this file: then :meth:`read`
+            tells which.
 
         Notes
         -----
@@ -92,7 +92,7 @@ class RunReader(LogReader):
         return PlainRun(first, count, self._name.sequence, self._position, size)
 
     def _pass_stride(self, limit: int, count_max: int, bytes_max: int, known: set[bytes]) -> tuple[int, int]:
-        """Pass over messages in the next stretch of the file; return how many, and the size of their payloads."""
+        """Skip messages in the next stretch of the file; return how many, and the size of their payloads."""
         assert self._file is not None
         buffer = self._file.read_at(min(_STRIDE_BYTES, limit - self._position), self._position)
         stop, last_start, at = len(buffer), len(buffer) - FRAME_HEADER_BYTES, 0

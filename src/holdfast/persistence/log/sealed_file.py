@@ -1,7 +1,7 @@
-"""What a data file that is not written any more says of itself: where its offsets end, and the gaps between.
+"""Facts about data files that are not written any more: the ends of their offsets, and the gaps between them.
 
-A gap in the sequence of data files is what was retired: every group of that time had finished it. A group that comes
-later has no business with it, and must not take it for a loss.
+A gap in the sequence of data files is made of retired files: every group of that time had finished them. A later group
+must not take the gap for a loss.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.persistence.segment.frame_trailer import read_seal
 
 
 def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
-    """Return offsets of some messages of a file, and their positions, as its seal knows them; none where none tells.
+    """Return offsets of some messages of a file, and their positions, from its seal; none if it has none.
 
-    A file that is gone, or whose header is damaged, tells nothing here: whoever reads it says so. Raises ``OSError``.
+    A file that is gone, or has a damaged header, gives none; reading it reports that. Raises ``OSError``.
     """
     try:
         header = read_data_file_header(storage, path)
@@ -50,7 +50,7 @@ def end_offset(storage: Storage, path: Path, name: DataFileName) -> int:
     try:
         header = read_data_file_header(storage, path)
     except CorruptionError:
-        return name.first_offset  # nothing of it can be read: whoever starts now has no business with it either
+        return name.first_offset  # nothing of it can be read, so a group that starts now ignores it too
     with storage.open(path, writable=False) as file:
         seal = read_seal(file, header)
         if seal is not None:

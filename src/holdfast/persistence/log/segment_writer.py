@@ -1,4 +1,4 @@
-"""Appends frames to the active data file: positions, indexes, checksums, syncs, and what a failure leaves behind.
+"""Appends frames to the active data file: positions, indexes, checksums, syncs, and recovery from failures.
 
 One commit is one ``write_at``; no user-space buffer holds an acknowledged record. The caller holds the append lock
 around every ``append*``; only :meth:`SegmentWriter.sync` and :meth:`SegmentWriter.publish` run beside them.
@@ -51,20 +51,20 @@ _CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 
 class SegmentWriter(ABC):
-    """What :class:`LogWriter` does inside one data file.
+    """The part of :class:`LogWriter` inside one data file.
 
     Attributes
     ----------
     end, synced : LogEnd
         Behind the last whole commit, and behind the last one that is known to be on the disk.
     open_decisions : PendingCommitRecords
-        Those that stand in the active file.
+        Those in the active file.
     prioritized_end : int
-        Offset behind the last message that may have a priority; 0: none ever had. Never behind what :attr:`end` shows:
-        it is raised before a message is written. An append that fails leaves it too high.
+        Offset behind the last message that may have a priority; 0: none ever had. Never behind :attr:`end`: it is
+        raised before a message is written. An append that fails leaves it too high.
     before_leaving : callable
-        Makes durable what nothing but the active file says; called before that is left for the next one, or closed in
-        order. May raise StorageError.
+        Makes durable what only the active file holds; called before each roll and each clean close. May raise
+        StorageError.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SegmentWriter(ABC):
         self._files = files
         self._time_ns = clock.time_ns
         self._mark = WatermarkFile(storage, directory.write_mark, mark, fence, synced_only=synced_only)
-        self._mark_trouble = f"write.mark of {directory.root} cannot be written, and other processes see the end later"
+        self._mark_trouble = f"write.mark of {directory.root} cannot be written; other processes see new messages later"
         self._compared_ns = self._named_ns = -WINDOW_NS
         self._priorities = priorities
         self._file_bytes = file_bytes
@@ -102,7 +102,7 @@ class SegmentWriter(ABC):
         self.publish()
         self._compared_ns = (
             self._named_ns
-        ) = -WINDOW_NS  # the first append may go into the file that another owner goes on in
+        ) = -WINDOW_NS  # the first append may go into the file that another owner still writes
 
     def _use(self, file: File | None, header: DataFileHeader, position: int, index: int) -> None:
         """Make ``file`` the one to append to; without a file, the next append makes one."""
@@ -131,7 +131,7 @@ class SegmentWriter(ABC):
         Raises
         ------
         DiskFullError, StorageError
-            It could not be written; nothing of it stays, and the next append is free to try.
+            It could not be written; nothing of it stays, and the next append may succeed.
         PoisonedError
             An earlier failure left memory and disk possibly apart; nothing was written.
         """
@@ -181,11 +181,11 @@ class SegmentWriter(ABC):
         Parameters
         ----------
         payloads, headers
-            What the messages hold, and the encoded headers of those that have some, by number in the batch.
+            The payloads, and the encoded headers of messages that have some, by number in the batch.
         decision : CommitRecord or None
-            Ends the batch. It is open from here on.
+            Ends the batch. It is pending from here on.
 
-        Raises as :meth:`append`, and RecordTooLargeError where no data file could hold the batch.
+        Raises as :meth:`append`, and RecordTooLargeError if no data file could hold the batch.
         """
         count = len(payloads)
         size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * count
@@ -213,7 +213,7 @@ class SegmentWriter(ABC):
             decision=verdict,
         )
         try:
-            if decision is not None and verdict is not None:  # before it is there: whoever asks must not miss it
+            if decision is not None and verdict is not None:  # before it is there: a request must not miss it
                 at = position + size - FRAME_HEADER_BYTES - len(verdict)
                 self.open_decisions.add(decision.placed(self._first_offset + index), at)
             write_whole(self._file, buffers, position)
@@ -221,7 +221,7 @@ class SegmentWriter(ABC):
         except BaseException as error:
             try:
                 self._undo(position, index, error)
-            except BaseException:  # where it could not be taken back, nobody knows what was decided
+            except BaseException:  # if it could not be taken back, the outcome is unknown
                 if decision is not None and self.end[1] <= position and self._poison.cause is None:
                     self.open_decisions.remove(decision.nonce)
                 raise
@@ -229,7 +229,7 @@ class SegmentWriter(ABC):
 
     def append_mark(self) -> None:
         """Append a mark frame and sync it: a witness that everything before it was on the disk."""
-        if self._file is not None:  # else the last file is sealed, and its seal says so
+        if self._file is not None:  # else the last file is sealed, and its seal proves it
             self.check_fence()
             self._append_control(KIND_MARK, 0, b"")
             self.sync()
@@ -254,7 +254,7 @@ class SegmentWriter(ABC):
             self._undo(position, index, error)
 
     def _advance(self, position: int, size: int, index: int, count: int, timestamp: int) -> int:
-        """Note in memory what has just been written; return the offset of its first message."""
+        """Update memory after a write; return the offset of its first message."""
         if count and position >= self._next_entry_position:
             self._note_entry(index, position, timestamp)
         offset = self._first_offset + index
@@ -272,7 +272,7 @@ class SegmentWriter(ABC):
         self._next_entry_position = position + INDEX_STRIDE_BYTES
 
     def _prioritize(self, count: int) -> None:
-        """Make known that some of the next ``count`` messages have a priority, before anybody can see them."""
+        """Make known that some of the next ``count`` messages have a priority, before any reader can see them."""
         self._poison.check()
         self._priorities.note()
         self.prioritized_end = max(self.prioritized_end, self.end[2] + count)
@@ -285,14 +285,14 @@ class SegmentWriter(ABC):
         self._limit = -1  # sends every append to _make_room, which refuses it
 
     def _finish_write(self, frame: bytes, done: int, position: int) -> None:
-        """Go on behind a short write; the error that stopped it comes out of the next attempt."""
+        """Continue after a short write; the next attempt raises the error that stopped it."""
         assert self._file is not None
         write_whole(self._file, (frame[done:],), position + done)
 
     def _undo(self, position: int, index: int, error: BaseException) -> NoReturn:
         """Take a failed append back, on the disk and in memory, before anything else is appended; else poison."""
         assert self._file is not None
-        if self.end[1] > position:  # interrupted behind the last step: it is whole on the disk and in memory
+        if self.end[1] > position:  # interrupted after the last step: it is whole on the disk and in memory
             raise error
         try:
             with self._sync_lock:  # two syncs at once on one handle could share one error between them
@@ -311,7 +311,7 @@ class SegmentWriter(ABC):
     # -- Syncing -----------------------------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Put on the disk what was appended before the call; return the offset behind the last message covered.
+        """Sync everything appended before the call; return the offset behind the last message covered.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class SegmentWriter(ABC):
         return self._position + size <= self._limit
 
     def publish(self) -> None:
-        """Tell other processes, through ``write.mark``, how far they may read; raises as :meth:`check_fence`."""
+        """Publish the high watermark to other processes, in ``write.mark``; raises as :meth:`check_fence`."""
         with self._sync_lock:
             if self._poison.cause is None:
                 self._check_fence_locked()
@@ -360,7 +360,7 @@ class SegmentWriter(ABC):
     def _publish_locked(self) -> None:
         end = self.end
         redo = self.open_decisions.first_position(end[1])
-        has_priorities = self.prioritized_end > 0  # looked at behind the end, and raised before it
+        has_priorities = self.prioritized_end > 0  # read after the end, and raised before it
         follow_up(
             self._mark_trouble,
             self._mark.publish,
@@ -388,7 +388,7 @@ class SegmentWriter(ABC):
             self._check_fence_locked()
 
     def _look_for_others(self) -> None:
-        """As :meth:`check_fence`, and waits for no sync: that compares by itself."""
+        """As :meth:`check_fence`, without waiting for a sync, which compares by itself."""
         if self._sync_lock.acquire(blocking=False):
             try:
                 self._check_fence_locked()
@@ -406,7 +406,7 @@ class SegmentWriter(ABC):
             raise storage_error(error, "looking for other owners", self._directory.write_mark) from error
 
     def _compare_locked(self) -> None:
-        """Compare tokens; and now and then, as that takes longer, see whether the active file still has a name."""
+        """Compare tokens; now and then, because that takes longer, check also that the active file has a name."""
         self._mark.check_fence()
         now = self._timestamp_ns
         if now - self._named_ns >= WINDOW_NS and self._file is not None:
@@ -416,7 +416,7 @@ class SegmentWriter(ABC):
         self._compared_ns = now
 
     def rest(self) -> None:
-        """Let go of ``write.mark`` while it has nothing new to say; does nothing beside a sync."""
+        """Close ``write.mark`` while there is nothing to publish; does nothing beside a sync."""
         if self.end == self.synced and self._sync_lock.acquire(blocking=False):
             try:
                 self._mark.rest()
@@ -432,4 +432,4 @@ class SegmentWriter(ABC):
 
     @abstractmethod
     def _make_room(self, size: int) -> None:
-        """See to it that ``size`` bytes of frames fit into the active file."""
+        """Make space for ``size`` bytes of frames in the active file."""

@@ -1,8 +1,7 @@
-"""``write.mark``: where the written and the synced end of the log are now. docs/format.md, "write.mark".
+"""``write.mark``: the written and the synced end of the log. docs/format.md, "write.mark".
 
-The writer overwrites it in place; it is never synced for its own sake. Other processes read no further than it says,
-and recovery starts at its synced end. A mark that does not verify says nothing: recovery then scans
-the last file from its first frame.
+The writer overwrites it in place; it is never synced for its own sake. Other processes read up to the mark, and
+recovery starts at its synced end. If the mark does not verify, recovery scans the last file from its first frame.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OWNER_AT, _OWNER_BYTES = 12, 16
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Where the log ends.
+    """The end of the log.
 
     Attributes
     ----------
@@ -46,9 +45,9 @@ class Watermark:
     written, written_count : int
         Position behind its last whole commit, and the messages below it in this file.
     synced, synced_count : int
-        The same for what is on the disk.
+        The same for the synced end.
     redo : int
-        Decisions before this position are not open any more; 0 where an adopted file is the last one and has some.
+        Commit records before this position are not pending any more; 0 if the last file is an adopted one with some.
     timestamp_ns : int
         Latest timestamp given to a message.
     synced_only : bool
@@ -82,13 +81,13 @@ class Watermark:
 
 
 def _encoded(*fields: int | bytes) -> bytes:
-    """Return a mark: flags and what comes behind them."""
+    """Return a mark: flags and the fields behind them."""
     body = WRITE_MARK.pack(WRITE_MARK_MAGIC, FORMAT_VERSION, *fields)
     return body + HEADER_CRC.pack(crc32c(0, body))
 
 
 def read_write_mark(file: File, queue_id: bytes, path: Path = _HERE) -> Watermark | None:
-    """Return the mark, or None where it does not verify or belongs to another queue.
+    """Return the mark, or None if it does not verify or belongs to another queue.
 
     Raises
     ------
@@ -99,7 +98,7 @@ def read_write_mark(file: File, queue_id: bytes, path: Path = _HERE) -> Watermar
 
 
 def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Watermark | None:
-    """As :func:`read_write_mark`, of what the file holds."""
+    """As :func:`read_write_mark`, from the bytes of the file."""
     if len(data) < WRITE_MARK_BYTES:
         return None
     magic, version, flags, owner, file_id, *numbers = WRITE_MARK.unpack_from(data)
@@ -116,9 +115,9 @@ def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Water
 
 
 def marked_end(storage: Storage, path: Path) -> int | None:
-    """Return the offset behind the last message that ``write.mark`` speaks of, whosever it is; 0 where it is empty.
+    """Return the offset behind the last message in ``write.mark``, of any queue; 0 if it is empty.
 
-    None where it is missing or damaged. Raises ``OSError``.
+    None if it is missing or damaged. Raises ``OSError``.
     """
     try:
         file = storage.open(path, writable=False)
@@ -133,7 +132,7 @@ def marked_end(storage: Storage, path: Path) -> int | None:
 
 
 class WatermarkFile:
-    """Keeps ``write.mark`` saying where the log ends, for other processes.
+    """Publishes the end of the log in ``write.mark``, for other processes.
 
     Parameters
     ----------
@@ -142,9 +141,9 @@ class WatermarkFile:
     file : File
         Its handle.
     fence : Fence
-        The token of this opening, which stands behind the mark.
+        The token of this opening, which is behind the mark.
     synced_only : bool
-        What every mark says of visibility.
+        The visibility in every mark.
     """
 
     def __init__(self, storage: Storage, path: Path, file: File, fence: Fence, *, synced_only: bool) -> None:
@@ -167,9 +166,9 @@ class WatermarkFile:
         timestamp_ns: int,
         has_priorities: bool = False,
     ) -> None:
-        """Write the mark where it has changed; raises ``OSError``.
+        """Write the mark if it has changed; raises ``OSError``.
 
-        Failing costs no durability: other processes see the end a little later, with the next mark.
+        A failure costs no durability: other processes see the end a little later, with the next mark.
         """
         if self._published == (end, synced, redo, has_priorities) or self._is_closed:
             return
@@ -191,12 +190,12 @@ class WatermarkFile:
         self._published = (end, synced, redo, has_priorities)
 
     def check_fence(self) -> None:
-        """Return if nobody else has opened the queue to write since this opening; every sync pays for it.
+        """Return if no other owner has opened the queue to write since this opening; every sync pays for it.
 
         Raises
         ------
         FencedError
-            Somebody has.
+            Another owner has.
         OSError
             The disk refuses.
         """
@@ -210,13 +209,13 @@ class WatermarkFile:
         return self._file
 
     def rest(self) -> None:
-        """Let go of the handle where nothing was published since the last call; nothing waits on it for a sync."""
+        """Close the handle if nothing was published since the last call; no sync needs it."""
         if self._published == self._seen:
             self._let_go()
         self._seen = self._published
 
     def close(self) -> None:
-        """Let go of the handle, and publish no more."""
+        """Close the handle, and publish no more."""
         self._is_closed = True
         self._let_go()
 

@@ -1,4 +1,4 @@
-"""What became of transactions, at run time and after a crash: the outcome log, joint commits, and redo.
+"""Outcomes of transactions, at run time and after a crash: the outcome log, joint commits, and redo.
 
 Invariants: an outcome never changes once it is durable; redo is idempotent; what a commit record orders is durable
 before the record may be forgotten.

@@ -1,7 +1,7 @@
-"""The memory of joint commits: which prepared transactions are committed as one, and the latest of each application.
+"""The document of joint commits: which prepared transactions commit as one, and the latest of each application.
 
-One JSON document, replaced as a whole. That it says so is the decision; what follows from it whoever owns the write
-side does, again after a crash; twice changes nothing. docs/format.md, "Joint commits".
+One JSON document, replaced as a whole. Being named in it commits a transaction. The owner of the write side does the
+rest, again after a crash; twice changes nothing. docs/format.md, "Joint commits".
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class JointCommit:
     Attributes
     ----------
     application : str
-        Whose it is.
+        Its name.
     version : int
-        Which of its commits: each is larger than the one before.
+        The number of the commit: each is larger than the one before.
     timestamp_ns : int
         When it was decided.
     parts : tuple of (str, bytes)
-        Id and nonce of each transaction that it commits, in their order; none where all of them are in the log.
+        Id and nonce of each transaction that it commits, in their order; none if all of them are in the log.
     """
 
     application: str
@@ -42,23 +42,23 @@ class JointCommit:
     parts: tuple[tuple[str, bytes], ...] = ()
 
     def covers(self, part_of: PartOf) -> bool:
-        """Whether what becomes of a part is decided: with this commit, or with one before it."""
+        """Whether the outcome of a part is decided: by this commit, or by an earlier one."""
         return part_of.version <= self.version
 
     def commits(self, part_of: PartOf, nonce: bytes) -> bool:
-        """Whether it commits this very part."""
+        """Whether it commits this part."""
         return part_of.version == self.version and any(nonce == each for _, each in self.parts)
 
 
 class JointFile:
-    """Decides joint commits, and says what was decided. Threads may share it.
+    """Decides joint commits, and returns their outcomes. Threads may share it.
 
     Parameters
     ----------
     storage, path
-        Where the document is; its directory is there before the first decision.
+        Where the document is; its directory exists before the first commit.
     is_owner : bool
-        Whether nobody else changes it meanwhile, so that once is enough to read it.
+        Whether no other process changes it meanwhile, so that reading it once is enough.
     """
 
     def __init__(self, storage: Storage, path: Path, *, is_owner: bool) -> None:
@@ -71,7 +71,7 @@ class JointFile:
         self._forgotten: dict[str, JointCommit] = {}
 
     def find(self, application: str) -> JointCommit | None:
-        """Return the latest commit of an application; None where none is remembered.
+        """Return the latest commit of an application; None if none is remembered.
 
         Raises
         ------
@@ -84,19 +84,19 @@ class JointFile:
             return self._read().get(application) or self._forgotten.get(application)
 
     def pending(self) -> list[JointCommit]:
-        """Return the commits of which parts may not be in the log yet, oldest first. Raises as :meth:`find`."""
+        """Return the commits with parts that may not be in the log yet, oldest first. Raises as :meth:`find`."""
         with self._lock:
             return [each for each in _by_age(self._read()) if each.parts]
 
     def decide(self, commit: JointCommit) -> JointCommit:
-        """Commit, durably; return what is remembered, which is younger than all others whatever the clock says.
+        """Commit, durably; return the commit as remembered: younger than all others, even if the clock went back.
 
         Raises
         ------
         DiskFullError, StorageError, CorruptionError
             Nothing was decided.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            The outcome is unknown, or an earlier failure has poisoned it: reopen the queue and check.
         """
         with self._lock:
             known = self._read()
@@ -107,7 +107,7 @@ class JointFile:
             done = [each for each in _by_age(commits) if not each.parts and each is not commit]
             for each in done[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
                 del commits[each.application]
-            self._known = None  # until it is known what stands there
+            self._known = None  # until its contents are known
             try:
                 with storage_errors("committing jointly", self._path):
                     write_document(self._storage, self._path, _fields(commits), LARGE_DOCUMENT_BYTES_MAX)
@@ -120,7 +120,7 @@ class JointFile:
             return commit
 
     def finished(self, commit: JointCommit) -> None:
-        """Note that all parts of a commit are in the log; the next decision writes it down."""
+        """Note that all parts of a commit are in the log; the next commit writes this down."""
         with self._lock:
             known = self._known
             if known is not None and known.get(commit.application) == commit:
@@ -129,7 +129,7 @@ class JointFile:
     def forget(self, application: str) -> None:
         """Leave an application out of the next document, if all of its parts are in the log.
 
-        Whoever has not heard that it was committed, and asks again, is still told for a while.
+        A caller that missed the outcome, and asks again, still gets it for a while.
         """
         with self._lock:
             known = self._known
@@ -139,7 +139,7 @@ class JointFile:
                     del self._forgotten[next(iter(self._forgotten))]
 
     def _may_say(self, commit: JointCommit) -> bool:
-        """Whether the document may say, by now, what was to be decided."""
+        """Whether the document may contain the commit by now."""
         try:
             return self._load().get(commit.application) == commit
         except (HoldfastError, OSError):
@@ -161,8 +161,8 @@ class JointFile:
             return {}
         except (CorruptionError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise CorruptionError(
-                f"{self._path} is damaged ({error}): restore it. Without it joint commits go on, but nobody knows "
-                "which have happened: tried again they count twice, and parts that are not in the log yet wait",
+                f"{self._path} is damaged ({error}): restore it. Without it joint commits still work, but their "
+                "outcomes are unknown: a repeated commit counts twice, and parts that are not in the log yet wait",
                 path=str(self._path),
             ) from error
 

@@ -1,8 +1,8 @@
-"""The memory of decided transactions: who asks again by id is told what became of it.
+"""The outcome log: remembers the outcomes of decided transactions, for callers that ask again by id.
 
-A ring of fixed slots in one file, made as a whole before its first use, so that noting takes no room. The oldest is
-forgotten first; so is a slot that does not verify. Forgetting costs an answer, never a message. docs/format.md,
-"Decided transactions".
+A ring of fixed slots in one file, made as a whole before its first use, so that noting takes no space. The oldest
+outcome is forgotten first; a slot that does not verify is forgotten too. Forgetting costs an answer, never a message.
+docs/format.md, "Decided transactions".
 
 What is *not* promised: what was noted is durable only once :meth:`OutcomeLog.sync` has returned.
 """
@@ -39,18 +39,18 @@ _UNUSED = bytes(DECIDED_SLOT.size)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of one transaction.
+    """The outcome of one transaction.
 
     Attributes
     ----------
     number : int
-        How many were decided before it; its slot follows from it.
+        Number of outcomes before it; determines its slot.
     id, nonce
         Which transaction.
     verdict : int
         ``COMMITTED`` or ``ABORTED``.
     offsets : range
-        Of its messages, where it was committed.
+        Of its messages, if it was committed.
     timestamp_ns : int
         When it was prepared, or decided.
     """
@@ -77,7 +77,7 @@ class Decided:
 
     @classmethod
     def decode(cls, slot: bytes) -> Decided:
-        """Return what a slot says; raises ValueError where it says nothing."""
+        """Return the outcome in a slot; raises ValueError if it holds none."""
         if len(slot) != DECIDED_SLOT.size:
             raise ValueError("cut off")
         crc, verdict, id_size, _, number, timestamp, nonce, first, count, name = DECIDED_SLOT.unpack(slot)
@@ -89,7 +89,7 @@ class Decided:
 
 
 class OutcomeLog:
-    """Notes what became of transactions, and answers by id or nonce. Threads may share it.
+    """Records the outcomes of transactions, and finds them by id or nonce. Threads may share it.
 
     Nothing is made before :meth:`reserve` or the first note.
 
@@ -109,8 +109,8 @@ class OutcomeLog:
         self._path = path
         self._lock = threading.RLock()
         self._file: File | None = None
-        self._poison = Poison("the memory of decided transactions", path)
-        self._ring: dict[int, Decided] = {}  # by number, ascending: the latest answers
+        self._poison = Poison("the outcome log", path)
+        self._ring: dict[int, Decided] = {}  # by number, ascending: the latest is returned
         with storage_errors("reading decided transactions", path):
             self._read()
         self._numbers = {each.nonce: number for number, each in self._ring.items()}
@@ -123,25 +123,25 @@ class OutcomeLog:
         return len(self._ring)
 
     def find(self, transaction_id: str) -> Decided | None:
-        """Return what became of the latest transaction of this id, or None where nothing is remembered."""
+        """Return the outcome of the latest transaction of this id, or None if none is remembered."""
         with self._lock:
             return self._ring.get(self._ids.get(transaction_id, -1))
 
     def find_nonce(self, nonce: bytes) -> Decided | None:
-        """Return what became of one transaction, or None where nothing is remembered."""
+        """Return the outcome of one transaction, or None if none is remembered."""
         with self._lock:
             return self._ring.get(self._numbers.get(nonce, -1))
 
     def reserve(self) -> None:
-        """See to it that noting takes no room; raises as :meth:`note`."""
+        """Reserve the file, so that :meth:`note` takes no space; raises as :meth:`note`."""
         with self._lock:
             self._poison.check()
             if self._file is None:
-                with storage_errors("making the memory of decided transactions", self._path):
+                with storage_errors("creating the outcome log", self._path):
                     self._file = self._open()
 
     def note(self, transaction_id: str, nonce: bytes, verdict: int, offsets: range, timestamp_ns: int) -> None:
-        """Note what became of a transaction in the place of the oldest; once noted, it is not noted again.
+        """Record an outcome in the place of the oldest; an outcome that is recorded is not recorded again.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class OutcomeLog:
             self._poison.check()
             known = self.find_nonce(nonce)
             if known is not None and (known.id, known.verdict) == (transaction_id, verdict):
-                if known.number in self._unsure:  # read, and nobody knows whether from the disk: writing makes it dirty
+                if known.number in self._unsure:  # maybe not on the disk: writing makes it dirty
                     self._write(known)
                     self._unsure.discard(known.number)
                 return
@@ -162,7 +162,7 @@ class OutcomeLog:
             try:
                 self._write(decided)
             except BaseException as error:
-                if not isinstance(error, HoldfastError):  # interrupted: it may stand there, and is not remembered
+                if not isinstance(error, HoldfastError):  # interrupted: it may be in the file, but is not remembered
                     self._erase(decided.number)
                 raise
             self._ring[decided.number] = decided
@@ -175,12 +175,12 @@ class OutcomeLog:
                     del self._ids[oldest.id]
 
     def sync(self) -> None:
-        """Put on the disk what was noted; raises CommitUnknownError, and then nothing more can be noted here."""
+        """Sync the recorded outcomes; raises CommitUnknownError, and then nothing more can be recorded here."""
         with self._lock:
             self._poison.check()
             if self._file is None or self._is_synced:
                 return
-            self._is_synced = True  # before the sync: what is noted meanwhile needs the next one
+            self._is_synced = True  # before the sync: an outcome noted meanwhile needs the next one
             try:
                 self._file.sync()
             except BaseException as error:
@@ -190,7 +190,7 @@ class OutcomeLog:
                 raise
 
     def close(self) -> None:
-        """Sync, where nothing failed before, and let go of the file."""
+        """Sync, if nothing failed before, and close the file."""
         try:
             if self._poison.cause is None:
                 self.sync()
@@ -198,7 +198,7 @@ class OutcomeLog:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file and write nothing."""
+        """Close the file and write nothing."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -210,14 +210,14 @@ class OutcomeLog:
         found = []
         with file:
             for place, slot in used_slots(file, DECIDED_SLOT.size, DECIDED_MAX):
-                with suppress(ValueError):  # torn while it was written over, or damaged: forgotten
+                with suppress(ValueError):  # torn while it was overwritten, or damaged: forgotten
                     decided = Decided.decode(slot)
                     if decided.number % DECIDED_MAX == place:
                         found.append(decided)
         self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}
 
     def _write(self, decided: Decided) -> None:
-        with storage_errors("noting a decided transaction", self._path):
+        with storage_errors("writing to the outcome log", self._path):
             if self._file is None:
                 self._file = self._open()
             write_whole(self._file, (decided.encode(),), decided.number % DECIDED_MAX * DECIDED_SLOT.size)
@@ -231,10 +231,10 @@ class OutcomeLog:
             self._poison.set(error)
 
     def _open(self) -> File:
-        """Open the ring for writing; where there is none it is made beside, with all its room, and then named."""
+        """Open the ring for writing; a missing one is made under another name, with all its space, and then renamed."""
         directory = self._path.parent
         try:
-            self._storage.sync_directory(directory)  # whoever made it may have been killed before doing so
+            self._storage.sync_directory(directory)  # the process that made it may have been killed before doing so
             return self._storage.open(self._path)
         except MISSING:
             pass

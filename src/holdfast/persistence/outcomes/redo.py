@@ -1,8 +1,8 @@
-"""Does again, after a crash, what follows from the decisions that stand in the log. docs/format.md, "Commit records".
+"""Redo: does again, after a crash, what pending commit records order. docs/format.md, "Commit records".
 
-Everything here changes nothing where it was done before: a message that is finished stays finished, a vote that was
-settled is not there any more, and neither is a file that was removed. The caller holds the write lock and the groups
-lock, so whoever owns a group has either come after this, or has found nothing to do.
+Every step changes nothing if it was done before: a finished message stays finished, a settled vote is gone, and so is a
+removed file. The caller holds the write lock and the groups lock, so the owner of a group opened it either after this,
+or before with nothing to redo.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ OWN = "."
 def redo_decisions(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: PendingCommitRecords
 ) -> list[Damage]:
-    """Do what open decisions say, durably, and end those that need no more; return what of it was not done as damage.
+    """Redo pending commit records, durably, and end those that are complete; return undone changes as damage.
 
-    What a killed process has prepared, or has aborted and removed, is made durable before anybody acts upon it.
+    Files that a killed process prepared or removed are made durable before any step acts upon them.
     """
     if directory.prepared.name in storage.list(directory.root):
         finish_naming(storage, directory.prepared)
@@ -64,7 +64,7 @@ def redo_decisions(
 def _bounded(
     reach: Reach, directory: QueueDirectory, decisions: Sequence[CommitRecord]
 ) -> tuple[list[CommitRecord], list[Damage]]:
-    """Return decisions without the runs that reach where no log comes, and what to say of these."""
+    """Return commit records without the runs that reach beyond the log, and damage for those runs."""
     bounded, damage = [], []
     for decision in decisions:
         acknowledged = []
@@ -72,7 +72,7 @@ def _bounded(
             runs = tuple(run for run in each.runs if reach.covers(run[0] + run[1]))
             acknowledged.append(replace(each, runs=runs))
             if runs != each.runs:
-                reason = f"decision {decision.id} finishes messages of group {each.group!r} where no log comes"
+                reason = f"commit record {decision.id} finishes messages of group {each.group!r} beyond the log"
                 damage.append(Damage(directory.data, 0, 0, range(0), DAMAGED, f"{reason}; they do not count"))
         bounded.append(replace(decision, acknowledged=tuple(acknowledged)))
     return bounded, damage
@@ -81,9 +81,9 @@ def _bounded(
 def _note_in_groups(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: Sequence[CommitRecord]
 ) -> set[str]:
-    """Note in each group, once for all decisions, what they finish; return the groups whose votes are settled.
+    """Note in each group, once for all commit records, what they finish; return the groups whose votes are settled.
 
-    Raises QueueLockedError where a group that has to note acknowledgements is owned by its old owner still.
+    Raises QueueLockedError if the old owner still owns a group that has to note acknowledgements.
     """
     acknowledged: dict[str, list[Acknowledged]] = {}
     voted: dict[str, list[bytes]] = {}
@@ -99,7 +99,7 @@ def _note_in_groups(
         finish = partial(_finish, acknowledged.get(group, []))
         settle = partial(_settle, voted.get(group, []))
         both = partial(_both, finish, settle)
-        is_needed = _always if group in voted else both  # an owner may have settled a vote, and not synced that yet
+        is_needed = _always if group in voted else both  # an owner may have settled a vote without a sync yet
         if visit_group(storage, directory, queue_id, clock, group, both, is_needed=is_needed):
             settled.add(group)
         elif not visit_group(storage, directory, queue_id, clock, group, finish):
@@ -108,10 +108,10 @@ def _note_in_groups(
 
 
 def _still_owned(directory: QueueDirectory, group: str) -> QueueLockedError:
-    """Return the error for a group whose owner has not noted what it decided, and is on its way out."""
+    """Return the error for a group whose closing owner has not noted its outcomes."""
     return QueueLockedError(
-        f"group {group!r} of {directory.root} has not noted all that was decided, and is owned by a handle that is "
-        "being closed; try again once it is",
+        f"group {group!r} of {directory.root} has not noted every outcome, and a handle that is being closed "
+        "owns it; try again when it is closed",
         path=str(directory.group(group)),
         pid=None,
         host=None,
@@ -126,7 +126,7 @@ def watch(
     decision: CommitRecord,
     settled: Collection[str],
 ) -> None:
-    """Let a decision end once all who take part have noted it, beside those groups of this queue that have."""
+    """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
     others = [each for each in decision.participants if each.path != OWN or each.group not in settled]
     decisions.applied(
         decision.nonce,
@@ -137,7 +137,7 @@ def watch(
 def settled_witness(
     storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes
 ) -> DurabilityCheck:
-    """Return what :func:`has_settled` says whenever it is asked."""
+    """Return a function that calls :func:`has_settled`."""
     return partial(has_settled, storage, root, clock, participant, nonce)
 
 
@@ -170,7 +170,7 @@ def _both(
 
 def _remember(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> None:
     if not decision.waiting_file.startswith(f"{directory.prepared.name}/"):
-        return  # what another queue coordinates is remembered too: its file may come back
+        return  # outcomes of other coordinators are remembered too: the batch file may come back
     decided = OutcomeLog(storage, directory.decided)
     try:
         decided.note(decision.id, decision.nonce, COMMITTED, decision.offsets, decision.timestamp_ns)
@@ -180,7 +180,7 @@ def _remember(storage: Storage, directory: QueueDirectory, decision: CommitRecor
 
 
 def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: bytes, decision: CommitRecord) -> None:
-    """Remove the file that held a batch which is in the log now, if it is still that one."""
+    """Remove the file of a batch that is in the log now, if it is still that batch's file."""
     if not decision.waiting_file:
         return
     path = directory.root / decision.waiting_file
@@ -189,7 +189,7 @@ def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: 
             storage.remove(path)
         storage.sync_directory(path.parent)
     except StorageError:
-        return  # damaged: it may be another one of the same id, and is shown to whoever asks
+        return  # damaged: it may be another one of the same id, and is reported when it is asked for
     except MISSING:
         if path.parent.name in storage.list(directory.root):
             storage.sync_directory(path.parent)
@@ -200,17 +200,17 @@ def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: 
 
 @cache
 def relative_path(target: str, root: str) -> str:
-    """Return how ``target`` is found from ``root``, both real paths: queues that are moved together stay together."""
+    """Return ``target`` relative to ``root``, both real paths: queues that are moved together find each other."""
     return os.path.relpath(target, root)
 
 
 def other_root(root: Path, participant: Participant) -> Path:
-    """Return where another queue is, as seen from the one at ``root``."""
+    """Return the path of another queue, as seen from the one at ``root``."""
     return Path(os.path.normpath(real_path(root) / participant.path))
 
 
 def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueDirectory | None:
-    """Return the directory of another queue; None where it is not there, or is not that one."""
+    """Return the directory of another queue; None if it is missing, or has another id."""
     try:
         directory, queue_id, _ = open_directory(storage, other_root(root, participant), create=False, writable=False)
     except HoldfastError:
@@ -219,9 +219,9 @@ def find_queue(storage: Storage, root: Path, participant: Participant) -> QueueD
 
 
 def has_settled(storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes) -> bool:
-    """Whether another queue has noted, durably, what became of its part; False where it cannot be seen.
+    """Whether another queue has noted the outcome of its part, durably; False if it cannot be read.
 
-    That a group's owner has noted it durably is not to be seen from outside: it is asked again once nobody owns it.
+    A durable note of a group's owner cannot be seen from outside: the check is repeated once the group has no owner.
     """
     directory = find_queue(storage, root, participant)
     if directory is None:
@@ -252,8 +252,8 @@ def _has_committed(storage: Storage, directory: QueueDirectory, queue_id: bytes,
             if read_summary(storage, directory.batch_file(name), queue_id).decision.nonce == nonce:
                 return False
         except StorageError:
-            return False  # damaged: it may be that one
+            return False  # damaged: it may be that batch
     if "prepared" in storage.list(directory.root):
         storage.sync_directory(directory.prepared)
-    storage.sync_directory(directory.data)  # where a large one has gone to, by a process that may have been killed
+    storage.sync_directory(directory.data)  # the place of an adopted one, whose process may have been killed
     return True

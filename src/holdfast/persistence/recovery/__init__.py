@@ -1,4 +1,4 @@
-"""Opens a queue after a crash: where the log ends, which commit records are pending, whether it may be opened at all.
+"""Opens a queue after a crash: finds the end of the log and the pending commit records, and refuses unfit queues.
 
 Invariants: recovery runs under the write lock; it removes nothing that was acknowledged; a crash during recovery leaves
 a queue that recovers to the same contents.

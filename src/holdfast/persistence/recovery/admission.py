@@ -1,4 +1,4 @@
-"""Whether a queue may be opened for writing where it is and as it stands; looked at before anything is changed."""
+"""Decides whether a queue may be opened for writing, by its place and its files, before anything is changed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs"})
 
 
 def check_file_system(storage: Storage, root: Path, *, is_any_allowed: bool) -> None:
-    """Refuse a path on a file system that several computers share, or that a process we do not know serves.
+    """Refuse a path on a file system that several computers share, or that an unknown process serves.
 
     Raises
     ------
     ConfigError
-        It is on one, and nobody has said that this is meant.
+        It is on one, and this was not allowed explicitly.
     OSError
         The disk refuses.
     """
@@ -51,7 +51,7 @@ def check_file_system(storage: Storage, root: Path, *, is_any_allowed: bool) -> 
         what = "which is not known to lock and to sync as a disk does" if is_fuse else "which other computers may share"
         raise ConfigError(
             f"{root} is on a file system of the kind {kind}, {what}: two owners could overwrite each other there, and "
-            "a loss of power take what was confirmed. Choose a directory on a local disk; or, if only this computer "
+            "a power cut could lose what was confirmed. Choose a directory on a local disk; or, if only this computer "
             f"opens it and it may lose messages, pass any_file_system=True or set {ANY_FILE_SYSTEM}=true",
             path=str(root),
             file_system=kind,
@@ -63,7 +63,7 @@ def _kind(storage: Storage, root: Path) -> str:
     for path in (root, *root.parents):
         try:
             return storage.file_system(path)
-        except ValueError:  # a NUL: whoever opens the directory says so
+        except ValueError:  # a NUL: opening the directory reports it
             break
         except MISSING:
             pass
@@ -71,20 +71,18 @@ def _kind(storage: Storage, root: Path) -> str:
 
 
 def admit(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
-    """Let a queue pass that may be written to, and change nothing in it.
+    """Accept a queue that may be written to, and change nothing in it.
 
     Raises
     ------
     UnsupportedVersionError
-        A file that would be taken for damaged, and repaired, has another format version.
+        A file that would count as damaged, and be repaired, has another format version.
     StorageError
         A file that is changed in place has a second name.
     OSError
         The disk refuses.
 
-    Notes
-    -----
-    Damage passes: recovery reports it. Cost: each of these files is opened, and the headers are read.
+    Notes ----- Damage is accepted: recovery reports it. Cost: each of these files is opened, and the headers are read.
     """
     for path, file in _changed_in_place(storage, directory):
         with file:
@@ -94,7 +92,7 @@ def admit(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
 
 
 def _check_version(file: File, path: Path, queue_id: bytes) -> None:
-    """Raise UnsupportedVersionError where a file has another format version; CorruptionError where none is known."""
+    """Raise UnsupportedVersionError if a file has another format version; CorruptionError if its version is unknown."""
     if path.name == "write.mark":
         read_write_mark(file, queue_id, path)
     elif path.suffix == ".data":
@@ -104,7 +102,7 @@ def _check_version(file: File, path: Path, queue_id: bytes) -> None:
 
 
 def _changed_in_place(storage: Storage, directory: QueueDirectory) -> Iterator[tuple[Path, File]]:
-    """Yield the files, open, that an owner writes into without replacing them; some may be going away just now."""
+    """Yield the files, open, that an owner writes into without replacing them; some may be removed meanwhile."""
     paths = [directory.write_mark, directory.dedup_ids, directory.decided]
     paths += [directory.data_file(name) for name in list_data_files(storage, directory)[-1:]]
     for group in list_groups(storage, directory):

@@ -1,4 +1,4 @@
-"""Finds the decisions in a last data file that may not have ended: from where ``write.mark`` says, to the end."""
+"""Finds the pending commit records in a last data file: from the position in ``write.mark`` to the end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.persistence.segment.frame_scanner import FrameScanner
 
 
 def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> PendingCommitRecords:
-    """Return the decisions of a last data file, each with the offset of its first message.
+    """Return the commit records of a last data file, each with the offset of its first message.
 
-    Some may have ended before the crash: doing again what they say changes nothing.
+    Some may have ended before the crash: redoing them changes nothing.
 
     Parameters
     ----------
     file, header
         The data file.
     scan : TailScan
-        What recovery found in it; everything up to its end counts.
+        The result of recovery's scan; everything up to its end counts.
     """
     found = PendingCommitRecords()
     if header.features & COMPATIBLE_BORN_SEALED and scan.is_sealed:
@@ -44,5 +44,5 @@ def _decode(frame: Frame) -> CommitRecord | None:
         return None
     try:
         return CommitRecord.decode(frame.payload)
-    except ValueError:  # a good checksum over what is none: not ours to act upon
+    except ValueError:  # a good checksum over something else: do not act upon it
         return None

@@ -1,7 +1,7 @@
-"""What is remembered of deduplication ids when a queue is opened: the ring, and the last data file where it is ahead.
+"""Finds the deduplication ids when a queue is opened: in the ring, and in the last data file if it is ahead.
 
-The ring is synced before a data file is left for the next, so it says all of every file but the last. Of the last file
-it says all only where that was closed in order; else the file's own messages say it. docs/format.md, "Deduplication".
+The ring is synced before each roll, so it has all ids of every file but the last. It has all ids of the last file only
+if that was closed cleanly; else they come from the file's own messages. docs/format.md, "Deduplication".
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from holdfast.persistence.segment.frame_scanner import FrameScanner, claimed_fra
 
 
 def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
-    """Return what is remembered, the oldest first. A queue that never had an id costs one look at the ring's name.
+    """Return the remembered ids, the oldest first. For a queue that never had an id this only checks the ring's name.
 
     Parameters
     ----------
     files, tail
         The log, recovered.
     ring : DedupRing
-        Not read yet; told where it is behind, or says too much.
+        Not read yet; rewritten later if it is behind, or holds void ids.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
     names = files.names()
     if not ring.exists or not names:
         return kept if not kept else _told(ring, kept, 0)
-    if tail.file is not None:  # closed in order
+    if tail.file is not None:  # closed cleanly
         return _told(ring, kept, tail.next_offset)
     last = names[-1]
     path = files.path(last)
@@ -64,9 +64,9 @@ def recall(files: LogFiles, tail: LogTail, ring: DedupRing) -> list[Remembered]:
 
 
 def _told(ring: DedupRing, kept: list[Remembered], end: int) -> list[Remembered]:
-    """Return what the ring says of offsets below ``end``; has it written anew where it says more than that."""
+    """Return the ring's ids of offsets below ``end``; have the ring rewritten if it holds others."""
     good = [each for each in kept if each.offset < end]
-    if len(good) < len(kept):  # of messages that were torn off: their offsets are given to others
+    if len(good) < len(kept):  # of messages in a torn tail: their offsets are given to others
         ring.renew()
     return good
 
@@ -85,7 +85,7 @@ def _ids(file: File, header: DataFileHeader, path: Path, end: int) -> Iterator[R
 
 
 def _with_headers(file: File, header: DataFileHeader, end: int) -> Iterator[Frame]:
-    """Yield the messages that have headers, checked; the others are passed over by their size. Raises FrameError."""
+    """Yield the messages that have headers, checked; skip the others by their size. Raises FrameError."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, end)
     behind, expected = FRAMES_START, 0
     for position, behind, kind, flags, index in claimed_frames(file, FRAMES_START, end):  # noqa: B007
@@ -101,6 +101,6 @@ def _with_headers(file: File, header: DataFileHeader, end: int) -> Iterator[Fram
 
 
 def _past_damage(file: File, header: DataFileHeader, end: int) -> list[Frame]:
-    """Return the messages with headers that verify, wherever there is damage between them."""
+    """Return the messages with headers that verify, skipping damage between them."""
     frames = FrameScanner(file, header.salt, FRAMES_START, end).past_damage()
     return [frame for frame in frames if frame.kind == KIND_MESSAGE and frame.flags & FLAG_HEADERS]

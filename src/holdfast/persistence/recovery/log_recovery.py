@@ -1,10 +1,10 @@
-"""Opens the log after whatever happened to it: finds its end, makes it durable, and says what was found.
+"""Opens the log after a crash or a close: finds its end, makes it durable, and reports damage.
 
-Idempotent: crashing anywhere in here and starting again shows the same. docs/format.md, "Recovery".
+Idempotent: a crash anywhere in recovery, and another recovery, give the same result. docs/format.md, "Recovery".
 
 After an unclean close the accepted bytes above the witness are written again in place and synced, because a failed sync
-or a kill can leave clean pages in memory that are not on the disk. Then the file is cut behind them, and it is never
-appended to again: the next append makes a new file, whose header names this one's accepted end.
+or a kill can leave clean pages in memory that are not on the disk. Then the file is cut behind them, and is never
+appended to again. The next append makes a new file, whose header names this one's accepted end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COPY_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """The log, ready to be written: its end, the handle of ``write.mark``, what happened, and the token put there."""
+    """The log, ready to be written: its end, the handle of ``write.mark``, the report, and the token put there."""
 
     tail: LogTail
     mark: File
@@ -53,7 +53,7 @@ def recover_log(
         The queue.
     finished_offset : int
         Behind the last message that any group has finished: offsets below it were seen, so they are never given to
-        another message, whatever became of the bytes.
+        another message, even if the bytes are lost.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def recover_log(
     mark_file = storage.open(directory.write_mark, create=True)
     try:
         refuse_second_name(mark_file, directory.write_mark)
-        fence.put(mark_file)  # first: whatever an earlier owner appends from here on, it finds out before it says so
+        fence.put(mark_file)  # first: an earlier owner that appends from here on finds the token before it confirms
         next_data_file.delete_spares(storage, directory)
         finish_naming(storage, directory.data)
         files.refresh()
@@ -77,13 +77,13 @@ def recover_log(
             tail, report = _recover_tail(storage, files.path(name), name, mark, queue_id)
             files.resize(name.sequence, tail.position)
             if tail.file is None and (mark is None or mark.file_id != tail.header.file_id):
-                name_again(storage, files.path(name))  # write.mark speaks of a file once its name is durable
+                name_again(storage, files.path(name))  # write.mark names a file once its name is durable
                 storage.sync_directory(directory.data)
         else:
             tail, report = LogTail(DataFileHeader(queue_id, 0, 0, 0), 0, 0, 0, None), RecoveryReport()
         tail, report = _miss_last_file(tail, report, mark, directory.data)
         path = files.path(names[-1]) if names else directory.data
-        tail, report = _keep_offsets(tail, report, path, finished_offset, "finished by a group, and not in the log")
+        tail, report = _keep_offsets(tail, report, path, finished_offset, "finished by a group, but not in the log")
     except BaseException:
         mark_file.close()
         raise
@@ -125,7 +125,7 @@ def _recover_tail(
         )
         if mark is not None and not mark.synced_only:
             tail, report = _keep_offsets(
-                tail, report, path, header.first_offset + mark.written_count, "written, and not on the disk"
+                tail, report, path, header.first_offset + mark.written_count, "written, but not on the disk"
             )
         return tail, report
     finally:
@@ -134,7 +134,7 @@ def _recover_tail(
 
 
 def _make_durable(file: File, scan: TailScan) -> None:
-    """Write what counts above the witness again, cut what does not count, and sync both.
+    """Write the accepted bytes above the witness again, cut the rest, and sync both.
 
     A failed sync may have lost the size too, and writing inside a file gives it no new one.
     """
@@ -151,9 +151,9 @@ def _make_durable(file: File, scan: TailScan) -> None:
 
 
 def missing_last_file(mark: Watermark | None, data: Path, sequence: int, next_offset: int) -> Damage | None:
-    """Return what is lost where the last file in ``data`` is ``sequence``, and ``write.mark`` speaks of a later one.
+    """Return the damage if the last file in ``data`` is ``sequence`` and ``write.mark`` names a later one.
 
-    The damage names no message where that one, against the order of the log, ends before ``next_offset``.
+    The damage names no message if the later file, against the order of the log, ends before ``next_offset``.
     """
     if mark is None or mark.sequence <= sequence:
         return None
@@ -168,9 +168,9 @@ def missing_last_file(mark: Watermark | None, data: Path, sequence: int, next_of
 def _miss_last_file(
     tail: LogTail, report: RecoveryReport, mark: Watermark | None, data: Path
 ) -> tuple[LogTail, RecoveryReport]:
-    """Go on behind a last file that is not there: ``write.mark`` speaks of a file only once it is durable in ``data/``.
+    """Continue behind a missing last file: ``write.mark`` names a file only once it is durable in ``data/``.
 
-    Its sequence is not used again either, as progress speaks of positions in it.
+    Its sequence is not used again either, because progress names positions in it.
     """
     damage = missing_last_file(mark, data, tail.header.sequence, tail.next_offset)
     if mark is None or damage is None:
@@ -179,7 +179,7 @@ def _miss_last_file(
         tail.file.close()
     header = DataFileHeader(tail.header.queue_id, mark.sequence, tail.next_offset, tail.timestamp_ns)
     timestamp = max(tail.timestamp_ns, mark.timestamp_ns)
-    tail = LogTail(header, 0, 0, timestamp, None, tail.decisions)  # what it carried stood here before
+    tail = LogTail(header, 0, 0, timestamp, None, tail.decisions)  # its carried records were here before
     tail = _going_on_at(tail, damage.offsets.stop, mark.sequence)
     return tail, replace(report, clean=False, damage=(*report.damage, damage))
 
@@ -187,7 +187,7 @@ def _miss_last_file(
 def _keep_offsets(
     tail: LogTail, report: RecoveryReport, path: Path, next_offset: int, reason: str
 ) -> tuple[LogTail, RecoveryReport]:
-    """Never give an offset again that somebody may have seen: go on behind it, and report what is missing."""
+    """Never give an offset again that may have been seen: continue behind it, and report missing messages."""
     missing = range(tail.next_offset, next_offset)
     if not missing:
         return tail, report
@@ -201,7 +201,7 @@ def _keep_offsets(
 def _going_on_at(tail: LogTail, next_offset: int, sequence: int) -> LogTail:
     """Return a tail behind which the next message has an offset, in a file of its own.
 
-    Where that leaves out more than one file can hold, the tail is that of an imaginary file ``sequence``, an empty one.
+    If that skips more than one file can hold, the tail is that of an imaginary, empty file ``sequence``.
     """
     count = next_offset - tail.header.first_offset
     if count <= MESSAGES_MAX:
@@ -215,7 +215,7 @@ def _give_up_file(
 ) -> tuple[LogTail, RecoveryReport]:
     """Give up a last file that has lost both copies of its header: without the salt no frame verifies.
 
-    How many messages that were is what ``write.mark`` says, or else what walking STX and record sizes counts.
+    The number of its messages comes from ``write.mark``, or else from walking STX and record sizes.
     """
     count = count_unreadable(file, header.sequence, mark)
     size = file.size()
@@ -226,7 +226,7 @@ def _give_up_file(
 
 
 def count_unreadable(file: File, sequence: int, mark: Watermark | None) -> int:
-    """Return how many messages a last file without a good header held, as far as anything says so."""
+    """Return how many messages a last file without a good header held, as far as known."""
     if mark is not None and mark.sequence == sequence:
         return mark.written_count
     claimed = claimed_frames(file, FRAMES_START, file.size())

@@ -1,12 +1,12 @@
-"""Where the log ends after a crash: which frames of the last data file count, and what became of the rest.
+"""Finds the end of the log after a crash: which frames of the last data file count, and which bytes are damage or torn.
 
 The rules, docs/format.md, "Recovery":
 
 * A **witness** is a position below which everything was on the disk once: the synced end in ``write.mark``, or the
   highest durable mark that any frame of the file carries.
-* Bad bytes below the witness hit acknowledged data. They are reported, and reading goes on at the next good frame.
-* Bad bytes above it are a torn tail. Unsynced writes come back in any order, with holes: nothing behind the first bad
-  frame counts, however good it looks. Nor does a batch whose last frame is not there.
+* Bad bytes below the witness hit acknowledged data. They are reported, and reading continues at the next good frame.
+* Bad bytes above it are a torn tail. After a power cut, unsynced writes are there in any order, with holes: frames
+  behind the first bad one do not count, even good ones. Nor does a batch without its last frame.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from holdfast.persistence.segment.frame_trailer import read_seal
 
 @dataclass(slots=True)
 class TailScan:
-    """What was found.
+    """The result of the scan.
 
     Attributes
     ----------
     end, message_count : int
-        Behind the last frame that counts, and the messages before that in the file.
+        Position behind the last frame that counts, and the messages before that in the file.
     witness : int
         Below this position everything was durable before the crash.
     recovered_count : int
-        Messages that count and stand above the witness.
+        Messages that count and are above the witness.
     torn_bytes : int
         Bytes of frames behind the end that were begun and do not count.
     timestamp_ns : int
         Latest timestamp seen.
     clean : bool
-        The file ends with the mark of a clean close, and with nothing behind it; or it was sealed when it came here.
+        The file ends with the mark of a clean close, and with nothing behind it; or it was already sealed.
     is_sealed : bool
         Nothing may be appended to it.
     redo : int
-        Open decisions stand at or behind this position.
+        Pending commit records are at or behind this position.
     damage : list of Damage
         Bad bytes below the witness.
     """
@@ -75,7 +75,7 @@ class TailScan:
     damage: list[Damage] = field(default_factory=list)
 
     def is_settled(self, size: int) -> bool:
-        """Whether an earlier recovery has done all there is to do, and nothing was written since."""
+        """Whether an earlier recovery has finished, and nothing was written since."""
         return self.end == self.witness == size and not self.damage
 
 
@@ -87,7 +87,7 @@ def scan_tail(file: File, header: DataFileHeader, path: Path, mark: Watermark | 
     file, header, path
         The last data file.
     mark : Watermark or None
-        What ``write.mark`` says, where it speaks of this very file.
+        The contents of ``write.mark``, if it names this very file.
     """
     size = file.size()
     redo = mark.redo if mark is not None else FRAMES_START
@@ -111,7 +111,7 @@ def scan_tail(file: File, header: DataFileHeader, path: Path, mark: Watermark | 
 
 
 def _clean_close(file: File, header: DataFileHeader, size: int) -> Frame | None:
-    """Return the mark frame that ends the file, if that is what ends it."""
+    """Return the mark frame that ends the file, if one does."""
     if size < FRAMES_START + FRAME_HEADER_BYTES:
         return None
     try:
@@ -145,7 +145,7 @@ class _Scan:
         found.torn_bytes = max(0, self._scanner.position - found.end) + self._begun_bytes()
 
     def _begun_bytes(self) -> int:
-        """Return the bytes of the frame that was being written where the walk stopped; not those of an older life."""
+        """Return the bytes of the frame that was being written at the end of the walk; not those of an older life."""
         position = self._scanner.position
         data = self._file.read_at(FRAME_HEADER_BYTES, position)
         if len(data) < FRAME_HEADER_BYTES:
@@ -175,7 +175,7 @@ class _Scan:
                 return
 
     def _accept(self, frame: Frame) -> bool:
-        """Count a good frame; False where it cannot belong to the log."""
+        """Count a good frame; False if it cannot belong to the log."""
         found = self._found
         found.witness = max(found.witness, frame.durable_mark)
         below_witness = frame.end <= found.witness
@@ -199,13 +199,13 @@ class _Scan:
             resume, next_index = frame.position, frame.index
         elif self._mark is not None and found.witness == self._mark.synced:
             next_index = self._mark.synced_count
-        else:  # how many there were below the witness is not known; what stands behind it bounds them from above
+        else:  # their number below the witness is unknown; the frame behind it is an upper bound
             verdict = UNSYNCED_OR_DAMAGED
             next_index = frame.index if frame is not None else expected
         next_index = max(next_index, expected)
         first = self._header.first_offset
         lost = range(first + expected, first + next_index)
-        reason = gap.reason or f"message {gap.stray_index} of the file stands where {expected} should"
+        reason = gap.reason or f"message {gap.stray_index} of the file is in the place of {expected}"
         found.damage.append(Damage(self._path, gap.position, resume - gap.position, lost, verdict, reason))
         self._expected = next_index
         self._in_batch = False

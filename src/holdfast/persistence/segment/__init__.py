@@ -1,4 +1,4 @@
-"""One file of frames: a scanner that finds its way past damage, and the batch files of transactions.
+"""One file of frames: a scanner that skips damage, and the batch files of transactions.
 
 Invariants: a frame counts only if its checksum and its salt fit; a scanner reports damage and never raises for it;
 a batch file counts as a whole or not at all.

@@ -1,10 +1,10 @@
 """Writes batch files: a data file in waiting, which holds the puts of one transaction. docs/format.md, "Batch files".
 
-Header, messages with indexes from 0, the decision, a seal: being given a header that says where in the log it stands,
-and a name in ``data/``, makes it a data file. Nothing is held in memory but the last chunk.
+Header, messages with indexes from 0, the commit record, a seal: a header with its place in the log, and a name in
+``data/``, make it a data file. Only the last chunk is held in memory.
 
-What is *not* promised: nothing is durable before :meth:`BatchFileWriter.sync`, and the name is not before its directory
-is synced.
+What is *not* promised: nothing is durable before :meth:`BatchFileWriter.sync`, nor is the name before its directory is
+synced.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ acknowledged messages."""
 
 
 class _State(NamedTuple):
-    """What has been added so far; replaced as a whole, so that an interruption leaves the one or the other."""
+    """The messages added so far; replaced as a whole, so that an interruption leaves the old or the new state."""
 
     end: int = FRAMES_START
     message_count: int = 0
@@ -61,12 +61,12 @@ class _State(NamedTuple):
 
 
 class BatchFileWriter:
-    """Writes one new batch file. A call that raises, whatever it raises, has added nothing.
+    """Writes one new batch file. A call that raises has added nothing.
 
     Parameters
     ----------
     storage, path
-        Where to make the file; the caller sees to it that the name is free and its directory there.
+        Where to make the file; the caller makes sure that the name is free and its directory exists.
     queue_id : bytes, length 16
         The queue that the messages are for.
     bytes_max : int
@@ -155,7 +155,7 @@ class BatchFileWriter:
             self._state = self._advance(state, positions, sum(map(len, payloads)), timestamp_ns)
 
     def add_stream(self, chunks: Iterable[Any], headers: bytes, timestamp_ns: int, *, max_bytes: int) -> int:
-        """Add one message that comes in pieces, without holding it in memory; return its size.
+        """Add one message in pieces, without holding it in memory; return its size.
 
         Raises
         ------
@@ -191,13 +191,13 @@ class BatchFileWriter:
         return size
 
     def reserve(self, size: int) -> None:
-        """Set room for ``size`` bytes of further frames aside, so that a full disk shows here and not later."""
+        """Reserve space for ``size`` bytes of further frames, so that a full disk shows here and not later."""
         self._reserved = self._state.end + size
         with storage_errors("making room for a batch", self.path):
             self.file.allocate(self._reserved)
 
     def _begin(self) -> _State:
-        """Forget what a call that failed has left, and return where to go on."""
+        """Undo a failed call, and return the position to continue at."""
         assert not self._finished_end, "a finished batch takes no more"
         self._buffer.rewind(self._state.end)
         return self._state
@@ -216,7 +216,7 @@ class BatchFileWriter:
             )
 
     def _advance(self, state: _State, positions: Sequence[int], size: int, timestamp_ns: int) -> _State:
-        """Return what has been added once the messages between these positions are."""
+        """Return the state after the messages between these positions are added."""
         first, count, number = state.message_count, len(positions) - 1, 0
         if not count:
             return state
@@ -229,7 +229,7 @@ class BatchFileWriter:
 
     @contextmanager
     def _room_given_back(self) -> Iterator[None]:
-        """Where adding fails, return the room that it took: the disk may be full just because of it."""
+        """If adding fails, give its space back: the disk may be full because of it."""
         try:
             yield
         except BaseException:
@@ -241,7 +241,7 @@ class BatchFileWriter:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def finish(self, decision: CommitRecord) -> BatchSummary:
-        """Write the decision and the seal, and cut the file behind them; nothing is synced. Return what there is now.
+        """Write the commit record and the seal, and cut the file behind them; nothing is synced. Return the summary.
 
         ``decision.count`` has to be that of the messages, and its first offset unknown.
         """
@@ -266,20 +266,20 @@ class BatchFileWriter:
         )
 
     def resume(self) -> None:
-        """Go on adding: what :meth:`finish` has written is as if it never was, and may be written otherwise."""
+        """Continue adding: undo :meth:`finish`, so that the end can be written differently."""
         self._finished_end = 0
 
     def sync(self) -> None:
-        """Put the file on the disk. After a failure nobody knows what is: discard it, never try again."""
+        """Sync the file. After a failure its contents are unknown: discard it, never try again."""
         with storage_errors("syncing a batch", self.path):
             self.file.sync()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.file.close()
 
     def discard(self) -> None:
-        """Let go of the file and remove it; that lasts once its directory is synced."""
+        """Close the file and remove it; the removal is durable once its directory is synced."""
         self.file.close()
         with storage_errors("removing a batch", self.path), suppress(FileNotFoundError):
             self._storage.remove(self.path)
@@ -302,10 +302,10 @@ def adopt_header(file: File, header: DataFileHeader) -> None:
 
 
 def append_carried(file: File, header: DataFileHeader, decisions: Sequence[CommitRecord]) -> None:
-    """Put decisions of other transactions behind that of a batch, and its seal behind them; nothing is synced.
+    """Write commit records of other transactions behind that of a batch, then its seal; nothing is synced.
 
-    Whatever stood behind the batch's own decision is replaced, so a crash in the middle is made good by doing it
-    again; with no decisions, what an earlier crash has left there goes.
+    All bytes behind the batch's own commit record are replaced, so doing it again repairs a crash in the middle.
+    Without records to carry, it removes the rest of an earlier crash.
 
     Raises
     ------
@@ -337,7 +337,7 @@ def _flags(index: int, headers: bytes) -> int:
 
 
 def _positions(start: int, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> Sequence[int]:
-    """Return where each message will stand, and the position behind the last one."""
+    """Return the position of each message, and the position behind the last one."""
     sizes = [FRAME_HEADER_BYTES + len(payload) for payload in payloads]
     for number, stored in headers.items():
         sizes[number] += len(stored)
@@ -345,7 +345,7 @@ def _positions(start: int, payloads: Sequence[bytes], headers: Mapping[int, byte
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield which messages to encode together: as many as fill a chunk, but no more than one write takes."""
+    """Yield ranges of messages to encode together: as many as fill a chunk, but no more than one write takes."""
     first, count = 0, len(positions) - 1
     while first < count:
         end = bisect_left(positions, positions[first] + CHUNK_BYTES, first + 1, count)

@@ -1,7 +1,7 @@
 """The bytes at the end of a file that is being written: gathered in memory, written in large chunks.
 
-Memory stays near one chunk, whatever goes through. What has been appended can be taken back by position: bytes behind
-it, in memory or in the file, are then as if never written, and are written over.
+Memory stays near one chunk, however much is written. Appended bytes can be taken back by position: bytes behind it, in
+memory or in the file, no longer count, and are overwritten.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ COPY_BYTES_MAX = 2**17
 
 
 class FileBuffer:
-    """Gathers what is appended to one file.
+    """Gathers the bytes appended to one file.
 
     Parameters
     ----------
     file : File
-        Where it goes.
+        The file to write.
     """
 
     def __init__(self, file: File) -> None:
@@ -40,7 +40,7 @@ class FileBuffer:
         return self._pending[0]
 
     def append(self, *buffers: bytes) -> None:
-        """Append bytes; raises ``OSError`` where a chunk was full and could not be written."""
+        """Append bytes; raises ``OSError`` if a full chunk could not be written."""
         size = sum(map(len, buffers))
         if size > COPY_BYTES_MAX:
             self.flush()
@@ -54,7 +54,7 @@ class FileBuffer:
             self.flush()
 
     def overwrite(self, data: bytes, position: int) -> None:
-        """Write over bytes that one ``append`` has put at ``position``."""
+        """Overwrite bytes that one ``append`` has put at ``position``."""
         start, pending = self._pending
         if position >= start:
             pending[position - start : position - start + len(data)] = data
@@ -62,7 +62,7 @@ class FileBuffer:
             write_whole(self._file, (data,), position)
 
     def rewind(self, position: int) -> None:
-        """Take back what was appended behind ``position``."""
+        """Take back all bytes appended behind ``position``."""
         start, data = self._pending
         if position < start:
             self._pending = (position, bytearray())
@@ -70,7 +70,7 @@ class FileBuffer:
             del data[position - start :]
 
     def flush(self) -> None:
-        """Write what is gathered; raises ``OSError``, and then nothing of it counts as written."""
+        """Write the gathered bytes; raises ``OSError``, and then none of them count as written."""
         start, data = self._pending
         if data:
             write_whole(self._file, (bytes(data),), start)

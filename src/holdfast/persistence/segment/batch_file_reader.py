@@ -1,10 +1,10 @@
-"""Reads batch files: the puts of one transaction, on the disk and not in the log. docs/format.md, "Batch files".
+"""Reads batch files: the puts of one transaction, on the disk but not in the log. docs/format.md, "Batch files".
 
-What a batch decides is found from the end of its file: the seal by its trailer, the decision before it by its own. A
-crash may have left other things behind the decision; then the file is walked from its start, and the batch ends at its
-decision. Messages are read only by :func:`messages` and :func:`verify_batch`, and only these find damage in them.
+The commit record of a batch is found from the end of its file: the seal by its trailer, the record before it by its
+own. A crash may have left other bytes behind the record; then the file is walked from its start, and the batch ends at
+its record. Messages are read only by :func:`messages` and :func:`verify_batch`, and only these find damage in them.
 
-The functions that take a path raise a plain ``OSError`` where the file cannot be read.
+The functions that take a path raise a plain ``OSError`` if the file cannot be read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ENDS_TWICE = "its end speaks of another decision than the one behind its messag
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """What a batch file says of itself.
+    """The summary of a batch file.
 
     Attributes
     ----------
@@ -50,16 +50,15 @@ class BatchSummary:
     header : DataFileHeader
         Its header.
     decision : CommitRecord
-        What ends the batch.
+        The commit record that ends the batch.
     seal : Seal
-        How many messages there are, and when they were put.
+        The number of messages, and the times of their puts.
     decision_position, decision_end : int
-        Where the decision's frame stands, and the byte behind it: message frames end at the one, the batch at the
-        other.
+        Start and end of the commit record's frame: message frames end at its start, the batch at its end.
     size_bytes : int
         Size of the file.
     is_sealed : bool
-        Whether the file ends with its seal, right behind the decision. One that does not has to go through
+        Whether the file ends with its seal, right behind the commit record. A file that does not has to go through
         ``append_carried`` before it can be adopted.
     """
 
@@ -84,12 +83,12 @@ class BatchSummary:
 
     @property
     def timestamp_max_ns(self) -> int:
-        """Latest timestamp of a message; 0 where there is none."""
+        """Latest timestamp of a message; 0 if there is none."""
         return self.seal.timestamp_max_ns
 
 
 class BadBatchError(ValueError):
-    """A file does not hold a whole batch. Attributes: ``position`` of what does not verify, ``reason``."""
+    """A file does not hold a whole batch. Attributes: ``position`` of the bad bytes, ``reason``."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -98,12 +97,12 @@ class BadBatchError(ValueError):
 
 
 def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
-    """Return what a batch file says of itself; its messages are not looked at unless its end is damaged.
+    """Return the summary of a batch file; its messages are not read unless its end is damaged.
 
     Raises
     ------
     CorruptionError
-        Nothing in it ends a batch, or it belongs to another queue.
+        It has no commit record that ends a batch, or it belongs to another queue.
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     """
@@ -116,7 +115,7 @@ def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
 
 
 def check_batch_name(batch: BatchSummary, transaction_id: str) -> None:
-    """Raise CorruptionError where a prepared file has another name than the transaction in it."""
+    """Raise CorruptionError if a prepared file has another name than the transaction in it."""
     if batch.decision.id != transaction_id:
         raise CorruptionError(
             f"{batch.path} holds transaction {batch.decision.id}; give it the name of that one, or abort it",
@@ -128,13 +127,13 @@ def check_batch_name(batch: BatchSummary, transaction_id: str) -> None:
 def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield payload and encoded headers of every message in order, each checked.
 
-    Nothing says beforehand that all of them are good: whoever must not do half of it reads all of them first.
+    A later message may be damaged: a caller that must process all or none reads all of them first.
 
     Raises
     ------
     CorruptionError
-        At the first one that does not verify, or where the decision is not right behind the last one, or is another one
-        than the end of the file speaks of.
+        At the first one that does not verify; or the commit record is not right behind the last one, or differs from
+        the record at the end of the file.
     UnsupportedVersionError
         A Holdfast of another format version wrote the file.
     """
@@ -152,10 +151,10 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
 
 
 def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
-    """Read all of a batch file and return what does not verify, in order; offsets are counted from 0.
+    """Read all of a batch file and return its damage, in order; offsets are counted from 0.
 
-    Damage that names no offsets costs no message. Where it is one copy of the header or what stands behind the
-    decision, the batch still counts, and :func:`messages` reads all of it.
+    Damage that names no offsets costs no message. If it is in one copy of the header or behind the commit record, the
+    batch still counts, and :func:`messages` reads all of it.
 
     Raises
     ------
@@ -176,7 +175,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
             seal = read_seal(file, header)
             walk = FileWalk(file, header, path, size, None if seal is None else seal.message_count)
             walk.run()
-            found = [each for each in walk.damage if each.position <= error.position]  # what is behind may be carried
+            found = [each for each in walk.damage if each.position <= error.position]  # those behind may be carried
             where = Damage(path, error.position, size - error.position, range(0), DAMAGED, error.reason)
             return damage + (walk.damage if found else [where, *walk.damage])
         ending = _from_the_end(file, header, path)
@@ -190,10 +189,10 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
 
 
 def decisions_from_behind(file: File, header: DataFileHeader) -> list[CommitRecord]:
-    """Return the decisions in a data file that was a batch file, in the order of the log, each with its first offset.
+    """Return the commit records in an adopted batch file, in the order of the log, each with its first offset.
 
-    Its own one ends its messages; those carried into it stand behind. They are found from the seal backwards. Only
-    where that meets damage is the file read from its start, and what can be read of it is returned.
+    Its own record ends its messages; records carried into it are behind that. They are found from the seal backwards.
+    Only if that meets damage is the file read from its start, and the readable records are returned.
     """
     frames: list[Frame] = []
     size = file.size()
@@ -218,11 +217,11 @@ def read_header(file: File, path: Path, queue_id: bytes) -> DataFileHeader:
 
 
 def summarise(file: File, header: DataFileHeader, path: Path) -> BatchSummary:
-    """Return what an open batch file says of itself; raises BadBatchError."""
+    """Return the summary of an open batch file; raises BadBatchError."""
     return _from_the_end(file, header, path) or _from_the_start(file, header, path)
 
 
-# -- Two ways to the decision ----------------------------------------------------------------------------------------
+# -- Two ways to the commit record -----------------------------------------------------------------------------------
 
 
 def _from_the_end(file: File, header: DataFileHeader, path: Path) -> BatchSummary | None:
@@ -267,7 +266,7 @@ def _summary(
 
 
 def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
-    """Yield every message and then the decision; raises BadBatchError where something else stands."""
+    """Yield every message and then the commit record; raises BadBatchError at any other frame."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
     index, kind = 0, KIND_MESSAGE
     while kind != KIND_DECISION:
@@ -277,7 +276,7 @@ def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
 
 
 def _verified_decision(file: File, header: DataFileHeader) -> Frame:
-    """Return the decision's frame: :func:`_batch_frames` for those who want nothing of the messages."""
+    """Return the commit record's frame: :func:`_batch_frames` without the messages."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
     index = 0
     while (frame := _next(scanner, index)).kind != KIND_DECISION:
@@ -286,7 +285,7 @@ def _verified_decision(file: File, header: DataFileHeader) -> Frame:
 
 
 def _next(scanner: FrameScanner, index: int) -> Frame:
-    """Return the next frame of a batch; raises BadBatchError where something else stands."""
+    """Return the next frame of a batch; raises BadBatchError if there is none."""
     position = scanner.position
     try:
         frame = scanner.next()
@@ -297,9 +296,9 @@ def _next(scanner: FrameScanner, index: int) -> Frame:
 
 
 def _check(frame: Frame, index: int) -> None:
-    """Raise ValueError where a frame that verifies is not the next one of a batch."""
+    """Raise ValueError if a frame that verifies is not the next one of a batch."""
     if frame.index != index:
-        raise ValueError(f"index {frame.index} stands where {index} should")
+        raise ValueError(f"index {frame.index} is in the place of {index}")
     is_decision = frame.kind == KIND_DECISION
     flags = (0 if index else FLAG_FIRST) | (FLAG_LAST if is_decision else 0)
     if frame.kind not in (KIND_MESSAGE, KIND_DECISION) or frame.flags & FLAGS_SINGLE != flags:
@@ -309,7 +308,7 @@ def _check(frame: Frame, index: int) -> None:
 
 
 def _ends_batch(frame: Frame) -> bool:
-    """Tell a batch's own decision from those carried behind it."""
+    """Tell a batch's own commit record from those carried behind it."""
     return not frame.flags & FLAG_FIRST or frame.position == FRAMES_START
 
 
@@ -317,7 +316,7 @@ def _ends_batch(frame: Frame) -> bool:
 
 
 def note_entry(entries: list[tuple[int, int]], index: int, position: int) -> None:
-    """Take up a message in the sparse index of a seal, where it is due; entries from this index on are replaced."""
+    """Add a message to the sparse index of a seal, if one is due; entries from this index on are replaced."""
     while entries and entries[-1][0] >= index:
         entries.pop()
     if not entries or position >= entries[-1][1] + INDEX_STRIDE_BYTES:
@@ -325,7 +324,7 @@ def note_entry(entries: list[tuple[int, int]], index: int, position: int) -> Non
 
 
 def _decision_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:
-    """Return all decision frames between the start and the end that can be read, past whatever is damaged."""
+    """Return all readable frames of commit records between the start and the end, skipping damage."""
     frames = FrameScanner(file, header.salt, FRAMES_START, size).past_damage()
     return [frame for frame in frames if frame.kind == KIND_DECISION]
 

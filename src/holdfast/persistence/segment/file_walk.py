@@ -1,4 +1,4 @@
-"""Walks all of one data file for ``verify``: every frame, the order of their indexes, and what the seal says of it."""
+"""Walks all of one data file for ``verify``: every frame, the order of the indexes, and the seal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
 
 
 class FileWalk:
-    """One walk; results stand in the attributes.
+    """One walk; results are in the attributes.
 
     Parameters
     ----------
     file, header, path
         The data file.
     end : int
-        Behind its last byte that counts.
+        The position behind its last byte that counts.
     message_count : int or None
-        Messages it should hold, where something outside of it says so.
+        Messages it should hold; None if unknown.
 
     Attributes
     ----------
     frame_count, message_count : int
-        What verified.
+        Frames and messages that verified.
     damage : list of Damage
-        What did not.
+        The bytes that did not verify.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class FileWalk:
         """Report a gap, unless it is the end of the file."""
         if gap.position < self._end:
             count = gap.frame.index if gap.frame is not None else self._expected_count or self._count
-            reason = gap.reason or f"index {gap.stray_index} stands where {self._count} should"
+            reason = gap.reason or f"index {gap.stray_index} is in the place of {self._count}"
             self._lose(gap.position, gap.resume - gap.position, count, reason)
 
     def _take(self, frame: Frame) -> None:
         self.message_count += 1
         self._positions.append(frame.position)
         self._count += 1
-        timestamp = frame.timestamp_ns  # as the seal has it; the file's base timestamp may be later
+        timestamp = frame.timestamp_ns  # as in the seal; the file's base timestamp may be later
         earliest, latest = self._timestamps or (timestamp, timestamp)
         self._timestamps = (min(earliest, timestamp), max(latest, timestamp))
 
     def _check_seal(self, frame: Frame) -> None:
-        """Hold the seal against what was read; a file that was closed and opened again has a seal that knows less."""
+        """Compare the seal with the frames; a file that was closed and opened again has a seal that knows less."""
         try:
             seal = Seal.decode(frame.payload)
         except ValueError as error:
@@ -104,7 +104,7 @@ class FileWalk:
         if seal.message_count != self._count:
             wrong.append(f"{seal.message_count} messages instead of {self._count}")
         if any(not self._is_at(index, position) for index, position in seal.entries):
-            wrong.append("positions where other frames stand")
+            wrong.append("positions of other frames")
         earliest, latest = self._timestamps or (seal.timestamp_min_ns, seal.timestamp_max_ns)
         if seal.timestamp_min_ns > earliest or seal.timestamp_max_ns < latest:
             wrong.append("timestamps that do not span those of the messages")

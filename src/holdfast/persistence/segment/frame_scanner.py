@@ -1,4 +1,4 @@
-"""Walks the frames of one data file with everything checked, and finds its way past what is damaged.
+"""Walks the frames of one data file, checks everything, and skips damage.
 
 Recovery, ``verify`` and the slow path of all readers share it. The readers' fast paths (``log/log_reader.py``, Spark's
 ``frame_walk.py``) do the same for good frames only, and faster.
@@ -43,7 +43,7 @@ _FIRST_FRAMES = 64
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes that hold no frame which could come next.
+    """Bytes without a frame that could come next.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Gap:
     frame : Frame or None
         The good frame that starts at ``resume``; None at the end.
     reason : str
-        What does not verify; empty if a good frame is at ``position`` whose index is not the next one.
+        Why they do not verify; empty if a good frame is at ``position`` whose index is not the next one.
     stray_index : int
         The index of that frame.
     """
@@ -70,7 +70,7 @@ class FrameScanner:
     Parameters
     ----------
     file, salt
-        What to read, and what its frames' checksums start from.
+        The file, and the salt of its frames' checksums.
     position, end : int
         Where to start, and the byte behind the last one that may belong to a frame.
 
@@ -94,7 +94,7 @@ class FrameScanner:
         Raises
         ------
         FrameError
-            There is none that verifies; the position stays.
+            There is none that verifies; the position does not change.
         """
         at = self._load(FRAME_HEADER_BYTES)
         size = FRAME_SIZE_END + int.from_bytes(self._window[at + 1 : at + FRAME_SIZE_END], "little")
@@ -107,7 +107,7 @@ class FrameScanner:
         return frame
 
     def _check_in_pieces(self, at: int, size: int) -> None:
-        """Raise FrameError where a large frame does not verify: nothing is allocated on the word of its size alone."""
+        """Raise FrameError if a large frame does not verify: its size alone never allocates memory."""
         if self._window[at] != STX:
             raise FrameError("no STX")
         record_size = size - FRAME_SIZE_END
@@ -118,10 +118,10 @@ class FrameScanner:
             raise FrameError("the checksum does not match")
 
     def pass_messages(self, index: int) -> int:
-        """Move behind messages in the middle of a batch, as many as are at hand; return the index of what comes next.
+        """Move behind messages in the middle of a batch, as many as are in the window; return the next index.
 
-        ``index`` is that of the first. It makes the same checks as :meth:`next`, a few times as fast; where it stops,
-        that says why.
+        ``index`` is that of the first. It makes the same checks as :meth:`next`, a few times as fast; :meth:`next`
+        tells why it stops.
         """
         start = self._load(FRAME_HEADER_BYTES)
         at, index = pass_messages(self._window, start, self.position, self._salt, index)
@@ -129,7 +129,7 @@ class FrameScanner:
         return index
 
     def skip_damage(self, index_min: int) -> Frame | None:
-        """Return the next frame behind ``position`` that verifies and move behind it; None where there is none.
+        """Return the next frame behind ``position`` that verifies and move behind it; None if there is none.
 
         ``index_min`` is the index of the first message that is missing.
         """
@@ -137,7 +137,7 @@ class FrameScanner:
         start = damaged_from + 1
         while start < self._end:
             window = self._file.read_at(min(WINDOW_BYTES, self._end - start), start)
-            if window == _ZEROS:  # space that was reserved and never written; most of a file that was just begun
+            if window == _ZEROS:  # reserved space, never written; most of a new file
                 start += WINDOW_BYTES
                 continue
             index_max = index_min + (start + len(window) - damaged_from) // FRAME_HEADER_BYTES
@@ -192,11 +192,11 @@ class FrameScanner:
         return Gap(position, self._end if frame is None else frame.position, frame, reason, stray_index)
 
     def past_damage(self) -> Iterator[Frame]:
-        """Yield all frames up to the end that can be read, whatever is damaged between them."""
+        """Yield all readable frames up to the end, skipping damage between them."""
         return (each for each in self.frames(is_ordered=False) if isinstance(each, Frame))
 
     def _load(self, size: int) -> int:
-        """See to it that ``size`` bytes from ``position`` are in the window, as far as the file has them."""
+        """Load ``size`` bytes from ``position`` into the window, as far as the file has them."""
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - size:
             wanted = min(max(size, WINDOW_BYTES), max(0, self._end - self.position))
@@ -207,9 +207,9 @@ class FrameScanner:
 
 
 def claimed_frames(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield position, end, kind, flags and index of frames as their headers have it, none of them verified.
+    """Yield position, end, kind, flags and index of frames from their headers, unverified.
 
-    It ends in front of what cannot be a header, or whose frame would end behind ``end``.
+    It ends in front of bytes that cannot be a header, or if the frame would end behind ``end``.
     """
     window, start = b"", position
     while position + FRAME_HEADER_BYTES <= end:

@@ -1,4 +1,4 @@
-"""Finds a control frame from behind: the last four bytes of a seal or a decision are the size of its whole frame."""
+"""Finds a control frame from its end: the last four bytes of a seal or a commit record are its frame's size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ assert DECISION_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
 
 
 def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
-    """Return the frame of this kind that ends at ``end``, or None where none does that verifies."""
+    """Return the frame of this kind that ends at ``end``, or None if none that verifies does."""
     if end < FRAMES_START + FRAME_HEADER_BYTES + SEAL_TRAILER.size:
         return None
     size = int.from_bytes(file.read_at(SEAL_TRAILER.size, end - SEAL_TRAILER.size), "little")
@@ -35,7 +35,7 @@ def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
 
 
 def read_seal(file: File, header: DataFileHeader) -> Seal | None:
-    """Return the seal that ends a data file, or None where none does: it was cut by recovery, or is being written."""
+    """Return the seal that ends a data file, or None if it has none: it was cut by recovery, or is being written."""
     frame = frame_before(file, header.salt, file.size(), KIND_SEAL)
     try:
         return None if frame is None else Seal.decode(frame.payload)
@@ -44,7 +44,7 @@ def read_seal(file: File, header: DataFileHeader) -> Seal | None:
 
 
 def seal_position(file: File) -> int | None:
-    """Return where the seal that ends a file starts, if it looks like one, verified or not; else None."""
+    """Return the start of the seal that ends a file, if it looks like one, verified or not; else None."""
     size = file.size()
     at = size - int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), "little")
     header = file.read_at(FRAME_HEADER_BYTES, at) if at >= FRAMES_START else b""

@@ -1,6 +1,6 @@
-"""Says in the log which messages became dead letters, and why: the last that is heard of them without looking.
+"""Logs which messages became dead letters, and why: the last that is heard of them without looking.
 
-It is noted under the take lock and said behind it, because a handler of log records may be anybody's.
+It is noted under the take lock and logged after it, because a handler of log records may be any code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DeadLetterLog:
     Attributes
     ----------
     noted : deque
-        What is to be said.
+        The entries to be logged.
     """
 
     def __init__(self, queue: str, group: str, redact: Redact | None) -> None:
@@ -48,8 +48,8 @@ class DeadLetterLog:
         self.noted.append((offset, delivery_count, failure))
 
     def say(self) -> None:
-        """Log what was noted. Not to be called under a lock."""
-        with suppress(IndexError):  # all is said, by this thread or another
+        """Log the noted entries. Not to be called under a lock."""
+        with suppress(IndexError):  # all is logged, by this thread or another
             while True:
                 self._say(*self.noted.popleft())
 

@@ -72,7 +72,7 @@ class Draining:
 
 
 def shut_down_with(left: Mapping[str, int]) -> ShutDown:
-    """Return the error for a taker, which says what is left, by its reason."""
+    """Return the error for a taker, which counts the messages left, by reason."""
     some = {reason: count for reason, count in left.items() if count > 0}
     if not some:
         return ShutDown("the queue was shut down, and nothing is left in it")

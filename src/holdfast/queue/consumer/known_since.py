@@ -1,4 +1,4 @@
-"""How long a handle has known of a message: its age at least, whatever happened to the wall clock since it was put."""
+"""How long a handle has known of a message: its age at least, even if the wall clock was set since it was put."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _READ_COUNT = 64
 
 
 class LookSide:
-    """Shows what a consumer group would be given next.
+    """Shows the messages that a consumer group would get next.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class LookSide:
     def peek(self, count_max: int) -> list[Message]:
         """Return up to ``count_max`` messages that the group has not finished, in offset order.
 
-        Those that a consumer has in hand just now are among them; those that a prepared transaction holds, and messages
-        consumed while this looks, are left out.
+        Messages that a consumer has in hand now are among them. Messages that a prepared transaction holds, or that are
+        consumed meanwhile, are left out.
         """
         return self._look(count_max, with_held=False)
 
@@ -136,7 +136,7 @@ class LookSide:
 
     @property
     def progress(self) -> GroupProgress:
-        """What the group has done, as of now."""
+        """The group's current progress."""
         with self._lock, storage_errors("looking", self._files.directory):
             return self._refresh()
 
@@ -147,7 +147,7 @@ class LookSide:
 
     @property
     def log_end(self) -> LogEnd:
-        """Where the log ends for consumers."""
+        """The high watermark for consumers."""
         return self._source.end
 
     @property
@@ -163,7 +163,7 @@ class LookSide:
         return self._source.end[2]
 
     def oldest(self) -> tuple[int, int] | None:
-        """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None where there is none."""
+        """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None if there is none."""
         oldest = self._look(1, with_held=True)
         return (oldest[0].timestamp_ns, oldest[0].offset) if oldest else None
 
@@ -172,7 +172,7 @@ class LookSide:
         self._source.leave()
 
     def _note_losses(self) -> None:
-        """Keep what was missed and is nobody's doing: files that were retired while this looked are finished by now."""
+        """Keep the damage that is not caused by retiring: files that were retired meanwhile are finished by now."""
         if not self._losses:
             return
         progress = self._refresh()

@@ -1,4 +1,4 @@
-"""What unfinished messages ask for, as far as somebody has read the log who owns none of it."""
+"""The options of unfinished messages, as far as a handle without sides has read the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
     delayed : int
         Waiting for their time or for their order key.
     expired : int
-        Over their time to live, which nobody has noted yet.
+        Expired, which is not recorded yet.
     """
 
     in_hand: int

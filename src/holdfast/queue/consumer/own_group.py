@@ -39,7 +39,7 @@ class OwnGroup:
     Attributes
     ----------
     poison : Poison
-        Set where the making, the deleting or the pausing of a group has failed and could not be taken back.
+        Set when creating, deleting or pausing a group has failed and could not be undone.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class OwnGroup:
         return progress_reader(self._storage, self._directory, self._queue_id, group)
 
     def find(self) -> GroupInfo | None:
-        """Return the group; None for a default group that nobody has used yet. Raises GroupNotFoundError."""
+        """Return the group; None for a default group that was never used. Raises GroupNotFoundError."""
         if self.name != DEFAULT_GROUP and self._is_new:
             with groups_locked(self._storage, self._directory, self._clock):
                 group = find_group(self._storage, self._directory, self.name)
@@ -127,7 +127,7 @@ class OwnGroup:
         return positions, (*group.damage, *reader.damage)
 
     def positions(self) -> tuple[PositionFileReader, bool]:
-        """Return the progress to look at, and whether the group has begun; until then it starts at the oldest."""
+        """Return the progress to show, and whether the group has begun; until then it starts at the oldest."""
         group = find_group(self._storage, self._directory, self.name)
         if group is None and self.name != DEFAULT_GROUP:
             group = require_group(self._storage, self._directory, self.name)

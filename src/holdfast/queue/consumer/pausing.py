@@ -21,7 +21,7 @@ class Pausing:
     time_ns : callable
         The wall clock.
     poison : Poison
-        Set where what failed cannot be taken back: then nothing is changed any more.
+        Set when a failure cannot be undone: then nothing is changed any more.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Pausing:
 
     @property
     def until_ns(self) -> int | None:
-        """When the pause ends by itself, in nanoseconds since the epoch; None where it does not, or there is none."""
+        """When the pause ends by itself, in nanoseconds since the epoch; None if it does not, or there is none."""
         pause = self.current
         return pause.until_ns if pause is not None else None
 

@@ -1,10 +1,10 @@
 """The read side of one consumer group in the process that owns it: hands messages out and settles deliveries.
 
-Consumers' threads share the take lock; producers never touch it. A delivery is noted before it is handed out, and a
-message counts as finished once its entry stands in the position file (and is synced, where the policy says so).
+Consumers' threads share the take lock; producers never touch it. A delivery is noted before it is handed out. A message
+counts as finished once its entry is in the position file, and synced if the policy requires it.
 
-A stale delivery changes nothing. Entries are written before memory changes; where a call is cut short behind that, the
-next take reads what is unfinished from the log again.
+A stale delivery changes nothing. Entries are written before memory changes; if a call is cut short after that, the next
+take reads unfinished messages from the log again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ReadSide:
     Parameters
     ----------
     log : GroupLog
-        What is read.
+        The log to read.
     beginning : GroupBeginning
         Where to start.
     lock : SideLock
@@ -73,16 +73,16 @@ class ReadSide:
     clock : Clock
         For deadlines and for the times that messages ask for.
     redelivery : Redelivery
-        Decides what becomes of messages that were not acknowledged.
+        Decides the fate of messages that were not acknowledged.
     pausing : Pausing
-        Whether nobody is given anything.
+        The pause of the group.
     space_available : Notifier
         Rung when messages are finished, for producers that wait.
 
     Attributes
     ----------
     deadlines : Deadlines
-        When messages have to be given back that nobody gives back by himself.
+        The times at which held messages are given back.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ReadSide:
         alone: bool = False,
         holder: Holder | None = None,
     ) -> Handed:
-        """Wait for messages and hand them out under the take lock; where that fails they stay to be taken."""
+        """Wait for messages and hand them out under the take lock; if that fails, they stay available."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self.give_back_due()
@@ -201,7 +201,7 @@ class ReadSide:
         return min(wait for wait in waits if wait is not None)
 
     def _may_go_on(self, seconds: float) -> bool:
-        """Whether so long is too long to sleep: somebody has put, taken, or given back a message meanwhile."""
+        """Whether so long is too long to sleep: a message was put, taken or given back meanwhile."""
         return self._may_have_more() or self._wait_seconds(None) < seconds - _SOONER_SECONDS
 
     def _may_have_more(self) -> bool:
@@ -210,7 +210,7 @@ class ReadSide:
         return not self.pausing.is_paused and self._backlog.may_have_more
 
     def _start(self) -> None:
-        """Open the books at the first take, and go to where they say; again after a take was cut short."""
+        """Open the progress store at the first take, and go to its place; again after a take was cut short."""
         if self._books is None:
             with storage_errors("beginning to read", self._path):
                 self._books = self._open_books()
@@ -235,7 +235,7 @@ class ReadSide:
 
     def _lease(self, records: list[Record], holder: Holder | None, seconds: float) -> list[Delivery]:
         counts = self._require_books().deliver(records)
-        if len(records) == 1:  # half of what the line below takes for one
+        if len(records) == 1:  # half the time of the line below for one
             deliveries = [Delivery(self, records[0], counts[0], holder)]
         else:
             deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder)))
@@ -266,7 +266,7 @@ class ReadSide:
             except BaseException:
                 self._backlog.must_read_anew = True
                 raise
-        if has_moved or self._draining.is_on:  # who waits for what was in hand
+        if has_moved or self._draining.is_on:  # wakes takers that wait for messages in hand
             self._source.wake()
         if not is_decided:
             self._settle(ticket)
@@ -274,7 +274,7 @@ class ReadSide:
             self._space_available.ring()
 
     def _settle(self, ticket: int) -> None:
-        """Make finished messages as durable as the policy says, and tell producers that there is room."""
+        """Make finished messages as durable as the policy requires, and notify producers that space is available."""
         self._require_books().commit(ticket)
         if self._space_available.waiting:
             self._space_available.ring()
@@ -299,7 +299,7 @@ class ReadSide:
         self._reject(deliveries, Failure("rejected", reason), None, is_counted=True)
 
     def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None = None) -> None:
-        """Make messages dead letters now that nobody has tried: their delivery does not count."""
+        """Make messages dead letters without another delivery: their delivery does not count."""
         self._reject(deliveries, failure, holder, is_counted=False)
 
     def _reject(
@@ -322,7 +322,7 @@ class ReadSide:
         return self._redelivery.is_last(delivery_count)
 
     def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
-        """Give messages back as if they never had been handed out."""
+        """Give messages back as if they had never been handed out."""
 
         def release(live: list[Delivery]) -> None:
             self._redelivery.release(self._require_books(), live)
@@ -340,7 +340,7 @@ class ReadSide:
                 self._grant((each,), each.lease_seconds if seconds is None else seconds)
 
     def _grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
-        """Lease messages; whoever sleeps until a later lease runs out has to look again."""
+        """Lease messages; a thread that sleeps until a later lease expires has to check again."""
         before = self._leases.next_due
         self._leases.grant(deliveries, seconds)
         if self._leases.next_due < before:
@@ -351,7 +351,7 @@ class ReadSide:
     ) -> None:
         """Settle deliveries, all of which are live, by ``change``; then make it durable, and wake takers.
 
-        No context manager holds the lock: one that is written in Python keeps it where it is interrupted at its door.
+        No context manager holds the lock: a lock written in Python would stay held if it is interrupted on entry.
         """
         if not deliveries:
             return
@@ -370,7 +370,7 @@ class ReadSide:
             self._settle(ticket)
 
     def _in_step(self, change: Callable[[], Changed]) -> Changed:
-        """Write something, and do it in memory; where that is cut short, the log is read again."""
+        """Write something, and do it in memory; if that is cut short, the log is read again."""
         try:
             return change()
         except BaseException:
@@ -378,10 +378,10 @@ class ReadSide:
             raise
 
     def _follow(self, step: Callable[[], object]) -> None:
-        """Do in memory what has been written, and stands; where that is cut short, the log is read again."""
+        """Apply in memory what was written to the position file; if that is cut short, the log is read again."""
         is_done = False
         try:
-            is_done = follow_up("the log is read again, for what has been written could not be done in memory", step)
+            is_done = follow_up("the log is read again, because a written change failed in memory", step)
         finally:
             self._backlog.must_read_anew |= not is_done
 
@@ -404,10 +404,10 @@ class ReadSide:
         self._backlog.aside.leave([each.record for each in live])
 
     def _leave(self, records: Sequence[Record]) -> bool:
-        """Let those go on whose order key these had; a message that cannot be read now is not their fault."""
+        """Make the next messages of their order keys ready; a message that cannot be read now is not their fault."""
         try:
             return self._backlog.aside.leave(records)
-        except Exception:  # said again by the next take, which meets the same
+        except Exception:  # reported again by the next take, which meets the same
             self._backlog.must_read_anew = True
             return True
 
@@ -430,7 +430,7 @@ class ReadSide:
 
     def _give_back_run_out(self) -> None:
         due = [each for each in self._leases.run_out() if each.offset not in self._progress.dead]
-        if due:  # a dead letter may have a lease still, where its reject was interrupted behind its entry
+        if due:  # a dead letter may still have a lease, if its reject was interrupted after its entry
             self._fail(due, 0, RAN_OUT)
 
     # -- Transactions ------------------------------------------------------------------------------------------------
@@ -453,19 +453,19 @@ class ReadSide:
                     self._leases.grant((delivery,), delivery.lease_seconds)
 
     def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Give back what a transaction has and the disk refuses to note: it counts as handed out once more."""
+        """Give back messages of a transaction that the disk refuses to note: they count as delivered once more."""
         with self._take_lock:
             live = [each for each in deliveries if each.holder is holder and not each.is_settled]
             self._follow(lambda: self._end_and_give_back(live))
         self._source.wake()
 
     def held_by(self, holder: Holder) -> list[Delivery]:
-        """Return what a transaction has in hand."""
+        """Return the deliveries that a transaction has in hand."""
         with self._take_lock:
             return [each for each in self._leases.by_offset.values() if each.holder is holder]
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
-        """Return the records of deliveries in offset order; raises StaleReceiptError where one is stale."""
+        """Return the records of deliveries in offset order; raises StaleReceiptError if one is stale."""
         with self._take_lock:
             self._lifecycle.check_alive()
             return self._leases.check(deliveries, holder)
@@ -482,9 +482,9 @@ class ReadSide:
         self._require_books().sync(ticket)
 
     def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
-        """Finish what a vote holds, or let go of it; False where there is no such vote.
+        """Finish the messages of a vote, or release them; False if there is no such vote.
 
-        ``is_durable``: return once that is on the disk; else a decision elsewhere says it until it is.
+        ``is_durable``: return once that is on the disk; else a commit record elsewhere holds it until it is.
         """
         with self._take_lock:
             self._lifecycle.check_alive()
@@ -505,12 +505,10 @@ class ReadSide:
         return ticket
 
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:
-        """Hold what comes next, restarts included, until :meth:`resolve`; None where nothing can be taken now.
+        """Hold the next messages, over restarts, until :meth:`resolve`; None if nothing can be taken now.
 
-        Notes
-        -----
-        Durability: power loss, whatever the flush policy. Cost: one sync; what is plain is not read but for its
-        frame headers.
+        Notes ----- Durability: power loss, whatever the flush policy. Cost: one sync; plain messages are not read
+        except for their frame headers.
         """
         self.give_back_due()
         with self._take_lock:
@@ -525,7 +523,7 @@ class ReadSide:
                     return None
                 vote = make_vote(taken.runs())
                 ticket = self._require_books().vote(vote)
-                if taken.has_order_keys:  # whose turns were passed on as if these were finished
+                if taken.has_order_keys:  # whose turns were given away as if these were finished
                     self._backlog.must_read_anew = True
             except BaseException:
                 self._backlog.must_read_anew = True
@@ -544,7 +542,7 @@ class ReadSide:
         return self._with_books(lambda books: self._redelivery.discard(books, offsets))
 
     def _with_books(self, change: Callable[[ProgressStore], int]) -> int:
-        """Change what is noted of dead letters, durably as the policy says."""
+        """Change the record of dead letters, as durably as the policy requires."""
         with self._take_lock:
             self._lifecycle.check_alive()
             self._start()
@@ -574,7 +572,7 @@ class ReadSide:
 
     @property
     def books(self) -> ProgressStore | None:
-        """The books of the group, once it has begun."""
+        """The progress store of the group, once it has begun."""
         return self._books
 
     def peek(self, count_max: int) -> list[Message]:
@@ -613,7 +611,7 @@ class ReadSide:
         """Messages that wait for their time or for their order key, as far as the log has been read."""
         with self._take_lock:
             if self._backlog.must_read_anew:
-                return 0  # what is known of them may be over: a message of their key is done
+                return 0  # their known state may be outdated: a message of their key is done
             return self._backlog.aside.waiting_count
 
     @property
@@ -638,7 +636,7 @@ class ReadSide:
 
     @property
     def progress(self) -> GroupProgress:
-        """What the group has done."""
+        """The group's progress."""
         return self._progress
 
     @property
@@ -654,7 +652,7 @@ class ReadSide:
 
     @property
     def damage(self) -> list[Damage]:
-        """What reading has met."""
+        """The damage that reading has met."""
         return self._backlog.damage
 
     def oldest(self) -> tuple[int, int] | None:
@@ -669,7 +667,7 @@ class ReadSide:
             return min([*candidates, *self._in_step(self._backlog.oldest)], default=None)
 
     def rest(self) -> None:
-        """Let go of data files that nothing was read from since the last call; does nothing beside a take."""
+        """Close data files that were not read since the last call; does nothing beside a take."""
         if self._take_lock.acquire(blocking=False):
             try:
                 self._backlog.rest()
@@ -679,13 +677,13 @@ class ReadSide:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Sync everything noted so far, whatever the policy."""
+        """Sync everything noted so far, under any policy."""
         books = self._books
         if books is not None:
             books.flush()
 
     def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
-        """Let takers have what is left, then queue.ShutDown; at once, and with deliveries given back, if immediate.
+        """Give takers the messages left, then queue.ShutDown; at once, and with deliveries given back, if immediate.
 
         ``timeout`` is how long takers wait for what is not ready yet, in seconds from now; None: without a bound.
         """
@@ -697,7 +695,7 @@ class ReadSide:
         self.wake()
 
     def ending(self) -> ShutDown:
-        """Return the error that says what would be left if takers ended now."""
+        """Return the error that counts the messages left if takers ended now."""
         with self._take_lock:
             return self._ending()
 
@@ -726,7 +724,7 @@ class ReadSide:
 
     @property
     def out_of_reach_count(self) -> int:
-        """Messages that nobody is given here any more and that nobody has taken, since this was opened."""
+        """Messages that were ended without a delivery since this was opened."""
         count = self._redelivery.ended_count + self._progress.lost_count - self._lost_before
         if self._lifecycle.refusal is not None:
             return count + self.depth
@@ -735,14 +733,14 @@ class ReadSide:
         return count
 
     def end_expired(self) -> None:
-        """End messages whose time to live is over and that stand in front of all others: perhaps nobody takes."""
+        """End expired messages at the front of the queue: there may be no taker."""
         with self._take_lock:
             if self._lifecycle.refusal is None:
                 self._start()
                 self._in_step(lambda: self._backlog.peek(1))
 
     def _let_go(self) -> None:
-        """Give everything back that is handed out: nobody has failed."""
+        """Give all deliveries back: none has failed."""
         deliveries = list(self._leases.by_offset.values())
         if deliveries and self._books is not None:
             with suppress(StorageError):  # then they count as handed out once more
@@ -771,7 +769,7 @@ class ReadSide:
         self._lifecycle.forget()
 
     def wake(self) -> None:
-        """Have everybody who waits here look again."""
+        """Wake all waiting threads, so that they check again."""
         self._source.wake()
         self._space_available.ring()
 

@@ -1,6 +1,6 @@
-"""What becomes of messages that were not acknowledged: handed out again, after a while, or dead letters.
+"""Redelivery of messages that were not acknowledged: handed out again, after a while, or dead letters.
 
-The caller holds the take lock. Whatever changes together is one atomic run of entries.
+The caller holds the take lock. Changes that belong together are one atomic run of entries.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Redelivery:
     time_ns : callable
         The wall clock.
     notes : DeadLetterNotes
-        Where it stands what an exception said.
+        The notes with the texts of exceptions.
     log : DeadLetterLog
-        Says which messages became dead letters.
+        Logs which messages became dead letters.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Redelivery:
     ) -> list[Delivery]:
         """Note that deliveries have failed; return those that were the last of their message.
 
-        ``delay`` is how long the others wait, in seconds; None: as the back-off says.
+        ``delay`` is how long the others wait, in seconds; None: after the back-off.
         """
         now = self._time_ns()
         changes, last = [], []
@@ -107,7 +107,7 @@ class Redelivery:
     # -- Messages that are not handed out any more -------------------------------------------------------------------
 
     def end(self, books: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
-        """Note what becomes of messages whose time to live is over, or whose last receiver died."""
+        """End messages that have expired, or whose last receiver died."""
         dropped = [record for record, why in ended if why == EXPIRED and not self.policy.keeps_expired]
         deliveries = books.progress.deliveries
         for reason in (EXPIRED, EXHAUSTED):
@@ -145,7 +145,7 @@ class Redelivery:
         """Hand dead letters out again, as if they never had been; return how many there were."""
         dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
         if dead:
-            now = self._time_ns()  # says that they are wanted though their time to live may be over
+            now = self._time_ns()  # records that they are wanted even if they have expired
             books.note([returned_change(offset, 0, now, 0) for offset in dead])
             self.ended_count -= len(self._ended.intersection(dead))
             self._ended.difference_update(dead)

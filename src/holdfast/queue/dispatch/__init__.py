@@ -1,7 +1,7 @@
-"""What a consumer group takes next: the log in order, and what is deferred by delay, priority, order key or retry.
+"""The dispatch of messages to a consumer group: the log in order, and messages deferred by options or retries.
 
-Invariants: the caller holds the take lock; a message is handed out to one consumer at a time; what was read is kept
-as a reference, not as a payload.
+Invariants: the caller holds the take lock; a message is handed out to one consumer at a time; a message that was read
+is kept as a reference, without its payload.
 
 May import: options, threads, persistence, and the ground.
 """

@@ -1,4 +1,4 @@
-"""Messages that wait aside of the order of the log. docs/work-queue.md, "What comes next".
+"""Deferred messages: those that wait outside the order of the log. docs/work-queue.md, "What comes next".
 
 Those of a priority; those that were handed out before; those whose time has not come; and those whose order key another
 one has. Each is a reference of a few bytes, and is read again when its turn comes.
@@ -27,14 +27,14 @@ EXHAUSTED = "max_deliveries"
 
 
 class DeferredMessages:
-    """Where a message waits that is not handed out in its order.
+    """Holds the messages that are not delivered in the order of the log.
 
     Parameters
     ----------
     cursor : LogCursor
         Reads messages again.
     progress : GroupProgress
-        What is finished, held or dead, and what was handed out or given back.
+        Which messages are finished, held or dead, and which were delivered or given back.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
     policy : RetryPolicy
@@ -49,7 +49,7 @@ class DeferredMessages:
     schedule : RankedReferences
         Those that wait for their time.
     ended : list of tuple of Record and str
-        Those not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+        Those that are not delivered any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
     """
 
     def __init__(
@@ -68,22 +68,22 @@ class DeferredMessages:
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
-        self._out: set[int] = set()  # behind another one of their key, and yet handed out or held when they were found
+        self._out: set[int] = set()  # behind another one of their key, yet handed out or held when found
         self.ended: list[tuple[Record, str]] = []
 
     def begin(self, progress: GroupProgress) -> None:
-        """Go on with the progress of a group that has begun."""
+        """Continue with the progress of a group that has begun."""
         self._progress = progress
 
     # -- Finding a place ---------------------------------------------------------------------------------------------
 
     def admit(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
-        """Put a message that was found where it has to wait.
+        """Defer a message that was found, by its reason to wait.
 
         Returns
         -------
         bool
-            Whether it is ready and has no reason to wait aside; only where it was found ``in_order`` of the log.
+            Whether it is ready and need not be deferred; only if it was found ``in_order`` of the log.
         """
         offset, progress = record[0], self._progress
         if progress.is_finished(offset) or offset in progress.dead:
@@ -101,7 +101,7 @@ class DeferredMessages:
     def give_back(self, records: Iterable[Record]) -> None:
         """Have messages that were handed out wait for their time, and then be taken again."""
         for record in records:
-            if self._progress.is_finished(record[0]):  # an acknowledgement, interrupted behind its entry, stands
+            if self._progress.is_finished(record[0]):  # an acknowledgement that was interrupted after its entry counts
                 self.leave((record,))
             else:
                 self._place(record, decode_options(record[2]), in_order=False)
@@ -155,7 +155,7 @@ class DeferredMessages:
         return records
 
     def put_back(self, records: Iterable[Record]) -> None:
-        """Have those be ready again that were popped, and are not handed out after all."""
+        """Make messages ready again that were popped but not handed out."""
         for record in records:
             self.ready.push(PRIORITY_MAX - decode_options(record[2]).priority, reference_to(record))
 
@@ -174,7 +174,7 @@ class DeferredMessages:
     # -- Order keys --------------------------------------------------------------------------------------------------
 
     def leave(self, records: Iterable[Record]) -> bool:
-        """Let those go on that waited for messages which are finished, or dead letters; return whether any did."""
+        """Make those ready that waited for messages which are finished, or dead letters; return whether any did."""
         if not len(self._keys):
             return False
         has_moved = False
@@ -185,7 +185,7 @@ class DeferredMessages:
         return has_moved
 
     def _give_up_turn(self, offset: int) -> None:
-        """Let those go on that waited for a message which cannot be read, whose key is known from its turn only."""
+        """Make those ready that waited for an unreadable message, whose key is known from its turn only."""
         key = self._keys.key_of(offset)
         if key is not None:
             self._pass_turn(key, offset)
@@ -211,7 +211,7 @@ class DeferredMessages:
 
     @property
     def next_due_ns(self) -> int | None:
-        """When the next message is ready that waits for its time; None where there is none. Any thread may ask."""
+        """When the next message is ready that waits for its time; None if there is none. Any thread may ask."""
         first = self.schedule.heap[:1]  # in one step
         return first[0] >> RANK_SHIFT + _RANK_BITS if first else None
 

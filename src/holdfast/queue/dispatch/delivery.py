@@ -32,7 +32,7 @@ _LOOK_SECONDS_MIN = 0.02
 
 
 class Deliverer(Protocol):
-    """The read side as a delivery sees it. Nothing happens where one of the deliveries is stale."""
+    """The read side as a delivery sees it. Nothing happens if one of the deliveries is stale."""
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Finish them all, in one step."""
@@ -53,7 +53,7 @@ class Deliverer(Protocol):
         """Whether a message that was handed out so often becomes a dead letter if it fails."""
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Give them back as if they never had been handed out."""
+        """Give them back as if they had never been handed out."""
 
     def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
         """Lease them for so long from now."""
@@ -63,17 +63,17 @@ class Holder(Protocol):
     """A transaction as one of its deliveries sees it."""
 
     def refusal(self) -> Exception:
-        """Return the error for whoever settles the delivery past the transaction."""
+        """Return the error for settling the delivery outside of the transaction."""
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
-        """Do what the end of the delivery's ``with`` block means."""
+        """Settle the delivery at the end of its ``with`` block."""
 
 
 class Delivery(Generic[Body]):
     """One handing-out of a message. A clean exit from ``with`` acknowledges it, an exception gives it back.
 
-    The delivery is its own receipt: once the message was given back, for whatever reason, no verb of this delivery does
-    anything to it any more. While its ``with`` block is open the lease does not run out.
+    The delivery is its own receipt: once the message was given back for any reason, no verb of this delivery changes it
+    any more. While its ``with`` block is open the lease does not run out.
 
     Attributes
     ----------
@@ -82,9 +82,10 @@ class Delivery(Generic[Body]):
     timestamp_ns : int
         When it was put, in nanoseconds since the epoch.
     payload : bytes
-        What was put.
+        The bytes that were put.
     body : object
-        What the payload means: to a queue of bytes itself, else the object that a queue of a service has decoded.
+        The object that the payload encodes: to a queue of bytes itself, else the object that a queue of a service has
+        decoded.
     delivery_count : int
         How often the message has been handed out, this time included; counted across the death of a process.
     is_settled : bool
@@ -123,12 +124,12 @@ class Delivery(Generic[Body]):
         self.is_settled = self.has_expired = self.is_open = False
         self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
         self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
-        self.body: Body = self.payload  # type: ignore[assignment]  # until somebody decodes it
+        self.body: Body = self.payload  # type: ignore[assignment] # until it is decoded
         self.delivery_count = delivery_count
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What was put beside the payload."""
+        """The headers of the message."""
         return decode_headers(self.stored_headers)
 
     def ack(self) -> None:
@@ -151,14 +152,12 @@ class Delivery(Generic[Body]):
         Parameters
         ----------
         delay : float or timedelta, seconds
-            How long before it is ready again, 0 for at once; None: as the queue's ``backoff`` says.
+            How long before it is ready again, 0 for at once; None: after the queue's ``backoff``.
         error : BaseException, Failure or None
             Why; kept with the message if it becomes a dead letter.
 
-        Notes
-        -----
-        After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; where a loss of power
-        takes it, the message comes again without the wait.
+        Notes ----- After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; if a
+        power cut loses it, the message comes again without the wait.
         """
         failure = GIVEN_BACK if error is None else failure_of(error)
         self._deliverer.nack((self,), None if delay is None else as_seconds(delay, "delay"), failure)
@@ -170,13 +169,13 @@ class Delivery(Generic[Body]):
     def park(self, error: BaseException | Failure) -> None:
         """Make the message a dead letter, ``undecodable``: this program can make nothing of its payload.
 
-        It has not failed, so this delivery does not count. What a transaction has received can be parked too, whatever
-        becomes of that. Raises as :meth:`ack`, and is as durable.
+        It has not failed, so this delivery does not count. A message that a transaction has received can be parked too,
+        with any outcome of it. Raises as :meth:`ack`, and is as durable.
         """
         self._deliverer.park((self,), failure_of(error, "undecodable"), self.holder)
 
     def release(self) -> None:
-        """Give the message back at once, as if it never had been handed out. Raises as :meth:`ack`."""
+        """Give the message back at once, as if it had never been handed out. Raises as :meth:`ack`."""
         self._deliverer.release((self,))
 
     def extend(self, seconds: Seconds | None = None) -> None:
@@ -220,12 +219,12 @@ class Delivery(Generic[Body]):
 
 
 class DeliveryBatch(Sequence[Delivery[Body]]):
-    """Messages that were handed out together. ``with`` settles those that were not settled one by one.
+    """Messages that were delivered together. ``with`` settles those that were not settled one by one.
 
-    Each verb takes some of them, or all that are not settled yet, in one step. Where one of those named is stale the
-    verb raises as that of :class:`Delivery`, and none has changed.
+    Each verb takes some of them, or all that are not settled yet, in one step. If one of them is stale, the verb raises
+    as that of :class:`Delivery`, and changes none.
 
-    After a batch has failed its messages come again one by one, so that the one which is to blame fails alone.
+    After a batch has failed its messages come again one by one, so that the faulty one fails alone.
     """
 
     __slots__ = ("_deliverer", "_deliveries")
@@ -236,7 +235,7 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
 
     @property
     def bodies(self) -> list[Body]:
-        """What their payloads mean."""
+        """The objects that their payloads encode."""
         return [each.body for each in self._deliveries]
 
     def ack(self, items: Sequence[Delivery] | None = None) -> None:
@@ -262,7 +261,7 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
         self._deliverer.extend(self._unsettled() if items is None else items, wanted)
 
     def _unsettled(self) -> list[Delivery]:
-        """Return those that whoever calls may settle, and those whose lease has run out: he has to hear of it."""
+        """Return those that the caller may settle, and those with an expired lease: he has to hear of it."""
         return [each for each in self._deliveries if each.has_expired or not (each.is_settled or each.holder)]
 
     @overload
@@ -279,7 +278,7 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
         try:
             for delivery in self._deliveries:
                 delivery.is_open = True
-        except BaseException:  # interrupted: nobody will leave this block, and their leases would never run out
+        except BaseException:  # interrupted: this block would never be left, and their leases would never expire
             for delivery in self._deliveries:
                 delivery.is_open = False
             raise

@@ -1,7 +1,7 @@
-"""What a consumer group takes next. docs/work-queue.md, "What comes next".
+"""The dispatcher: decides which message a consumer group gets next. docs/work-queue.md, "What comes next".
 
-First those that wait aside, if it is their turn (``aside.py``); then the others in the order of the log. Messages of a
-priority are looked for ahead, where there are any at all.
+First deferred messages, if it is their turn (``deferred_messages.py``); then the others in the order of the log.
+Messages of a priority are searched ahead, if the queue has any at all.
 
 The caller holds the take lock around everything here.
 """
@@ -42,7 +42,7 @@ class Dispatcher:
     Parameters
     ----------
     log : GroupLog
-        What is read.
+        The log to read.
     progress : GroupProgress
         Where to start, and what is finished, held or dead.
     in_flight : mapping of int to Delivery
@@ -52,14 +52,14 @@ class Dispatcher:
     time_ns : callable
         The wall clock.
     end : callable
-        Told of messages that are not to be handed out any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+        Called with messages that are not delivered any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
 
     Attributes
     ----------
     aside : DeferredMessages
         Those that wait for something.
     must_read_anew : bool
-        A take was cut short, or messages were let go of: read what is unfinished from the log again.
+        A take was cut short, or messages were dropped: read unfinished messages from the log again.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Dispatcher:
         self._time_ns = time_ns
         self._end = end
         self.aside = DeferredMessages(self._cursor, progress, in_flight, policy, time_ns)
-        self._aside_ready = self.aside.ready.heap  # looked at before every take, as the next one
+        self._aside_ready = self.aside.ready.heap  # checked before every take, as the next one
         self._scheduled = self.aside.schedule.heap
         self._ready: deque[Record] = deque()
         self._has_ends = False  # whether one of those may be over its time
@@ -88,7 +88,7 @@ class Dispatcher:
         self.must_read_anew = False
 
     def begin(self, books: ProgressStore) -> None:
-        """Go on with the books of a group that has begun."""
+        """Continue with the progress store of a group that has begun."""
         self._progress = books.progress
         self._known_end = max(self._known_end, books.progress.touched_end)
         self.aside.begin(books.progress)
@@ -108,7 +108,7 @@ class Dispatcher:
             if len(ready) < count_max:
                 self._fill(count_max)
                 if self._aside_ready and (records := self._take_aside(count_max, alone=alone)):
-                    return records  # handed out before, so found aside and not in their order
+                    return records  # handed out before, so deferred and not in their order
                 if not ready:
                     return []
             if count_max == 1 and not self._has_ends:
@@ -130,13 +130,13 @@ class Dispatcher:
         return next_due is not None and next_due <= self._time_ns()
 
     def _take_aside(self, count_max: int, *, alone: bool) -> list[Record]:
-        """Return messages that wait aside, if any of them may be handed out now."""
+        """Return deferred messages, if any of them may be handed out now."""
         self._look_ahead()
         self.aside.bring_due()
         while True:
             records = self.aside.pop(count_max, alone=alone)
             self._tell_ended()
-            if records or not self._aside_ready:  # else those wait there now that waited for what has ended
+            if records or not self._aside_ready:  # else those wait there now that waited for ended messages
                 return records
 
     def _tell_ended(self) -> None:
@@ -151,16 +151,16 @@ class Dispatcher:
     # -- Taking for a reservation ------------------------------------------------------------------------------------
 
     def take_runs(self, taken: TakenRuns) -> None:
-        """Take what comes next, as far as it goes in: all of it will be held as one.
+        """Take the next messages, as many as fit: all of it will be held as one.
 
         So messages of one order key do not wait for each other here, and those that were handed out before do not come
-        alone. Whoever calls has the log read anew behind that where there are order keys.
+        alone. The caller has the log read again after that if there are order keys.
         """
         while not taken.is_full and (self._take_records(taken) or self._take_plain(taken)):
             pass
 
     def _take_records(self, taken: TakenRuns) -> bool:
-        """Take messages that wait aside, then those that were read ahead; return whether there were any."""
+        """Take deferred messages, then those that were read ahead; return whether there were any."""
         count, left = taken.count, []
         if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
             for record in self._take_aside(min(taken.count_left, _ASIDE_COUNT_MAX), alone=False):
@@ -177,7 +177,7 @@ class Dispatcher:
         return taken.count > count
 
     def _take_plain(self, taken: TakenRuns) -> bool:
-        """Take messages that need not be read, or else read on; return whether there was anything to go on to."""
+        """Take messages that need not be read, or else read on; return whether there was anything more to read."""
         cursor, before = self._cursor, self._cursor.next_offset
         if self._ready or cursor.next_offset >= taken.end_offset:
             return False
@@ -194,7 +194,7 @@ class Dispatcher:
     # -- Reading -----------------------------------------------------------------------------------------------------
 
     def _fill(self, count: int) -> None:
-        """Have so many messages ready in their order; fewer at the end of the log, or where they are large."""
+        """Have so many messages ready in their order; fewer at the end of the log, or if they are large."""
         try:
             self._read_on(max(count, PREFETCH_COUNT), count)
         except StorageError:
@@ -219,7 +219,7 @@ class Dispatcher:
                 ready.extend(records)
 
     def _admitted(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield those that are ready in the order of the log; the others wait aside."""
+        """Yield those that are ready in the order of the log; the others are deferred."""
         for record in records:
             options = decode_options(record[2]) if has_options(record[2]) else NO_OPTIONS
             if options.priority and record[0] < self._ahead_end:
@@ -229,11 +229,11 @@ class Dispatcher:
                 yield record
 
     def _look_ahead(self) -> None:
-        """Find the messages of a priority that stand behind others."""
+        """Find the messages of a priority that are behind others."""
         end = self._source.prioritized_end
         if end <= self._ahead_end:
             return
-        start = max(self._ahead_end, self._cursor.next_offset)  # what stands before it has been found
+        start = max(self._ahead_end, self._cursor.next_offset)  # the messages before it have been found
         if start - self._ahead.next_offset > _AHEAD_COUNT:
             self._ahead.go_to(start)
         while self._ahead.next_offset < end:
@@ -246,14 +246,15 @@ class Dispatcher:
             self._ahead_end = max(self._ahead.next_offset, start)
 
     def give_back(self, records: Iterable[Record]) -> None:
-        """Have messages that were handed out wait aside for their time, and then be taken again.
+        """Defer messages that were handed out until their time; then they can be taken again.
 
-        Those that reading has yet to come by, because it went back meanwhile, it will find: here they would come twice.
+        Messages that reading has yet to reach, because it went back meanwhile, are found later: here they would come
+        twice.
         """
         self.aside.give_back([each for each in records if self._is_passed(each) or self._progress.is_finished(each[0])])
 
     def _is_passed(self, record: Record) -> bool:
-        """Whether reading will not come by a message any more."""
+        """Whether reading will not reach a message any more."""
         if record[0] < self._cursor.next_offset:
             return True
         return record[0] < self._ahead_end and has_options(record[2]) and decode_options(record[2]).priority > 0
@@ -282,7 +283,7 @@ class Dispatcher:
 
     @property
     def may_have_more(self) -> bool:
-        """Whether looking again may find something."""
+        """Whether another take may find something."""
         if self._ready or self._aside_ready or self.must_read_anew:
             return True
         return self._source.end[2] > self._cursor.next_offset or self._is_due
@@ -324,15 +325,15 @@ class Dispatcher:
 
     @property
     def damage(self) -> list[Damage]:
-        """What reading has met."""
+        """The damage that reading has met."""
         return self._cursor.damage + self._ahead.damage
 
     def rest(self) -> None:
-        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        """Close data files that were not read since the last call, until they are read on."""
         self._cursor.rest()
         self._ahead.rest()
 
     def close(self) -> None:
-        """Let go of the data files."""
+        """Close the data files."""
         self._cursor.close()
         self._ahead.close()

@@ -1,4 +1,4 @@
-"""The log as one consumer group reads it on: what is damaged is given up durably, and reported once."""
+"""The log as one consumer group reads it on: damaged messages are given up durably, and reported once."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class GroupLog:
 
 
 class LogCursor:
-    """Reads a log on in order, and looks single messages up beside that. The caller holds the take lock.
+    """Reads a log in order, and reads single messages beside that. The caller holds the take lock.
 
     Parameters
     ----------
     log : GroupLog
-        What is read.
+        The log to read.
     progress : GroupProgress
         Where to start, and what is finished.
 
@@ -99,7 +99,7 @@ class LogCursor:
         self._is_placed = True
 
     def read(self, count_max: int, end_offset: int | None = None) -> list[Record]:
-        """Return records from where the cursor stands, finished ones too; none at the end of the log."""
+        """Return records from the cursor's place on, finished ones too; none at the end of the log."""
         if not self._is_placed:
             self.go_to_floor()
         reader, end = self._reader, self._source.end
@@ -117,7 +117,7 @@ class LogCursor:
         return []
 
     def pass_plain(self, count_max: int, bytes_max: int) -> PlainRun | None:
-        """Pass over messages that ask for nothing; None where the next one has to be read."""
+        """Pass over messages that ask for nothing; None if the next one has to be read."""
         with storage_errors("reading", self._path):
             return self._reader.pass_plain(count_max, bytes_max, self._source.end)
 
@@ -129,13 +129,13 @@ class LogCursor:
             self._reader.seek(*run)
 
     def look_up(self, reference: Reference) -> Record | None:
-        """Return the record at a place in the log; None where it is damaged, which is noted."""
+        """Return the record at a place in the log; None if it is damaged, which is noted."""
         with storage_errors("reading", self._path):
             self._lookups.move_to(*reference)
             return self._read_one(reference.offset)
 
     def find(self, offset: int) -> Record | None:
-        """Return the record of an offset, wherever it is; None where it is damaged, or not there."""
+        """Return the record of an offset, wherever it is; None if it is damaged, or not there."""
         with storage_errors("reading", self._path):
             if offset == self._progress.floor:
                 self._lookups.seek(offset, self._progress.hint)
@@ -144,7 +144,7 @@ class LogCursor:
             return self._read_one(offset)
 
     def _read_one(self, offset: int) -> Record | None:
-        """Read on up to a record; the lookups may stand a little before it."""
+        """Read on up to a record; the lookups may be a little before it."""
         end = self._source.end
         while self._lookups.next_offset <= offset:
             records = self._lookups.read(1, end)
@@ -155,7 +155,7 @@ class LogCursor:
         return None
 
     def _note_losses(self, books: ProgressStore) -> None:
-        """Give up what is damaged, durably, so that it is reported once; what was finished before is nobody's loss."""
+        """Give up damaged messages, durably, so that they are reported once; finished ones are not a loss."""
         while self._losses:
             damage = self._losses[0]
             missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
@@ -164,11 +164,11 @@ class LogCursor:
             self._losses.pop(0)
 
     def rest(self) -> None:
-        """Let go of data files that nothing was read from since the last call, until they are read on."""
+        """Close data files that were not read since the last call, until they are read on."""
         self._reader.rest()
         self._lookups.rest()
 
     def close(self) -> None:
-        """Let go of the data files."""
+        """Close the data files."""
         self._reader.close()
         self._lookups.close()

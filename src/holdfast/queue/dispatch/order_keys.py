@@ -8,10 +8,10 @@ from holdfast.queue.dispatch.references import unpack
 
 
 class OrderKeys:
-    """Who has the turn of each key that is in use, and who waits for it, as packed references.
+    """The message that has the turn of each used key, and those that wait for it, as packed references.
 
     A message has its key's turn from when it is found until it is finished or a dead letter: also while it is delayed,
-    or waits after a failure. So it holds back the others of its key, and nobody else.
+    or waits after a failure. So it holds back the others of its key only.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class OrderKeys:
         return False
 
     def leave(self, key: str, offset: int) -> int | None:
-        """End a message's turn; return who waits longest, and has the turn from here on, if anybody does."""
+        """End a message's turn; return the message that waited longest and has the turn now, if any."""
         turn = self._turns.get(key)
         if turn is None or turn[0] != offset:
             return None
@@ -50,7 +50,7 @@ class OrderKeys:
         return packed
 
     def key_of(self, offset: int) -> str | None:
-        """Return the key whose turn a message has; looks at all of them."""
+        """Return the key whose turn a message has; visits all of them."""
         return next((key for key, turn in self._turns.items() if turn[0] == offset), None)
 
     def clear(self) -> None:

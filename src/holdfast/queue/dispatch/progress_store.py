@@ -30,16 +30,16 @@ Reclaim = Callable[[GroupProgress, Callable[[], object]], object]
 
 @dataclass(frozen=True, slots=True)
 class GroupBeginning:
-    """Where a consumer group begins to read.
+    """The start of a consumer group.
 
     Attributes
     ----------
     progress : GroupProgress
-        What it has done so far.
+        Its progress so far.
     books : ProgressStore or None
         Those of a group that exists already.
     open_books : callable
-        Opens them at the first take: looking at a queue does not make a group.
+        Opens them at the first take: showing a queue does not make a group.
     """
 
     progress: GroupProgress
@@ -48,12 +48,12 @@ class GroupBeginning:
 
 
 class ProgressStore:
-    """Notes what becomes of messages, durably as the flush policy says, and retires data files that are finished.
+    """Records the progress of messages, as durably as the flush policy requires, and retires finished data files.
 
     Parameters
     ----------
     positions : PositionFileWriter
-        Where it is noted.
+        The writer of the position file.
     progress : GroupProgress
         What ``positions`` checkpoints.
     files : LogFiles
@@ -104,17 +104,17 @@ class ProgressStore:
         """Note that records are done, all together; return the ticket to :meth:`commit`."""
         changes = runs_of(ENTRY_DONE, records)
         ticket = self._positions.append(changes)
-        if self._unfinished or self._reclaim_due:  # only while reading is past a file of which something is in flight
+        if self._unfinished or self._reclaim_due:  # only while reading is past a file with messages in flight
             self._free([change.hint[0] for change in changes])
         return ticket
 
     @property
     def end(self) -> int:
-        """The ticket of what was noted last."""
+        """The ticket of the latest entries."""
         return self._positions.end
 
     def finish_offsets(self, offsets: Sequence[int]) -> None:
-        """Note that messages are done of which only the offsets are known."""
+        """Record messages as finished by offset alone."""
         runs: list[Change] = []
         for offset in offsets:
             if runs and offset == runs[-1].first_offset + runs[-1].count:
@@ -130,11 +130,11 @@ class ProgressStore:
         self._positions.append(changes)
 
     def vote(self, vote: Vote) -> int:
-        """Note that messages are held until it is decided what becomes of them; return the ticket to :meth:`sync`."""
+        """Record messages as held until their transaction is decided; return the ticket to :meth:`sync`."""
         return self._positions.append(vote_changes(vote))
 
     def resolve(self, vote: Vote, *, is_committed: bool) -> int:
-        """Note what became of a vote: what it holds is finished, or let go of."""
+        """Record the outcome of a vote: its messages are finished, or released."""
         ticket = self._positions.append(outcome_changes(vote, committed=is_committed))
         if is_committed:
             self._free([run[2] for run in vote.runs])
@@ -145,14 +145,14 @@ class ProgressStore:
         lost = self.progress.unfinished_in(offsets.start, offsets.stop)
         if lost:
             self._positions.append([Change(ENTRY_LOST, offsets.start, len(offsets), NO_HINT)])
-            for sequence in list(self._unfinished):  # whose they were is not known
+            for sequence in list(self._unfinished):  # their receivers are not known
                 self._look_at_file(sequence)
         return lost
 
     # -- Making it durable -------------------------------------------------------------------------------------------
 
     def commit(self, ticket: int) -> None:
-        """Make what was noted as durable as the policy says."""
+        """Make the recorded progress as durable as the policy requires."""
         commits_max = self._policy.commits
         if commits_max is not None and (commits_max == 1 or self._positions.unsynced_count >= commits_max):
             self._commits.wait(ticket)
@@ -160,7 +160,7 @@ class ProgressStore:
             self._flusher.kick()
 
     def sync(self, ticket: int) -> None:
-        """Put what was noted on the disk, whatever the policy."""
+        """Sync the recorded progress, under any policy."""
         self._commits.wait(ticket)
 
     def flush(self) -> None:
@@ -201,7 +201,7 @@ class ProgressStore:
             self._reclaim_due = True
 
     def _free(self, sequences: Sequence[int]) -> None:
-        """Retire what is finished now that something was noted of these files: what was noted stands."""
+        """Retire finished ones of these files; the recorded progress counts even if that fails."""
         follow_up(
             "finished data files could not be retired, and stay until the next one is", self._retire_finished, sequences
         )
@@ -216,14 +216,14 @@ class ProgressStore:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync and let go of the position file."""
+        """Sync and close the position file."""
         if self._flusher is not None:
             self._flusher.stop()
         self._positions.close()
 
 
 def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
-    """Return what to note: one change for each run of offsets inside one data file. Those aside come in any order."""
+    """Return what to note: one change for each run of offsets inside one data file. Deferred ones have any order."""
     if len(records) == 1:  # spares single takes the comparisons
         offset, _, _, _, end, sequence = records[0]
         return [Change(kind, offset, 1, (sequence, end), delivery_count)]

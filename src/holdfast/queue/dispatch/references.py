@@ -1,6 +1,6 @@
 """Messages that wait outside of the order of the log, as one integer each: a million take some 70 MB.
 
-An integer holds, from its largest digits down, a rank, the message's offset, and where its frame stands. So a heap of
+An integer holds, from its largest digits down, a rank, the message's offset, and the place of its frame. So a heap of
 them is a queue by rank, and by offset inside of a rank.
 """
 
@@ -19,7 +19,7 @@ _OFFSET_MASK = 2**64 - 1
 
 
 class Reference(NamedTuple):
-    """Where a message stands in the log."""
+    """The place of a message in the log."""
 
     offset: int
     sequence: int
@@ -34,7 +34,7 @@ def reference_to(record: Record) -> int:
 
 
 def unpack(packed: int) -> Reference:
-    """Return what a packed reference says; a rank in front of it does no harm."""
+    """Return the fields of a packed reference; a rank in front of it does no harm."""
     return Reference(
         packed >> _OFFSET_SHIFT & _OFFSET_MASK, packed >> _SEQUENCE_SHIFT & _SEQUENCE_MASK, packed & _POSITION_MASK
     )
@@ -46,7 +46,7 @@ class RankedReferences:
     Attributes
     ----------
     heap : list
-        Where they are: empty where there are none, which is looked at before every take.
+        The references; empty if there are none, which is checked before every take.
     """
 
     __slots__ = ("heap",)

@@ -1,4 +1,4 @@
-"""Where a read side learns how far it may read, and how it waits for more.
+"""The sources of a read side: the high watermark, and the waiting for more.
 
 From the write side, if that is in this process; else by looking at ``write.mark``.
 """
@@ -28,7 +28,7 @@ _UNKNOWN: LogEnd = (0, 0, 0)
 _LOOKS = 3
 """How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
 
-_NOT_SHOWN = "write.mark does not verify: nothing is shown before the queue is opened to write or to consume"
+_NOT_SHOWN = "write.mark does not verify: no message is shown until the queue is opened to produce or to consume"
 
 
 class Source(Protocol):
@@ -36,7 +36,7 @@ class Source(Protocol):
 
     @property
     def end(self) -> LogEnd:
-        """Where the log ends for consumers, now."""
+        """The current high watermark for consumers."""
 
     @property
     def prioritized_end(self) -> int:
@@ -50,16 +50,16 @@ class Source(Protocol):
         """Sleep until there may be more, or ``wake`` was called; at most ``seconds``. May wake early."""
 
     def wake(self) -> None:
-        """Wake everybody who waits here."""
+        """Wake all waiting threads."""
 
     def leave(self) -> None:
         """Let go of what is held."""
 
 
 class RemoteSource:
-    """The writer is another process, or nobody just now: its end stands in ``write.mark``.
+    """The writer is another process, or there is none now: the high watermark is in ``write.mark``.
 
-    That says too whether messages may have priorities, not up to where: up to the end, as it was last looked at.
+    The mark also tells whether messages may have priorities, but not up to which offset: up to the end, as last read.
     """
 
     def __init__(self, storage: Storage, path: Path, queue_id: bytes, priorities: Priorities) -> None:
@@ -78,7 +78,7 @@ class RemoteSource:
     def end(self) -> LogEnd:
         try:
             data = self._read_mark()
-            if data != self._seen:  # most looks of a consumer that waits end here
+            if data != self._seen:  # most polls of a waiting consumer end here
                 self._learn(data)
         except OSError as error:
             raise storage_error(error, "looking for the end of the log", self._path) from error
@@ -99,7 +99,7 @@ class RemoteSource:
         return self._last[2] if self._has_priorities else 0
 
     def damage(self) -> Damage | None:
-        """Return why nothing is known of the end, where what should say so is damaged."""
+        """Return why the end is unknown, if the mark is damaged."""
         if self._last != _UNKNOWN:
             return None
         for _ in range(_LOOKS):
@@ -112,7 +112,7 @@ class RemoteSource:
         if self._mark is None:
             try:
                 self._mark = self._storage.open(self._path, writable=False)
-            except FileNotFoundError:  # nobody has written yet
+            except FileNotFoundError:  # there was no write yet
                 return b""
         return self._mark.read_at(WRITE_MARK_BYTES, 0)
 

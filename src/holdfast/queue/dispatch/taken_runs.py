@@ -1,4 +1,4 @@
-"""What one reservation takes: runs of offsets, up to a number of messages, of bytes and of runs. Pure."""
+"""The runs that one reservation takes: runs of offsets, up to a number of messages, of bytes and of runs. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class TakenRuns:
     Parameters
     ----------
     count_max, bytes_max : int
-        How many, and how many bytes of payloads; one message is taken whatever its size.
+        How many, and how many bytes of payloads; one message is taken, however large.
     end_offset : int
         Offset behind the last one that may be taken.
 
     Attributes
     ----------
     count, size_bytes : int
-        What was taken.
+        The runs taken.
     has_order_keys : bool
         Whether any of it has one.
     is_full : bool
@@ -41,16 +41,16 @@ class TakenRuns:
 
     @property
     def count_left(self) -> int:
-        """How many more go in."""
+        """How many more messages fit."""
         return self._count_max - self.count
 
     @property
     def bytes_left(self) -> int:
-        """How many more bytes go in; where nothing has been taken the first message does, whatever its size."""
+        """How many more bytes go in; if none is taken yet, the first message fits, however large."""
         return self._bytes_max - self.size_bytes
 
     def add(self, record: Record) -> bool:
-        """Take one message if there is room for it."""
+        """Take one message if it fits."""
         size = len(record[3])
         if self.is_full or (self.count and size > self.bytes_left):
             self.is_full = True
@@ -71,7 +71,7 @@ class TakenRuns:
         self.is_full = self.count_left <= 0 or self.bytes_left <= 0 or len(self._runs) >= RUNS_MAX
 
     def runs(self) -> tuple[Run, ...]:
-        """Return what was taken, in offset order: as few runs as there can be, each inside one data file."""
+        """Return the runs taken, in offset order: as few runs as there can be, each inside one data file."""
         merged: list[Run] = []
         for first, count, sequence, end_position in sorted(self._runs):
             if merged:

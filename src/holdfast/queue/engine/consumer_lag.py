@@ -1,4 +1,4 @@
-"""How far the slowest consumer group is behind: what ``maxsize`` bounds."""
+"""Consumer lag: how far the slowest group is behind, which ``maxsize`` bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.05
 
 
 class ConsumerLag:
-    """Looks at all groups: at our own in memory, at the others through their position files.
+    """Reads the progress of all groups: of the own one from memory, of the others from their position files.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class ConsumerLag:
         self._looked_at = float("-inf")
 
     def depth(self, next_offset: int, first_offset: int, own_side: ReadSide | None) -> int:
-        """Return how many messages, but dead letters, the slowest group has not finished; without a group, all.
+        """Return how many messages, except dead letters, the slowest group has not finished; without a group, all.
 
         ``own_side`` is the read side of the handle's own group, if this handle owns it.
         """

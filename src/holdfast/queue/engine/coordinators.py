@@ -1,6 +1,6 @@
-"""The write sides that are open in this process: whoever coordinates a transaction is asked here first.
+"""The write sides that are open in this process: the coordinator of a transaction is asked here first.
 
-A queue of this process holds its own write lock, so nobody else could read its log for a verdict.
+A queue of this process holds its own write lock, so no other handle could read its log for an outcome.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 
 
 class Outcome(Enum):
-    """What a coordinator says of a transaction."""
+    """The answer of a coordinator about a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -19,14 +19,14 @@ class Outcome(Enum):
 
 
 class Coordinator:
-    """The write side of a queue as those see it that take part in its transactions.
+    """The write side of a queue, as the participants of its transactions see it.
 
     Parameters
     ----------
     queue_id : bytes, length 16
         The queue.
     decisions : PendingCommitRecords
-        What it has decided and may still be asked about.
+        The pending commit records, which participants may still ask for.
     """
 
     def __init__(self, queue_id: bytes, decisions: PendingCommitRecords) -> None:
@@ -40,11 +40,11 @@ class Coordinator:
         self._deciding.add(nonce)
 
     def end(self, nonce: bytes) -> None:
-        """Note that it was decided, and that everybody knows; or that it was given up."""
+        """Note that it was decided, and that all participants know; or that it was given up."""
         self._deciding.discard(nonce)
 
     def verdict(self, nonce: bytes) -> Outcome:
-        """Return what became of a transaction; what the log does not have was aborted."""
+        """Return the outcome of a transaction; one that is not in the log was aborted."""
         if nonce in self._deciding:
             return Outcome.IN_DOUBT
         if self._decisions.find(nonce) is None:
@@ -61,5 +61,5 @@ _coordinators: dict[bytes, Coordinator] = {}
 
 
 def find_coordinator(queue_id: bytes) -> Coordinator | None:
-    """Return the coordinator of a queue that this process has open; None where it has not."""
+    """Return the coordinator of a queue that this process has open; None if it has not."""
     return _coordinators.get(queue_id)

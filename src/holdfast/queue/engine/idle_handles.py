@@ -1,7 +1,7 @@
-"""Lets go of handles that an idle queue does not need: those of its readers, and that of ``write.mark``.
+"""Closes file handles that an idle queue does not need: those of its readers, and that of ``write.mark``.
 
-They are opened again at the next use, which costs microseconds. What holds a lock, and what a sync may still have to
-report an error on, stays open. Until the application has let go of the queue without closing it: then all of it goes.
+They are opened again at the next use, which costs microseconds. Handles that hold a lock, or on which a sync may still
+report an error, stay open. If the application drops the queue without closing it, all handles are closed.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class IdleHandles:
         watch(self, sides.clock)
 
     def close_soon(self, close: Callable[[], None], is_in_use: Callable[[], bool]) -> None:
-        """Close a queue that was dropped, in a thread, once nothing of it is in use any more; waits for nobody."""
+        """Close a dropped queue, in a thread, once it is not in use any more; does not wait."""
         self._is_in_use = is_in_use
         self._close = close
 
     def look(self) -> float:
-        """Close what was not used since the last look; waits for nobody who is at work."""
+        """Close handles that were not used since the last poll; does not wait for busy threads."""
         if self._sides.write_side is not None:
             self._sides.write_side.rest()
         if self._sides.read_side is not None:
             self._sides.read_side.rest()
         close = self._close
-        if close is not None and not self._is_in_use():  # what takes long is not done here
+        if close is not None and not self._is_in_use():  # long work is not done here
             self._close = None
             if start_thread(close, "holdfast-closing", lambda: None) is None:
                 self._close = close
         return REST_SECONDS
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the polling."""
         unwatch(self, self._sides.clock)

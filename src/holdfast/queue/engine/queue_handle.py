@@ -1,8 +1,8 @@
-"""Opens a queue: who may, what has to be recovered first, and which sides come up.
+"""Opens a queue: checks permissions, recovers the log, and opens the sides.
 
-Whoever reads a log reads a recovered log: a consumer that finds no writer takes the free write lock for as long as
-recovery takes. Sides are locked, and consumers recover, while the groups lock is held: so nobody takes a consumer that
-recovers for the owner of the write side, and who owns a side is written down once others find it locked.
+Only a recovered log is read: a consumer that finds no writer takes the free write lock for as long as recovery takes.
+Sides are locked, and consumers recover, while the groups lock is held: so a recovering consumer is not taken for the
+owner of the write side, and a lock file names its owner before others find it locked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class QueueHandle:
     storage, clock, root, options
         The queue, and how it is opened.
     make_helper : callable or None
-        Makes what serves requests while nobody owns the write side; None: this handle asks no other one.
+        Makes the helper that serves requests while the write side has no owner; None: this handle asks no other one.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class QueueHandle:
         started = self.clock.monotonic()
         seen = 0
         groups = list_groups(self.storage, self.directory)
-        sync_deletions(self.storage, self.directory, groups)  # what opening shows stays so
+        sync_deletions(self.storage, self.directory, groups)  # the result of opening does not change
         for group in groups:
             seen = max(seen, self.group.recover(group).seen_end)
         log = recover_log(self.storage, self.directory, self.files, self.queue_id, finished_offset=seen)
@@ -196,7 +196,7 @@ class QueueHandle:
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
-        """Make the writer; a consumer lets it publish where the log ends, and no more."""
+        """Make the writer; a consumer only lets it publish the high watermark."""
         options = self.options
         writer = LogWriter(
             self.storage,
@@ -226,7 +226,7 @@ class QueueHandle:
     def _open_read_side(self) -> None:
         options = self.options
         if options.group != DEFAULT_GROUP:
-            self.group.find()  # where there is none, nothing is made
+            self.group.find()  # if there is none, nothing is made
         path = self.directory.group(options.group)
         self.storage.make_directory(path)
         lock = locks.acquire(
@@ -270,7 +270,7 @@ class QueueHandle:
             raise
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
-        """Begin to read; on a full disk once more with the room that was set aside for this."""
+        """Begin to read; on a full disk once more, with the space reserved for this."""
         try:
             return begin()
         except (OSError, DiskFullError) as error:
@@ -291,7 +291,7 @@ class QueueHandle:
             self.clock,
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
-        for each in self.report.damage:  # what recovery knows to be lost does not wait for a reader to come by
+        for each in self.report.damage:  # losses that recovery found do not wait for a reader
             books.lose(each.offsets)
         return books
 
@@ -314,7 +314,7 @@ class QueueHandle:
         )
 
     def open_source(self) -> Source:
-        """Return what says how far may be read: the writer in this process, or the one elsewhere."""
+        """Return the source of the high watermark: the writer in this process, or ``write.mark``."""
         if self.write_side is not None:
             return self.write_side
         return self._remote_source()
@@ -323,7 +323,7 @@ class QueueHandle:
         return RemoteSource(self.storage, self.directory.write_mark, self.queue_id, self.priorities)
 
     def open_submit_side(self) -> SubmitSide:
-        """Return what has the owner of the write side do things, which may be in another process."""
+        """Return the client of the owner of the write side, which may be in another process."""
         assert self._make_helper is not None, "the handles that PersistentQueue opens can ask"
         return SubmitSide(
             self.storage,
@@ -338,17 +338,17 @@ class QueueHandle:
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
     def require_write_side(self) -> WriteSide:
-        """Return the write side; raises UsageError where the mode has none."""
+        """Return the write side; raises UsageError if the mode has none."""
         if self.write_side is None:
             raise self._lacks("put", "both", "produce", "submit")
         return self.write_side
 
     def require_putting(self) -> WriteSide | SubmitSide:
-        """Return what puts: the write side, or what asks its owner; raises UsageError where the mode has neither."""
+        """Return the write side, or the client of its owner; raises UsageError if the mode has neither."""
         return self.submit_side or self.require_write_side()
 
     def require_staging(self) -> WaitingBatches | SubmitSide:
-        """Return where batches wait outside of the log; raises as :meth:`require_putting`."""
+        """Return the prepared batches of the putting side; raises as :meth:`require_putting`."""
         return self.submit_side or self.require_batches()
 
     def require_batches(self) -> WaitingBatches:
@@ -358,7 +358,7 @@ class QueueHandle:
         return self.batches
 
     def require_read_side(self) -> ReadSide:
-        """Return the read side; raises UsageError where the mode has none."""
+        """Return the read side; raises UsageError if the mode has none."""
         if self.read_side is None:
             raise self._lacks("take", "both", "consume")
         return self.read_side
@@ -371,7 +371,7 @@ class QueueHandle:
 
     @cached_property
     def real_path(self) -> str:
-        """Where the queue is, whatever links lead there: two queues find each other by it."""
+        """The path of the queue, without links: two queues find each other by it."""
         return str(real_path(self.path))
 
     @property
@@ -390,10 +390,10 @@ class QueueHandle:
     def close(self) -> None:
         """Give deliveries back, sync, leave the files clean, and let the next owner in.
 
-        The write side goes first: whoever gets the group next finds the log recovered, or recovers it.
+        The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
         parts = (self.submit_side, self.coordinator, self.write_side, self.read_side, self.batches, self.look_side)
-        with ExitStack() as closing:  # each is closed, whatever the others raise; the last one entered first
+        with ExitStack() as closing:  # each is closed, even if another one raises; the last one entered first
             for part in reversed(parts):
                 if part is not None:
                     closing.callback(part.close)
@@ -427,7 +427,7 @@ class QueueHandle:
         return reader.end
 
     def recovery(self) -> RecoveryReport:
-        """Return what opening found, and the damage that reading has met since."""
+        """Return the report of the opening, with the damage that reading has met since."""
         reader = self.read_side or self.look_side
         met: list[Damage] = [] if reader is None else list(reader.damage)
         new = [damage for damage in met if not any(known.covers(damage) for known in self.report.damage)]
@@ -436,6 +436,6 @@ class QueueHandle:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def _open_look_side(self) -> None:
-        self.group.positions()  # raises where there is no such group
+        self.group.positions()  # raises if there is no such group
         source = self._remote_source()
         self.look_side = LookSide(self.files, source, self.group.positions, self.clock.time_ns)

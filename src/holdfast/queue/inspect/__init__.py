@@ -1,6 +1,7 @@
-"""Looks at a queue and administers it: browsing, statistics, dead letters; makes, lists and deletes groups.
+"""Inspects and administers a queue: browsing, statistics, dead letters; creates, lists and deletes groups.
 
-Invariants: looking takes no lock of an owner and changes nothing; a verb is done by the owner of what it changes.
+Invariants: reading takes no lock of an owner and changes nothing; the owner of a side performs the verbs that change
+it.
 
 May import: engine and everything below it.
 """

@@ -1,4 +1,4 @@
-"""Looking through a queue by state, page by page; nothing is taken, nothing changes."""
+"""Browses a queue by state, page by page; takes nothing and changes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BrowsedMessage:
     priority : int
         0 to 9.
     order_key : str or None
-        Whose messages come one at a time.
+        The key; its messages are delivered one at a time.
     """
 
     payload: bytes
@@ -74,7 +74,7 @@ class Browser:
         self._sides = sides
         self._view: LookSide | ReadSide = sides.look_side or sides.require_read_side()
         if sides.read_side is not None:
-            sides.read_side.give_back_due()  # what it shows is true now, though nobody has taken anything since
+            sides.read_side.give_back_due()  # the view must be current, even if no take has updated it
         self._losses: list[Damage] = []  # reported when their turn comes to be taken
 
     def _end(self) -> LogEnd:
@@ -95,7 +95,7 @@ class Browser:
                 held = progress.held_offsets(end)
             candidates = self._records_behind(after, [*leased, *held])
         elif wanted is MessageState.DEAD:
-            candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads go on
+            candidates = self._records_behind(after, list(progress.dead))  # in one step: other threads continue
         else:
             candidates = self._walk(progress, after)
         found: list[BrowsedMessage] = []
@@ -108,7 +108,7 @@ class Browser:
         return found
 
     def progress(self) -> GroupProgress:
-        """Return what the group has done; of one that this process owns, it goes on changing."""
+        """Return the group's progress; if this process owns the group, it keeps changing."""
         return self._view.progress
 
     def records(self, offsets: list[int]) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Dead letters: messages of a group that nobody is given any more, until somebody decides. docs/work-queue.md."""
+"""Dead letters: messages of a group that are not delivered any more, unless they are retried. docs/work-queue.md."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from holdfast.queue.remote.group_verbs import DEAD_DISCARD, DEAD_RETRY
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that is not handed out any more.
+    """A message that is not delivered any more.
 
     Attributes
     ----------
     offset, timestamp_ns, payload, headers
         As in :class:`Message`.
     reason : str
-        "exception", "lease_expired", "rejected", "expired", "undecodable" or "max_deliveries": how it ended.
+        "exception", "lease_expired", "rejected", "expired", "undecodable" or "max_deliveries".
     detail : str
         The reason of the rejection, or the text of the exception.
     delivery_count : int
-        How often it was handed out.
+        How often it was delivered.
     first_failure_ns, last_failure_ns : int
         In nanoseconds since the epoch; the first one to the second.
     exception, traceback : str
-        Type and traceback of the last exception, cut; empty where there was none.
+        Type and traceback of the last exception, cut; empty if there was none.
     """
 
     offset: int
@@ -70,17 +70,17 @@ Which = int | DeadLetter | Iterable[int | DeadLetter]
 class DeadLetters:
     """The dead letters of the group that a handle is for: ``queue.dead``.
 
-    Looking needs no lock, but a mode that reads. The others work from every process, also if another one owns
-    the group.
+    Reading needs no lock, but a mode that reads. The others work from every process, also if another one owns the
+    group.
 
     Parameters
     ----------
     sides : QueueHandle
         The queue.
     make_browser : callable
-        Makes what reads messages.
+        Makes the reader of messages.
     do : callable
-        Has a verb done by the owner of the group.
+        Asks the owner of the group to perform a verb.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DeadLetters:
         return sorted(offset for offset, mark in dead.items() if wanted in (None, mark.reason))
 
     def retry(self, which: Which | None = None, *, reason: str | None = None) -> int:
-        """Hand dead letters out again, as if they never had been; return how many of these there were.
+        """Make dead letters available again, as if they had never been delivered; return how many of these there were.
 
         Parameters
         ----------
@@ -124,25 +124,23 @@ class DeadLetters:
         return self._decide(DEAD_RETRY, which, reason)
 
     def discard(self, which: Which | None = None, *, reason: str | None = None) -> int:
-        """Finish dead letters for good; return how many of these there were. Takes and raises what :meth:`retry` does.
+        """Finish dead letters for good; return how many of these there were. Arguments and errors as for :meth:`retry`.
 
-        Notes
-        -----
-        Durability: what the flush policy says.
+        Notes ----- Durability: as the flush policy.
         """
         return self._decide(DEAD_DISCARD, which, reason)
 
     def export(self, path: str | os.PathLike[str], which: Which | None = None, *, reason: str | None = None) -> int:
-        """Write dead letters into a new file, as lines of JSON; return how many. They stay what they are.
+        """Write dead letters into a new file, as lines of JSON; return how many. They stay dead letters.
 
-        The payload is base64. The file is whole and on the disk when this returns; what stood there before is replaced.
+        The payload is base64. The file is whole and on the disk when this returns; an existing file is replaced.
 
         Parameters
         ----------
         path : str or path-like
             The file.
         which : int, DeadLetter, or an iterable of those
-            Letters, or their offsets; by default all. What is no dead letter any more is left out.
+            Letters, or their offsets; by default all. Those that are not dead letters any more are left out.
         reason : str
             All of one reason, instead.
 
@@ -151,7 +149,7 @@ class DeadLetters:
         UsageError
             Both were named, or the mode does not read; no file was made.
         OSError
-            It cannot be written; what stood there before still does.
+            It cannot be written; an existing file is unchanged.
         """
         if which is not None and reason is not None:
             raise UsageError("say which dead letters: some of queue.dead.list(), or a reason; not both")
@@ -173,7 +171,7 @@ class DeadLetters:
 
     def _letters(self, reason: str | None, offsets: Iterable[int] | None = None) -> Iterator[DeadLetter]:
         browser = self._make_browser()
-        dead = dict(browser.progress().dead)  # that of an owner goes on changing
+        dead = dict(browser.progress().dead)  # that of an owner keeps changing
         if offsets is not None:
             dead = {offset: dead[offset] for offset in offsets if offset in dead}
         notes = DeadLetterNotes(self._sides.storage, self._sides.directory.group(self._sides.options.group))
@@ -199,7 +197,7 @@ def _offsets(which: Which) -> list[int]:
     several: Iterable[int | DeadLetter] = (which,) if isinstance(which, int | DeadLetter) else which
     offsets = [each.offset if isinstance(each, DeadLetter) else each for each in several]
     if not all(isinstance(each, int) and each >= 0 for each in offsets):
-        raise UsageError("dead letters are named as queue.dead.list() has them, or by offsets, each 0 or more")
+        raise UsageError("name dead letters by the entries of queue.dead.list(), or by offsets, each 0 or more")
     return offsets
 
 

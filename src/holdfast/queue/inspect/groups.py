@@ -39,7 +39,7 @@ class Groups:
         self._check_open = check_open
 
     def create(self, name: str, start: str | int = "earliest") -> int:
-        """Make a group; return the offset where it starts. Nothing happens where it exists.
+        """Make a group; return the offset where it starts. Nothing happens if it exists.
 
         Parameters
         ----------
@@ -52,13 +52,13 @@ class Groups:
         Raises
         ------
         ConfigError
-            The name or the start cannot be.
+            The name or the start is invalid.
         UsageError
             The queue was opened with ``mode="look"``.
         DiskFullError, StorageError
             Nothing was made.
         CommitUnknownError, PoisonedError
-            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
         """
         self._check_open()
         check_name(name, "group")
@@ -85,16 +85,16 @@ class Groups:
             return [group.name for group in list_groups(self._storage, self._directory)]
 
     def delete(self, name: str) -> None:
-        """Delete a group and its progress; messages that only it had not finished go with it.
+        """Delete a group and its progress; messages that only this group had not finished are deleted with it.
 
         Raises
         ------
         GroupNotFoundError
             There is none of that name.
         QueueLockedError
-            Somebody reads for it: close that handle first.
+            A handle reads for it: close that handle first.
         DiskFullError, StorageError
-            It may be gone all the same, and ``list`` says so; where it is not, delete it again.
+            It may be gone all the same: check ``list``, and delete it again if it is there.
         CommitUnknownError, PoisonedError
             As for :meth:`create`.
         """

@@ -12,22 +12,22 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What :meth:`PersistentQueue.stats` returns; gathered in constant time, but for ``delayed`` by who looks.
+    """The result of :meth:`PersistentQueue.stats`; gathered in constant time, except ``delayed`` in mode "look".
 
-    Where another process adds or retires data files, what is said of those is up to 0.1 seconds old.
+    If another process adds or retires data files, their figures are up to 0.1 seconds old.
 
     Attributes
     ----------
     depth : int
         Messages that the group has not finished, those in flight included.
     in_flight : int
-        Messages that were handed out and are not settled, or that a prepared transaction holds. Who looks cannot tell
-        whether their owner lives: once it has died, the next one hands them out again.
+        Messages that were delivered and are not settled, or that a prepared transaction holds. Mode "look" cannot tell
+        whether their owner lives: once it has died, the next owner delivers them again.
     leased : int
-        Those of them that were handed out.
+        Those of them that were delivered.
     oldest_age_seconds : float or None
-        How long ago the oldest unfinished message was put; None where there is none, and where this handle cannot read.
-        Never less than this handle has known of it, whatever happens to the wall clock.
+        How long ago the oldest unfinished message was put; None if there is none, or if this handle cannot read. Never
+        less than the time for which this handle has known the message, even if the wall clock is set.
     clock_back_seconds : float
         How far the wall clock was set back behind the time at which that message was put; 0.0: it was not. Until it has
         caught up the age is only how long this handle has known of the message.
@@ -42,14 +42,14 @@ class QueueStats:
     lost : int
         Messages lost to damage.
     delayed : int
-        Messages that wait for their time or their order key, as far as this handle has read the log. Who looks reads
-        50,000 messages on each time, as long as it knows of fewer that ask for anything.
+        Messages that wait for their time or their order key, as far as this handle has read the log. Mode "look" reads
+        50,000 more messages each time, as long as it knows of fewer with options.
     dead : int
         Dead letters; the depth is without them.
     dropped : int
-        Messages that this handle has dropped because their time to live was over.
+        Messages that this handle has dropped because they had expired.
     paused : str or None
-        The reason for which nothing is handed out, which may be empty; None: it is not paused.
+        The reason of the pause, which may be empty; None: it is not paused.
     dedup_forgotten : int
         Deduplication ids that this handle forgot before their time, because there were more than ``dedup_max``.
     """
@@ -79,7 +79,7 @@ def gather_stats(sides: QueueHandle, clock: Clock) -> QueueStats:
         files.glance()
     next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
     reader = read_side or sides.look_side
-    in_flight = reader.in_flight_count if reader is not None else 0  # before the depth: ends leases that are over
+    in_flight = reader.in_flight_count if reader is not None else 0  # before the depth: ends expired leases
     age, back = _age_of_oldest(sides, clock, next_offset)
     recovery = sides.recovery()
     return QueueStats(

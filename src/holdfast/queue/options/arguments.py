@@ -1,4 +1,4 @@
-"""What callers may pass to a queue, and the errors they get for the rest."""
+"""Checks of arguments that callers pass to a queue."""
 
 from __future__ import annotations
 

@@ -29,16 +29,16 @@ ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is kept of a failed delivery if it was the last one.
+    """The details that are kept of a failed last delivery.
 
     Attributes
     ----------
     reason : str
         Why the message becomes a dead letter, if it does: one of ``DEAD_REASONS``.
     detail : str
-        What whoever rejected it said, or what the exception said.
+        The reason of the rejection, or the text of the exception.
     exception : str
-        Its type, with its module; empty where there was none.
+        Its type, with its module; empty if there was none.
     trace : str
         Its traceback.
     cause : BaseException or None
@@ -62,7 +62,7 @@ RAN_OUT = Failure("lease_expired")
 
 
 def failure_of(error: BaseException | Failure, reason: str = "exception") -> Failure:
-    """Return what is kept of an exception; what was made of one already, in another process, stays as it is."""
+    """Return the details to keep of an exception; details from another process are kept as they are."""
     if isinstance(error, Failure):
         return error
     kind = type(error)

@@ -1,4 +1,4 @@
-"""What can be asked for a message when it is put, and the ``Put`` that asks it inside a batch."""
+"""The options of a put, and ``Put``, which carries them inside a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PutOptions(TypedDict, total=False):
-    """What :meth:`PersistentQueue.put` takes beside the payload."""
+    """The options that :meth:`PersistentQueue.put` takes beside the payload."""
 
     timeout: float | None
     headers: Mapping[str, str] | None
@@ -141,7 +141,7 @@ def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes]
 
 
 def as_seconds(value: Seconds, what: str) -> float:
-    """Return a duration in seconds; raises UsageError where it is negative or no number, TypeError as usual."""
+    """Return a duration in seconds; raises UsageError if it is negative or no number, TypeError as usual."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     _check_seconds(seconds, value, what)
     return float(min(seconds, _SECONDS_MAX))
@@ -151,7 +151,7 @@ def lease_of(value: Seconds) -> float:
     """Return how long a lease is, in seconds; raises as :func:`as_seconds`, and for none at all."""
     seconds = as_seconds(value, "lease_seconds")
     if not seconds:
-        raise UsageError("a lease of 0 s would be over before the message is in hand")
+        raise UsageError("a lease of 0 s would expire before the message is received")
     return seconds
 
 

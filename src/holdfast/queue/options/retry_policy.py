@@ -1,4 +1,4 @@
-"""How often a message is handed out, how long it waits in between, and what becomes of it then. Pure."""
+"""The retry policy: how often a message is delivered, how long it waits in between, and its end. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.queue.options.put_options import Seconds, as_seconds
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a message waits before it is handed out again: twice as long after each failure.
+    """How long a message waits before it is delivered again: twice as long after each failure.
 
     Attributes
     ----------
@@ -36,17 +36,17 @@ class Backoff:
         """Return the wait after so many failures, at least one."""
         doublings = min(failure_count - 1, 64)  # beyond that any cap is reached, and floats end
         wait = min(self.cap, self.base * 2.0**doublings)
-        return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311  # nobody has to guess it
+        return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311 # it need not be hard to guess
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What a consumer group does with messages that fail.
+    """The rules of a consumer group for failing messages.
 
     Attributes
     ----------
     max_deliveries : int or None
-        How often a message is handed out; then it becomes a dead letter. None: for ever.
+        How often a message is delivered; then it becomes a dead letter. None: for ever.
     backoff : Backoff or sequence of float, seconds
         The waits between deliveries; the last one of a list is used for all later failures. An empty list: none.
     lease_seconds : float
@@ -54,7 +54,7 @@ class RetryPolicy:
     dead_letter_seconds : float
         How long dead letters are kept.
     expired : "drop" or "dead"
-        What becomes of a message whose time to live is over: dropped, or a dead letter.
+        What becomes of a message that has expired: dropped, or a dead letter.
     """
 
     max_deliveries: int | None = 5
@@ -65,11 +65,11 @@ class RetryPolicy:
 
     @property
     def keeps_expired(self) -> bool:
-        """Whether a message whose time to live is over becomes a dead letter."""
+        """Whether a message that has expired becomes a dead letter."""
         return self.expired == "dead"
 
     def is_last(self, delivery_count: int) -> bool:
-        """Whether a message that was handed out so often is not handed out again."""
+        """Whether a message that was delivered so often is not delivered again."""
         return self.max_deliveries is not None and delivery_count >= self.max_deliveries
 
     def wait_seconds(self, failure_count: int) -> float:
@@ -86,7 +86,7 @@ def retry_policy(
     dead_letter_seconds: Seconds,
     expired: str,
 ) -> RetryPolicy:
-    """Return the policy that these options of a queue make; raises ConfigError where it cannot work."""
+    """Return the policy that these options of a queue make; raises ConfigError if it cannot work."""
     if max_deliveries is not None and (type(max_deliveries) is not int or max_deliveries < 1):
         raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {max_deliveries!r}")
     if not isinstance(backoff, Backoff):

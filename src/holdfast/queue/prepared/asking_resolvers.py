@@ -25,7 +25,7 @@ VERDICT_SECONDS = 1.0
 class ConsumerVerdicts(PreparedResolver):
     """For a handle that only consumes: decides what only acknowledges, and has the writer decide the rest.
 
-    It asks while it holds nothing that the owner needs in order to answer.
+    While it asks, it holds no lock that the owner needs in order to answer.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class ConsumerVerdicts(PreparedResolver):
             side.decide(ABORT_PREPARED, transaction_id, force=force, nonce=nonce, timeout=DECIDE_SECONDS)
 
     def _is_decided_here(self, transaction_id: str, nonce: bytes | None, *, force: bool) -> bool:
-        """Whether a transaction has nothing to do with the log, or another queue has to be asked first."""
+        """Whether a transaction has no puts, or another queue has to be asked first."""
         with storage_errors("looking for a prepared transaction", self._sides.path):
             found = find_transaction(self._sides, transaction_id)
         if found is None or (nonce is not None and found.nonce not in (nonce, b"")):
@@ -87,7 +87,7 @@ class ConsumerVerdicts(PreparedResolver):
             return self._submit_side
 
     def stop_asking(self) -> None:
-        """Take back what no owner has taken, and let go of the mailbox."""
+        """Take back what no owner has taken, and close the mailbox."""
         with self._lock:
             self._lifecycle.close()
             side, self._submit_side = self._submit_side, None

@@ -21,13 +21,13 @@ JOINT_VERBS = (COMMIT, ABORT, COLLECT)
 
 
 class JointCommits:
-    """Commits what many transactions have prepared, in whichever processes, as one.
+    """Commits many prepared transactions, of any processes, as one.
 
     Each commit belongs to an **application**, which is a name, and has a **version** that grows. A transaction is
     prepared as a part of one: ``tx.prepare(part_of=(application, version))``. Committing a version a second time does
     nothing, nor does an earlier one; so a process that does not know whether it has committed commits again.
 
-    Works with every mode that puts: "both", "produce", and "submit", where the owner does it.
+    Works with every mode that puts: "both", "produce", and "submit", through the owner.
     """
 
     def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, *, check_open: Callable[[], None]) -> None:
@@ -36,19 +36,19 @@ class JointCommits:
         self._check_open = check_open
 
     def latest(self, application: str) -> int | None:
-        """Return the version that an application has committed last; None where none is remembered.
+        """Return the version that an application has committed last; None if none is remembered.
 
         Raises
         ------
         CorruptionError, StorageError
-            The memory of joint commits cannot be read.
+            The document of joint commits cannot be read.
         """
         self._check_open()
         commit = self._sides.joint_file().find(check_name(application, "application"))
         return None if commit is None else commit.version
 
     def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool = True) -> None:
-        """Commit prepared transactions as one; where this version or a later one was committed before, do nothing.
+        """Commit prepared transactions as one; if this version or a later one was committed before, do nothing.
 
         Parameters
         ----------
@@ -57,8 +57,8 @@ class JointCommits:
         version : int
             From 0 to 2**63 - 1.
         ids : sequence of str
-            What ``prepare`` returned for each part. Their messages come into the log in this order, those of each part
-            together. All other parts of this version, and of earlier ones, are aborted.
+            The id that ``prepare`` returned for each part. Their messages come into the log in this order, those of
+            each part together. All other parts of this version, and of earlier ones, are aborted.
         is_remembered : bool
             False if this application will never commit again: once it is done it takes no place among the
             1,024 applications that are remembered.
@@ -68,15 +68,14 @@ class JointCommits:
         TransactionNotFoundError, TransactionStateError, CorruptionError
             One is not prepared, not as a part of this, or is damaged; nothing was committed.
         DiskFullError, StorageError
-            Nothing was committed; or it is, and ``latest`` says so: then commit again, or reopen the queue, and what is
-            not visible yet becomes so.
+            Nothing was committed; or it is, as ``latest`` tells: then commit again, or reopen the queue, and the
+            missing messages become visible.
         CommitUnknownError, PoisonedError
-            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
 
-        Notes
-        -----
-        Durability: power loss, whatever the flush policy. Cost: three syncs, and those of committing each part. All or
-        nothing holds over every crash; while it runs, consumers may see the first parts and not yet the last.
+        Notes ----- Durability: power loss, under any flush policy. Cost: three syncs, and those of committing each
+        part. All or nothing holds over every crash; while it runs, consumers may see the first parts and not yet the
+        last.
         """
         self._check_open()
         check_part_of(application, version)

@@ -1,7 +1,7 @@
-"""Decides joint commits for whoever owns the write side: several prepared transactions as one. docs/transactions.md.
+"""Decides joint commits for the owner of the write side: several prepared transactions as one. docs/transactions.md.
 
-The document ``prepared/joint.json`` says which transactions an application's latest commit consists of: once it is
-durable they are committed, and each is put into the log by itself. After a crash the next opening goes on with it.
+The document ``prepared/joint.json`` lists the transactions of each application's latest commit. Once it is durable they
+are committed, and each is put into the log by itself. After a crash the next opening continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VERSION_MAX = 2**63 - 1
 
 
 class JointDecisions:
-    """Commits, aborts and finishes what was prepared as parts.
+    """Commits, aborts and finishes transactions that were prepared as parts.
 
     Parameters
     ----------
@@ -62,24 +62,24 @@ class JointDecisions:
             known = self._publish_latest(application)  # also before another commit takes its place
             if known is None or not known.covers(part_of):
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
-                self._sides.require_write_side().flush()  # else what was put before could be lost, and this not
+                self._sides.require_write_side().flush()  # else earlier puts could be lost, and this not
                 known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
                 self._check_owner()
                 self._publish(known)
-            trouble = f"what {_text(part_of)} leaves in {self._sides.path} stays"  # the next one tries again
+            trouble = f"files of {_text(part_of)} in {self._sides.path} are not removed yet"
             follow_up(trouble, self._let_go_of, application, known.version)
             if not is_remembered:
                 self._file.forget(application)
 
     def _check_owner(self) -> None:
-        """Raise CommitUnknownError where another owner has opened the queue: it may not know what was just decided."""
+        """Raise CommitUnknownError if another owner has opened the queue: it may not know this commit."""
         try:
             self._sides.require_write_side().check_fence()
         except FencedError as error:
             raise commit_unknown("committing jointly", self._sides.directory.joint, error) from error
 
     def abort(self, application: str, version: int) -> None:
-        """Let go of parts that were not committed: see ``JointCommits.abort``."""
+        """Abort parts that were not committed: see ``JointCommits.abort``."""
         self._sides.require_write_side()
         check_part_of(application, version)
         with self._in_doubt.deciding_alone(_turn_of(application)), self._for_good():
@@ -87,7 +87,7 @@ class JointDecisions:
             self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
     def collect(self, older_than_seconds: float, id_prefix: str) -> None:
-        """Let go of what nobody has committed for so long: see ``JointCommits.collect``."""
+        """Abort parts that have waited for so long: see ``JointCommits.collect``."""
         self._sides.require_write_side()
         check_age(older_than_seconds)
         self._sides.require_batches().removals.check()
@@ -101,7 +101,7 @@ class JointDecisions:
 
     @contextmanager
     def _for_good(self) -> Iterator[None]:
-        """Refuse where nobody knows whether what was let go of comes back; say so where that begins."""
+        """Refuse if aborted parts may come back, because their removal is not known to be durable."""
         removals = self._sides.require_batches().removals
         removals.check()
         try:
@@ -112,14 +112,14 @@ class JointDecisions:
             raise commit_unknown("aborting jointly", self._sides.directory.prepared, error) from error
 
     def resume(self) -> None:
-        """Go on with the commits that a crash has interrupted. What fails is logged, and waits for the next time."""
+        """Finish the commits that a crash has interrupted. A failure is logged, and retried the next time."""
         if self._sides.write_side is None:
             return
         try:
             pending = [each.application for each in self._file.pending()]
             waiting = [each.part_of.application for each in self._parts() if each.part_of is not None]
         except HoldfastError as error:
-            logger.error("joint commits of %s are not looked at: %s", self._sides.path, error)
+            logger.error("joint commits of %s cannot be checked: %s", self._sides.path, error)
             return
         self._finish_all(pending + waiting)
 
@@ -131,14 +131,14 @@ class JointDecisions:
                 logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
 
     def _finish(self, application: str) -> None:
-        """Put the latest commit of an application into the log, and let go of what it leaves."""
+        """Put the latest commit of an application into the log, and abort the parts that it leaves out."""
         with self._in_doubt.deciding_alone(_turn_of(application)):
             known = self._publish_latest(application)
             if known is not None:
                 self._let_go_of(application, known.version)
 
     def _let_go_of(self, application: str, version: int) -> None:
-        """Let go of what a commit leaves."""
+        """Abort the parts that a commit leaves out."""
         self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
     def _publish_latest(self, application: str) -> JointCommit | None:
@@ -163,7 +163,7 @@ class JointDecisions:
         if damage:
             raise CorruptionError(
                 f"transaction {transaction_id} is damaged ({damage[0].reason}); nothing was committed. Abort it, and "
-                "put again what it held",
+                "put its messages again",
                 path=str(damage[0].path),
                 position=damage[0].position,
             )
@@ -176,13 +176,13 @@ class JointDecisions:
         return found.nonce
 
     def _parts(self) -> list[Found]:
-        """Return the parts that wait, whosever they are."""
+        """Return the waiting parts of all applications."""
         with storage_errors("looking for prepared transactions", self._sides.path):
             found = list(find_batches(self._sides))
         return [each for each in found if each.part_of is not None]
 
     def _publish(self, commit: JointCommit) -> None:
-        """Put into the log what of a commit is not there yet, and note that all of it is."""
+        """Put the missing parts of a commit into the log, and note that all of them are there."""
         if not commit.parts:
             return
         with storage_errors("looking for prepared transactions", self._sides.path):
@@ -202,7 +202,7 @@ class JointDecisions:
             cause = error
         raise CorruptionError(
             f"transaction {transaction_id} is damaged, a part of {_text(PartOf(commit.application, commit.version))}, "
-            "which is decided. To give it up, abort it with force=True, and commit again: what it held is lost",
+            "which is decided. To give it up, abort it with force=True, and commit again: its messages are lost",
             path=str(self._sides.directory.batch_file(transaction_id)),
         ) from cause
 
@@ -212,7 +212,7 @@ class JointDecisions:
 
 
 def check_part_of(application: str, version: int) -> PartOf:
-    """Return what a part belongs to; raises ConfigError for names and versions that cannot be."""
+    """Return the joint commit of a part; raises ConfigError for invalid names and versions."""
     check_name(application, "application")
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise ConfigError(f"a version is a whole number from 0 to {VERSION_MAX}, not {version!r}")
@@ -220,7 +220,7 @@ def check_part_of(application: str, version: int) -> PartOf:
 
 
 def check_age(older_than_seconds: float) -> float:
-    """Return for how long a part may wait; raises ConfigError for what is no time."""
+    """Return for how long a part may wait; raises ConfigError for anything else."""
     if not 0 <= older_than_seconds < float("inf"):
         raise ConfigError(f"older_than_seconds is a number of seconds from 0, not {older_than_seconds!r}")
     return older_than_seconds

@@ -1,4 +1,4 @@
-"""Asks the queue that coordinates a transaction what became of it: under its lock, after its own recovery."""
+"""Asks the coordinator of a transaction for the outcome: under its lock, after its own recovery."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _DATA_FILE_BYTES = 2**20
 
 
 def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
-    """Return what asks other queues on behalf of the one at ``root``.
+    """Return a function that asks other queues on behalf of the one at ``root``.
 
-    A queue that this process has open is asked as it is. Another one is recovered, if its write lock is free: what its
-    log has not decided by then never will be. While it is missing, or locked, there is no answer.
+    A queue that this process has open is asked as it is. Another one is recovered, if its write lock is free: a
+    transaction that its log has not decided by then is aborted. While it is missing, or locked, there is no answer.
     """
 
     def ask(participant: Participant, nonce: bytes) -> Outcome:
@@ -40,7 +40,7 @@ def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
         try:
             sides = QueueHandle(storage, clock, directory.root, options)
         except HoldfastError as error:
-            logger.info("no verdict from %s: %s", directory.root, error)
+            logger.info("no outcome from %s: %s", directory.root, error)
             return Outcome.IN_DOUBT
         try:
             assert sides.coordinator is not None, "this mode writes"

@@ -1,4 +1,4 @@
-"""Answers what was decided of transactions lately, by id: those with puts in ``prepared/``, others with their group."""
+"""Finds recent outcomes by id: of transactions with puts in ``prepared/``, of others with their group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 
 
 class OutcomeMemory:
-    """The memory of one queue, as far as this handle owns it: the rest it reads.
+    """The outcomes of one queue: this handle writes the logs that it owns, and reads the others.
 
     Parameters
     ----------
@@ -28,11 +28,11 @@ class OutcomeMemory:
         self._own_group: OutcomeLog | None = None
 
     def reserve(self, *, puts: bool) -> None:
-        """Set room aside for one more; raises DiskFullError or StorageError."""
+        """Reserve space for one more outcome; raises DiskFullError or StorageError."""
         (self._sides.require_batches().decided if puts else self._of_own_group()).reserve()
 
     def find(self, transaction_id: str, nonce: bytes | None) -> Decided | None:
-        """Return what became of the latest transaction of this id, or of this nonce; None where nothing is known."""
+        """Return the outcome of the latest transaction of this id, or of this nonce; None if it is unknown."""
         sides = self._sides
         memories = [self._of_own_group()] if sides.batches is None else [self._of_own_group(), sides.batches.decided]
         found = _latest(memories, transaction_id, nonce)
@@ -55,7 +55,8 @@ class OutcomeMemory:
     def is_of_votes(self, transaction_id: str, nonce: bytes | None) -> bool:
         """Whether the latest transaction of this id, or of this nonce, that is remembered only acknowledged.
 
-        For who does not own the write side: what had puts its owner answers for, who knows what is durable.
+        For a handle that does not own the write side: for transactions with puts it asks the owner, which knows the
+        durable ones.
         """
         sides = self._sides
         with storage_errors("looking for decided transactions", sides.directory.groups):
@@ -65,18 +66,18 @@ class OutcomeMemory:
         return votes is not None and (puts is None or puts.timestamp_ns <= votes.timestamp_ns)
 
     def note_batch(self, decision: CommitRecord, offsets: range) -> None:
-        """Note that a transaction with puts was committed; its decision says so until this is synced."""
+        """Note that a transaction with puts was committed; its commit record proves it until this is synced."""
         decided = self._sides.require_batches().decided
         decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
 
     def note_own_vote(self, transaction_id: str, nonce: bytes, verdict: int) -> None:
-        """Note what becomes of a transaction that only acknowledges, durably, with the group that this handle owns."""
+        """Note the outcome of a transaction that only acknowledges, durably, with the group that this handle owns."""
         memory = self._of_own_group()
         memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
         memory.sync()
 
     def note_vote(self, group: str, transaction_id: str, nonce: bytes, verdict: int) -> None:
-        """Note the same with a group that nobody owns; the caller holds the lock under which one could come to."""
+        """Note the same with a group that has no owner; the caller holds the lock that a new owner needs."""
         memory = self._of_group(group)
         try:
             memory.note(transaction_id, nonce, verdict, range(0), self._sides.clock.time_ns())
@@ -93,7 +94,7 @@ class OutcomeMemory:
         return OutcomeLog(self._sides.storage, self._sides.directory.group(name) / "decided")
 
     def close(self) -> None:
-        """Sync and let go of the files."""
+        """Sync and close the files."""
         if self._own_group is not None:
             self._own_group.close()
 

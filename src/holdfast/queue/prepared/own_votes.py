@@ -1,4 +1,4 @@
-"""Settles votes of the group that this handle owns, for whoever asks: docs/transactions.md, "Other handles"."""
+"""Settles votes of the group that this handle owns, for all handles: docs/transactions.md, "Other handles"."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.queue.threads.keyed_lock import KeyedLock
 class OwnVotes:
     """The votes of this handle's group, as :class:`VoteControls`.
 
-    It asks nobody, so that whoever asks gets an answer.
+    It asks no other handle, so that a handle that asks it always gets an answer.
 
     Parameters
     ----------
     sides : QueueHandle
         The queue, with the read side of the group.
     memory : OutcomeMemory
-        What was decided; the only one that this handle writes to.
+        The outcomes; the only log that this handle writes to.
     turns : KeyedLock
         Those of all who decide transactions with this handle.
     """
@@ -34,16 +34,16 @@ class OwnVotes:
         return nonce in self._sides.require_read_side().progress.votes
 
     def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
-        """Finish what a vote holds, or let go of it: following a log, or deciding it here; durably.
+        """Finish the messages of a vote, or release them: following a log, or deciding it here; durably.
 
         Raises
         ------
         TransactionStateError
             It was decided here, the other way.
         TransactionNotFoundError
-            It should be decided here, and nothing is known of it.
+            It should be decided here, and is unknown.
         """
-        if is_decided:  # not in turn: who has it may be the one who waits for this
+        if is_decided:  # without the keyed lock: its holder may be the one that waits for this
             self._resolve(nonce, is_committed=is_committed)
             return
         with self._turns.alone(transaction_id):
@@ -53,7 +53,7 @@ class OwnVotes:
             elif self._memory.decided(transaction_id, nonce, is_committed=is_committed) is None:
                 raise TransactionNotFoundError(
                     f"group {self._sides.group.name!r} of {self._sides.path} holds nothing of transaction "
-                    f"{transaction_id!r} any more, and does not remember what became of it",
+                    f"{transaction_id!r} any more, and has forgotten its outcome",
                     id=transaction_id,
                 )
             self._resolve(nonce, is_committed=is_committed)
@@ -61,5 +61,5 @@ class OwnVotes:
     def _resolve(self, nonce: bytes, *, is_committed: bool) -> None:
         side = self._sides.require_read_side()
         is_there = side.is_started and side.resolve(nonce, is_committed=is_committed, is_durable=True)
-        if not is_there:  # whoever has settled it may not have waited for the disk
+        if not is_there:  # the thread that settled it may not have waited for the disk
             side.flush()

@@ -1,7 +1,7 @@
-"""Prepared transactions of one queue: which there are, and what is decided of them. docs/transactions.md.
+"""Resolves the prepared transactions of one queue: lists, commits and aborts them. docs/transactions.md.
 
-What a transaction has prepared stands in up to two places: its puts in ``prepared/``, its acknowledgements as a vote in
-a group's position file. Where there are puts, putting them into the log is the decision, and the vote follows it.
+A prepared transaction is in up to two places: its puts in ``prepared/``, its acknowledgements as a vote in a group's
+position file. If there are puts, putting them into the log commits it, and the vote follows.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class PreparedResolver:
     Parameters
     ----------
     sides : QueueHandle
-        The queue, and what of it this process owns.
+        The queue, with the sides that this process owns.
     ask : callable
-        How another queue is asked for its verdict.
+        How another queue is asked for the outcome.
     ask_group : callable
         How the owners of other groups of this queue are asked.
 
     Attributes
     ----------
     own_votes : OwnVotes
-        What others may ask of this handle's group.
+        The votes of this handle's group, for other handles.
     """
 
     def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
@@ -78,7 +78,7 @@ class PreparedResolver:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def prepared(self) -> list[PreparedTransaction]:
-        """Return what is in doubt, oldest first; what another queue has decided meanwhile is settled first."""
+        """Return the transactions in doubt, oldest first; outcomes of other queues are settled first."""
         if not self.resolve():
             return []
         now = self._sides.clock.time_ns()
@@ -105,7 +105,7 @@ class PreparedResolver:
             return find_prepared(self._sides)
 
     def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
-        """Refuse an id that is in doubt already, and set room aside for remembering what becomes of it.
+        """Refuse an id that is in doubt already, and reserve space for its outcome.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
@@ -126,9 +126,9 @@ class PreparedResolver:
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
-        """Commit a prepared transaction; return the offsets of its puts. Again: the same, and nothing happens.
+        """Commit a prepared transaction; return the offsets of its puts. Again: returns the same, and changes nothing.
 
-        ``nonce``: that one, and none that has its id by now.
+        ``nonce``: only that one, not a later transaction of the same id.
         """
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
@@ -136,7 +136,7 @@ class PreparedResolver:
             return found.offsets if isinstance(found, Decided) else self._commit(found, is_asked=True)
 
     def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
-        """Abort a prepared transaction. Again: nothing happens. ``nonce`` as for :meth:`commit`."""
+        """Abort a prepared transaction. Again: changes nothing. ``nonce`` as for :meth:`commit`."""
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
             found = self._find(transaction_id, ABORTED, nonce, force=force)
@@ -144,23 +144,23 @@ class PreparedResolver:
                 self._abort(found)
 
     def finish(self, transaction_id: str, nonce: bytes) -> None:
-        """Commit what only holds messages of this handle's group: as :meth:`commit`, but with one sync.
+        """Commit a transaction that only holds messages of this handle's group: as :meth:`commit`, but with one sync.
 
-        It is not remembered: whoever holds it sees from its being gone that it was committed.
+        It is not remembered: its holder sees that it is gone, so that it was committed.
         """
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
             side = self._sides.require_read_side()
             is_done = side.resolve(nonce, is_committed=True, is_durable=True)
-        if not is_done:  # somebody has decided it by its id
+        if not is_done:  # it was decided by its id
             self.commit(transaction_id, nonce=nonce)
 
     def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
-        """Let one thread at a time decide a transaction; others go on with theirs."""
+        """Let one thread at a time decide a transaction; others continue with theirs."""
         return self._turns.alone(transaction_id)
 
     def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
-        """Return a transaction that is in doubt, or what was decided of it, where that is the same verdict."""
+        """Return a transaction in doubt, or its outcome if that is the requested one."""
         with storage_errors("looking for a prepared transaction", self._sides.path):
             found = find_transaction(self._sides, transaction_id)
         if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
@@ -176,19 +176,19 @@ class PreparedResolver:
         decided = self._memory.decided(transaction_id, nonce, is_committed=verdict == COMMITTED)
         if decided is None:
             raise TransactionNotFoundError(
-                f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and none of that id was decided "
-                "lately; prepared() lists those in doubt",
+                f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and no outcome of that id is "
+                "known; prepared() lists those in doubt",
                 id=transaction_id,
             )
         return decided
 
     def _commit(self, found: Found, *, is_asked: bool) -> range:
-        """Commit what this handle may; remember it where it was asked for by its id."""
+        """Commit a transaction that this handle may commit; remember it if it was requested by id."""
         sides, batch = self._sides, found.batch
         if found.damage:
             raise CorruptionError(
                 f"transaction {found.id} is damaged ({found.damage[0].reason}): it cannot be committed; abort it, and "
-                "put again what it held",
+                "put its messages again",
                 path=str(found.damage[0].path),
             )
         if batch is None:
@@ -203,7 +203,7 @@ class PreparedResolver:
             if is_asked:
                 self._memory.note_batch(batch.decision, offsets)
         except HoldfastError as error:
-            logger.error("%s is committed, and the next opening of %s does the rest: %s", found.id, sides.path, error)
+            logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, sides.path, error)
             return offsets
         if found.votes and sides.read_side is not None:
             witnesses.append(sides.read_side.flush)
@@ -219,7 +219,7 @@ class PreparedResolver:
             self._votes.decide(found, ABORTED, is_committed=False)
 
     def _follow(self, found: Found, *, is_committed: bool, is_durable: bool = True) -> bool:
-        """Settle the votes as the log has decided; where the owner of a group does not do it, that stays to be done."""
+        """Settle the votes as the log has decided; if the owner of a group does not, the vote stays to be settled."""
         try:
             self._votes.follow(found, is_committed=is_committed, is_durable=is_durable)
         except QueueLockedError as error:
@@ -231,10 +231,9 @@ class PreparedResolver:
         return True
 
     def _finish_decided(self, found: Found) -> bool:
-        """Do the rest of what was decided here, where a fault or an interruption came in between; False: it was not.
+        """Finish a transaction that was decided here before a fault or an interruption; False: it was not decided.
 
-        A file that could not be removed may still be there, or, where nobody knows whether its removal was durable,
-        be there again.
+        A file that could not be removed may still be there; or it is there again, because its removal was not durable.
         """
         write_side, batches = self._sides.write_side, self._sides.batches
         if write_side is None or batches is None:
@@ -250,23 +249,23 @@ class PreparedResolver:
                 return False
             is_committed = decided.is_committed
         if found.batch is not None:
-            batches.decided.sync()  # where that failed before, nobody knows what it says
+            batches.decided.sync()  # after a failed sync its contents are unknown
             batches.drop(found.batch.path)
             batches.sync()
         self._follow(found, is_committed=is_committed)
         return True
 
     def _follow_log(self, found: Found) -> bool:
-        """Settle votes whose puts do not wait any more, or never did, as this queue's own log says; False: no such.
+        """Settle votes without waiting puts by this queue's own log; False: there are none.
 
-        Raises TransactionStateError where it is just being prepared or decided.
+        Raises TransactionStateError if it is just being prepared or decided.
         """
         if not _is_left_to_log(found):
             return False
         verdict = self._own_verdict(found)
         if verdict is Outcome.IN_DOUBT:
             raise TransactionStateError(
-                f"transaction {found.id} is being prepared or decided just now, or by a log that cannot be asked; see "
+                f"transaction {found.id} is being prepared or decided just now, or by a log that cannot be read; see "
                 "prepared()",
                 transaction=found.id,
                 state="prepared",
@@ -277,7 +276,7 @@ class PreparedResolver:
     # -- What another queue decides ----------------------------------------------------------------------------------
 
     def resolve(self) -> bool:
-        """Do what other queues have decided meanwhile, and let go of votes whose puts were never prepared.
+        """Follow the outcomes of other queues, and abort votes whose puts were never prepared.
 
         Returns whether there was anything in doubt.
         """
@@ -293,14 +292,14 @@ class PreparedResolver:
         return bool(all_found)
 
     def _resolve(self, found: Found) -> bool:
-        """Settle what this handle owns of a transaction, if its coordinator says how; return whether it did."""
+        """Settle this handle's part of a transaction, if its coordinator has the outcome; return whether it has."""
         sides = self._sides
         if self._finish_decided(found):
             return True
         if (found.coordinator is None and found.part_of is None) or found.damage:
             return False
         votes = found.votes
-        if sides.write_side is None or not _is_left_to_log(found):  # else nobody else knows what to do with them
+        if sides.write_side is None or not _is_left_to_log(found):  # else no other handle can decide them
             votes = tuple(each for each in votes if each[0] == sides.group.name and sides.read_side is not None)
         found = replace(found, votes=votes, batch=found.batch if sides.batches is not None else None)
         if not votes and found.batch is None:
@@ -318,9 +317,9 @@ class PreparedResolver:
         return verdict is not Outcome.IN_DOUBT
 
     def settle(self, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
-        """Settle one transaction as its decision says; False where there is none. What is not there is settled.
+        """Settle one transaction by its commit record; False if there is none. Missing parts count as settled.
 
-        ``lets_go``: where nobody has decided it, abort it.
+        ``lets_go``: abort it if it is undecided.
         """
         with self.deciding_alone(transaction_id):
             with storage_errors("looking for a prepared transaction", self._sides.path):
@@ -332,9 +331,9 @@ class PreparedResolver:
             return lets_go
 
     def verdict(self, transaction_id: str, nonce: bytes) -> Outcome:
-        """Return what this queue's own log says of a transaction, whose votes another handle may hold.
+        """Return the outcome of a transaction in this queue's own log; another handle may hold its votes.
 
-        Raises UsageError where this handle has no write side.
+        Raises UsageError if this handle has no write side.
         """
         with self.deciding_alone(transaction_id):
             if self._sides.require_write_side().has_decided(nonce):
@@ -343,17 +342,17 @@ class PreparedResolver:
             return self._own_verdict(Found(transaction_id, nonce, 0, own))
 
     def _own_verdict(self, found: Found) -> Outcome:
-        """Return what became of a transaction that this queue's own log decides."""
+        """Return the outcome of a transaction that this queue's own log decides."""
         assert found.coordinator is not None
         own = self._sides.coordinator
         verdict = own.verdict(found.nonce) if own is not None else self._ask(found.coordinator, found.nonce)
         if verdict is not Outcome.ABORTED:
             return verdict
-        waits = find_batch(self._sides, found.id) is not None  # looked for once nobody prepares or commits it
+        waits = find_batch(self._sides, found.id) is not None  # looked for once no thread prepares or commits it
         return Outcome.IN_DOUBT if waits else verdict
 
     def _discard(self, found: Found) -> None:
-        """Abort what nobody asks for by its id."""
+        """Abort a transaction without remembering it by id."""
         batches = self._sides.batches
         if found.batch is not None and batches is not None:
             batches.drop(found.batch.path)
@@ -373,11 +372,11 @@ class PreparedResolver:
     def _check_may_decide(self) -> None:
         self._lifecycle.check()
         if self._sides.look_side is not None:
-            raise UsageError("this handle owns no side of the queue, so it decides nothing; open it with another mode")
+            raise UsageError("this handle owns no side of the queue, so it cannot decide; open it with another mode")
 
 
 def _is_left_to_log(found: Found) -> bool:
-    """Whether these are votes whose puts do not wait: this queue's log has them, or never will."""
+    """Whether these are votes without waiting puts: this queue's log has the puts, or never will."""
     return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
 
 

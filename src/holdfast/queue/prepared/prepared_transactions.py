@@ -31,13 +31,13 @@ class PreparedTransaction:
     put_count, ack_count : int
         Messages that it puts, and that it finishes.
     size_bytes : int
-        What its puts take, frames included.
+        Bytes of its puts, frames included.
     coordinator : Path or None
         The queue whose log decides; None: the caller does.
     part_of : PartOf or None
         The joint commit that decides (``queue.joint_commits``); None: there is none.
     damage : tuple of Damage
-        What of it does not verify: it can only be aborted.
+        Its bytes that do not verify: if there are any, it can only be aborted.
     """
 
     id: str
@@ -52,7 +52,7 @@ class PreparedTransaction:
 
 @dataclass(slots=True)
 class Found:
-    """What stands where of one transaction: puts in a batch file, acknowledgements in votes, each with its group."""
+    """The places of one transaction: puts in a batch file, acknowledgements in votes, each with its group."""
 
     id: str
     nonce: bytes
@@ -64,17 +64,17 @@ class Found:
 
     @property
     def decider(self) -> Participant | None:
-        """The other queue that decides; None where this one does, or whoever calls."""
+        """The other queue that decides; None if this one does, or the caller."""
         return None if self.coordinator is None or self.coordinator.path == OWN else self.coordinator
 
     @property
     def part_of(self) -> PartOf | None:
-        """The joint commit that decides; None where there is none."""
+        """The joint commit that decides; None if there is none."""
         return None if self.batch is None else self.batch.decision.part_of
 
 
 def find_prepared(sides: QueueHandle) -> list[Found]:
-    """Return what is in doubt, oldest first. Raises ``OSError``."""
+    """Return the transactions in doubt, oldest first. Raises ``OSError``."""
     found: dict[bytes, Found] = {}
     damaged: list[Found] = []
     for each in find_batches(sides):
@@ -95,7 +95,7 @@ def find_prepared(sides: QueueHandle) -> list[Found]:
 
 
 def find_transaction(sides: QueueHandle, transaction_id: str) -> Found | None:
-    """Return one transaction that is in doubt, reading no more than that; None where there is none of that id.
+    """Return one transaction that is in doubt, reading no more than that; None if there is none of that id.
 
     Raises ``OSError``.
     """
@@ -120,7 +120,7 @@ def find_transaction(sides: QueueHandle, transaction_id: str) -> Found | None:
 
 
 def find_batches(sides: QueueHandle) -> Iterator[Found]:
-    """Yield what has a batch, without its votes. Raises ``OSError``."""
+    """Yield the transactions with a batch, without their votes. Raises ``OSError``."""
     for transaction_id in list_batch_files(sides.storage, sides.directory):
         path = sides.directory.batch_file(transaction_id)
         try:
@@ -135,7 +135,7 @@ def find_batches(sides: QueueHandle) -> Iterator[Found]:
 
 
 def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
-    """Return what waits under an id; None where nothing does."""
+    """Return the transaction that waits under an id; None if there is none."""
     path = sides.directory.batch_file(transaction_id)
     with storage_errors("reading a prepared transaction", path):
         try:
@@ -147,7 +147,7 @@ def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
 
 
 def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
-    """Return what of a batch does not verify, reading all of it unless that was done before."""
+    """Return the damage of a batch, reading all of it unless that was done before."""
     if sides.batches is not None:
         return sides.batches.damage(batch)
     with storage_errors("verifying a prepared transaction", batch.path):
@@ -158,7 +158,7 @@ def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
 
 
 def _votes(sides: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
-    """Yield the votes of every group, or of those named: of the own one from memory, of others from the disk."""
+    """Yield the votes of every group, or of those named: of the own group from memory, of others from the disk."""
     own = sides.group.name if sides.read_side is not None else ""
     if sides.read_side is not None and (names is None or own in names):
         yield from ((own, vote) for vote in list(sides.read_side.progress.votes.values()))

@@ -36,14 +36,13 @@ class Reservation:
     Attributes
     ----------
     id : str
-        Of the queue, of the group, and of the first of the messages: no other messages of this queue ever have it,
-        unless these were given back.
+        Made of the queue, the group, and the first message: unique in this queue, unless the messages were given back.
     nonce : bytes
         Of the transaction.
     runs : tuple of Run
         The messages, ascending: first offset, count, data file, and the position behind the last of them.
     size_bytes : int or None
-        Of their payloads; None where it was taken in an earlier life: :meth:`Reservations.size_bytes` counts them.
+        Of their payloads; None if it was taken in an earlier life: :meth:`Reservations.size_bytes` counts them.
     """
 
     id: str
@@ -83,12 +82,12 @@ class Reservations:
         max_bytes: int | None = None,
         end_offset: int | None = None,
     ) -> Reservation | None:
-        """Hold what comes next under an id; return None where nothing can be taken now.
+        """Hold the next messages under an id; return None if nothing can be taken now.
 
         Parameters
         ----------
         prefix : str
-            What the id begins with.
+            The beginning of the id.
         max_messages : int or None
             At most so many.
         max_bytes : int or None, bytes
@@ -106,13 +105,11 @@ class Reservations:
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
             :meth:`held`.
 
-        Notes
-        -----
-        Taken is what ``receive_many`` would hand out: messages of a priority, those whose time has come and those that
-        were given back, then the others in their order; those that wait stay. Messages of one order key may be
-        together in it. It ends early after 4,096 separate runs of offsets. It is not counted as a delivery.
+        Notes ----- It takes the messages that ``receive_many`` would deliver: those with a priority, those whose time
+        has come and those that were given back, then the others in order. Waiting messages stay. Messages of one order
+        key may be together in it. It ends early after 4,096 separate runs of offsets. It is not counted as a delivery.
 
-        Durability: power loss, whatever the flush policy. Cost: one sync, and a look at the header of each message.
+        Durability: power loss, under any flush policy. Cost: one sync, and reading the header of each message.
         """
         end = _NO_LIMIT if end_offset is None else end_offset
         taken = TakenRuns(max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT, end)
@@ -125,14 +122,14 @@ class Reservations:
         return Vote(chosen, secrets.token_bytes(16), self._sides.clock.time_ns(), None, runs)
 
     def id_prefix(self, prefix: str) -> str:
-        """Return what the ids of all reservations of this group begin with that have this prefix."""
+        """Return the prefixes, beginning with this one, of all reservations of this group."""
         group_id = self._sides.group.require().group_id
         return f"{prefix}-{self._sides.queue_id.hex()}-{group_id.hex()[:16]}-"
 
     def held(self, prefix: str = "reserved") -> list[Reservation]:
         """Return the reservations with this prefix that wait for a decision, oldest first."""
         side = self._side()
-        if not side.is_started:  # a group that nobody has used holds nothing, and a look does not make it
+        if not side.is_started:  # an unused group holds nothing, and is not created by this
             return []
         begins = self.id_prefix(prefix)
         votes = [vote for vote in list(side.progress.votes.values()) if vote.id.startswith(begins)]
@@ -146,7 +143,7 @@ class Reservations:
         Raises
         ------
         TransactionStateError, TransactionNotFoundError
-            Somebody has given them back meanwhile, or longer ago than is remembered.
+            They were given back meanwhile, or so long ago that it is forgotten.
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
             :meth:`held`.
@@ -155,20 +152,20 @@ class Reservations:
         self._in_doubt.finish(reservation.id, reservation.nonce)
 
     def abort(self, reservation: Reservation) -> None:
-        """Give the messages back, as if they never had been taken. Raises as :meth:`commit`."""
+        """Give the messages back, as if they had never been taken. Raises as :meth:`commit`."""
         self._check_open()
         self._in_doubt.abort(reservation.id, nonce=reservation.nonce)
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
     def read(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Message]:
-        """Yield the messages in offset order; ``on_loss`` hears of those that are damaged, and the others come."""
+        """Yield the messages in offset order; damaged ones are skipped and reported to ``on_loss``."""
         counts = self.delivery_counts(reservation)
         for record in self._records(reservation, on_loss):
             yield Message(record[3], record[0], record[1], decode_headers(record[2]), counts.get(record[0], 0))
 
     def delivery_counts(self, reservation: Reservation) -> dict[int, int]:
-        """Return how often messages were handed out, of those that ever were."""
+        """Return the delivery counts of those messages that were delivered before."""
         deliveries = self._side().progress.deliveries
         if not deliveries:
             return {}
@@ -176,7 +173,7 @@ class Reservations:
         return {offset: times for offset, times in list(deliveries.items()) if any(offset in run for run in known)}
 
     def size_bytes(self, reservation: Reservation) -> int:
-        """Return the bytes of all payloads, as far as they can be read; looks at frame headers only, nearly always."""
+        """Return the bytes of all payloads, as far as they can be read; nearly always reads frame headers only."""
         if reservation.size_bytes is not None:
             return reservation.size_bytes
         size = 0
@@ -184,7 +181,7 @@ class Reservations:
             for first, count, _, _ in reservation.runs:
                 reader.go_on_to(first)
                 while (left := first + count - reader.next_offset) > 0:
-                    before = first - reader.next_offset  # it may stand a little before the first one
+                    before = first - reader.next_offset  # it may be a little before the first one
                     run = reader.pass_plain(before if before > 0 else left, _NO_LIMIT, self._side().log_end)
                     if run is not None:
                         size += run.size_bytes if before <= 0 else 0
@@ -220,7 +217,7 @@ class Reservations:
                         records = reader.read(min(left, _READ_COUNT), self._side().log_end)
                     for each in losses:
                         lost = range(max(first, each.offsets.start), min(first + count, each.offsets.stop))
-                        if lost:  # what others have of it is not this one's loss
+                        if lost:  # messages of others are not lost to this one
                             on_loss(replace(each, offsets=lost))
                     losses.clear()
                     if not records:

@@ -1,6 +1,6 @@
-"""Settles what a transaction holds of groups: of the own one, of one that nobody owns, and through a group's owner.
+"""Settles the votes of a transaction: in the own group, in groups without an owner, and through a group's owner.
 
-docs/transactions.md, "Other handles". Nothing is asked while a lock is held that its owner might need.
+docs/transactions.md, "Other handles". No request is made while a lock is held that its owner might need.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ owner of the write side serves no other requests meanwhile."""
 
 
 class VoteSettling:
-    """Settles votes for a handle, whosever the groups are.
+    """Settles votes for a handle, in its own and in other groups.
 
     Parameters
     ----------
     sides : QueueHandle
-        The queue, and what of it this handle owns.
+        The queue, with the sides that this handle owns.
     memory : OutcomeMemory
-        Where it is noted what was decided by id.
+        The outcomes of transactions that were decided by id.
     ask_group : callable
         How the owners of other groups are asked.
     """
@@ -52,19 +52,19 @@ class VoteSettling:
         self._ask_group = ask_group
 
     def check(self, found: Found) -> None:
-        """See that each vote can be settled once the log has decided; raises QueueLockedError, with nothing done."""
+        """Check that each vote can be settled once the log has decided; raises QueueLockedError, with nothing done."""
         for group, vote in found.votes:
             if self._is_own(group):
                 continue
             with self._visiting(group):
                 is_free = is_group_free(self._sides.storage, self._sides.directory, group)
             if not is_free and not self._ask(found, group, has_vote_fields(vote.nonce)).get(IS_HELD):
-                raise self._locked(found, group, "has settled them just now; look at prepared(), and decide again")
+                raise self._locked(found, group, "has settled them just now; check prepared(), and decide again")
 
     def follow(self, found: Found, *, is_committed: bool, is_durable: bool = True) -> None:
-        """Settle each vote as a log has decided; again: nothing happens. Of other groups always durably.
+        """Settle each vote as a log has decided; again: changes nothing. In other groups always durably.
 
-        Raises QueueLockedError where the owner of a group does not do it: it is to be asked again.
+        Raises QueueLockedError if the owner of a group does not settle: ask it again.
         """
         for group, vote in found.votes:
             if self._is_own(group):
@@ -78,19 +78,19 @@ class VoteSettling:
                 try:
                     self._ask(found, group, asked)
                 except CommitUnknownError as error:
-                    raise self._locked(found, group, "has not said yet whether it has settled them") from error
+                    raise self._locked(found, group, "has not reported yet whether it has settled them") from error
 
     def decide(self, found: Found, verdict: int, *, is_committed: bool) -> None:
-        """Decide what has no puts, durably: note the verdict with the group that holds messages, and settle the vote.
+        """Decide a transaction without puts, durably: note the outcome with its group, and settle the vote.
 
         Raises
         ------
         QueueLockedError
-            The owner of the group does not do it; nothing was done.
+            The owner of the group refuses; nothing was done.
         CommitUnknownError
-            It has begun, and does not say what became of it. The same verdict again does no harm.
+            The owner has begun and does not report the outcome. Deciding the same again does no harm.
         TransactionStateError
-            Somebody was faster, with the other verdict.
+            Another handle decided the opposite first.
         """
         for group, vote in found.votes:
             if self._is_own(group):
@@ -108,7 +108,7 @@ class VoteSettling:
                 self._ask(found, group, asked)
 
     def witnesses(self, found: Found) -> list[DurabilityCheck]:
-        """Return what says, once that can be seen, that the votes of other groups are settled durably."""
+        """Return a durability check: whether the votes of other groups are seen to be settled durably."""
         sides = self._sides
         return [
             settled_witness(sides.storage, sides.path, sides.clock, Participant(OWN, sides.queue_id, group), vote.nonce)
@@ -131,7 +131,7 @@ class VoteSettling:
             yield
 
     def _visit(self, group: str, vote: Vote, *, is_committed: bool) -> bool:
-        """Settle a vote if nobody owns its group; what its owner has written may not be on the disk yet."""
+        """Settle a vote if its group has no owner; entries of the last owner may not be synced yet."""
         sides = self._sides
 
         def changes(progress: GroupProgress) -> list[Change]:
@@ -142,7 +142,7 @@ class VoteSettling:
         )
 
     def _ask(self, found: Found, group: str, fields: Fields) -> Fields:
-        """Have the owner of a group do something; what it cannot be asked for is refused as what is locked."""
+        """Ask the owner of a group to settle; if it cannot be asked, raise as for a locked group."""
         try:
             return self._ask_group(group, fields, OWNER_SECONDS)
         except UsageError as error:

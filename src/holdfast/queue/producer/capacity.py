@@ -1,4 +1,4 @@
-"""``maxsize`` and ``max_bytes``: how much may wait before producers do."""
+"""The capacity of a queue, ``maxsize`` and ``max_bytes``: producers wait when it is used up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.02
 
 
 class Capacity:
-    """Says whether there is room, and waits for it.
+    """Tells whether there is space, and waits for it.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Capacity:
     is_bounded : bool
         Whether there is any.
     space_available : Notifier
-        Rung when messages are finished.
+        Notified when messages are finished.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Capacity:
         self.space_available = Notifier()
 
     def change(self, maxsize: int) -> None:
-        """Set another bound; producers that wait look again."""
+        """Set another bound; waiting producers check again."""
         self.maxsize = maxsize
         self.is_bounded = bool(maxsize) or self.max_bytes is not None
         self.space_available.ring()
@@ -68,7 +68,7 @@ class Capacity:
         return self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes
 
     def wait(self, count: int, size_bytes: int, deadline: float | None, is_open: Callable[[], bool]) -> None:
-        """Sleep until there may be room for these messages; raises queue.Full once ``deadline`` is over."""
+        """Sleep until there may be space for these messages; raises queue.Full once ``deadline`` is over."""
         pause = _POLL_SECONDS
         if deadline is not None:
             left = deadline - time.monotonic()

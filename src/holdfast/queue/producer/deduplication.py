@@ -1,6 +1,6 @@
 """Remembers the ids of messages that were put, so that a second put of the same id writes nothing.
 
-In memory all of it; on the disk the message itself says it, and ``dedup.ids`` once its data file is left
+All ids are in memory. On the disk, the message itself has its id, and ``dedup.ids`` has it once its data file is full
 (``persistence/index/dedup_ring.py``). So an id is remembered as durably as its message, and putting one costs no second
 write. docs/format.md, "Deduplication".
 """
@@ -35,15 +35,15 @@ class Deduplication:
     Parameters
     ----------
     ring : DedupRing
-        Where they are kept.
+        The file of the ids.
     clock : Clock
         For the window.
     next_offset : callable
         Returns the offset of the message that comes next.
     window_ns, ids_max : int
-        How long, and how many of them, ids are remembered.
+        How long ids are remembered, and how many.
     remembered : list of Remembered
-        From before, the oldest first.
+        The ids from before the opening, the oldest first.
 
     Attributes
     ----------
@@ -68,20 +68,20 @@ class Deduplication:
         self._wall_ns = clock.time_ns()
         self._ahead_ns = 0
         self._ids: dict[bytes, Remembered] = {}
-        self._order: deque[Remembered] = deque()  # as they were put; those that were put again since stand there twice
+        self._order: deque[Remembered] = deque()  # as they were put; ids that were put again since are there twice
         self._begun: Remembered | None = None
         self._warned_at: float | None = None
         self.forgotten_count = 0
         latest = 0
-        for each in remembered:  # a wall clock that was set back meanwhile makes nothing come from the future
+        for each in remembered:  # if the wall clock was set back meanwhile, no id may be from the future
             latest = max(latest, min(each.timestamp_ns, self._wall_ns))
             self._take_up(Remembered(each.digest, each.offset, latest))
-        # Messages of the last data file bring back what was forgotten early. What the ring has room for stays until the
+        # Messages of the last data file bring back what was forgotten early. As many as the ring holds stay until the
         # next put, which gives it its new size.
         self._forget(self._wall_ns, max(ids_max, ring.slot_count))
 
     def find(self, dedup_id: str) -> int | None:
-        """Return the offset of the message that was put with an id within the window; None where there is none."""
+        """Return the offset of the message that was put with an id within the window; None if there is none."""
         if not dedup_id:
             return None
         self._settle()
@@ -91,9 +91,9 @@ class Deduplication:
         return found.offset
 
     def append(self, dedup_id: str, append: Callable[[], Appended]) -> Appended:
-        """Append one message, and remember its id, if it has one; where appending fails nothing is remembered.
+        """Append one message, and remember its id, if it has one; if appending fails, nothing is remembered.
 
-        Raises as ``append``, and StorageError where there is no room to keep ids.
+        Raises as ``append``, and StorageError if there is no space to keep ids.
         """
         if not dedup_id:
             return append()
@@ -106,14 +106,14 @@ class Deduplication:
             follow_up("the id of a message is remembered with the next one", self._settle)
 
     def keep(self) -> None:
-        """Make durable what is remembered: the data file that says it is about to be left. Raises StorageError."""
+        """Make the ids durable: the data file with their messages is about to be sealed. Raises StorageError."""
         begun = self._begun
         if begun is not None and begun.offset < self._next_offset():  # else it will be the first of the next file
             self._settle()
         self._ring.keep(self._kept)
 
     def _settle(self) -> None:
-        """Remember what has been appended, also where that was interrupted behind its last step."""
+        """Remember the appended ids, also if the append was interrupted after its last step."""
         begun = self._begun
         if begun is not None and begun.offset < self._next_offset():
             self._forget(begun.timestamp_ns, self._ids_max - 1)
@@ -127,7 +127,7 @@ class Deduplication:
         self._order.append(remembered)
 
     def _forget(self, now_ns: int, count_max: int) -> None:
-        """Forget those whose time is over, and the oldest where there are more than so many."""
+        """Forget ids whose window is over, and the oldest if there are too many."""
         ids, order = self._ids, self._order
         while order:
             oldest = order[0]
@@ -146,7 +146,7 @@ class Deduplication:
         if self._warned_at is None or now - self._warned_at >= WARNING_SECONDS:
             self._warned_at = now
             logger.warning(
-                "deduplication ids come faster than dedup_max=%d allows: just now one is forgotten after %.3f s, not "
+                "deduplication ids arrive faster than dedup_max=%d allows: just now one is forgotten after %.3f s, not "
                 "after dedup_window=%.3f s; so far %d were forgotten early",
                 self._ids_max,
                 age_ns / 1e9,
@@ -155,7 +155,7 @@ class Deduplication:
             )
 
     def _now_ns(self) -> int:
-        """Return the time: that of the wall clock, which stands still where that one is set back."""
+        """Return the time of the wall clock; if that is set back, the last time returned."""
         wall_ns = self._clock.time_ns()
         if wall_ns < self._wall_ns:
             self._ahead_ns += self._wall_ns - wall_ns
@@ -178,9 +178,9 @@ def open_deduplication(
     clock: Clock,
     options: Options,
 ) -> Deduplication:
-    """Return what is remembered of a log that was recovered; ``writer`` has it kept from here on.
+    """Return the deduplication of a recovered log; ``writer`` keeps it from here on.
 
-    Raises StorageError; ``writer`` is given up then.
+    Raises StorageError; then ``writer`` is abandoned.
     """
     try:
         remembered = recall(files, tail, ring)
@@ -188,7 +188,7 @@ def open_deduplication(
         writer.abandon()
         raise
     window_ns, ids_max = options.dedup_window_ns, options.dedup_max
-    if options.is_visitor:  # a guest keeps what its host has room for
+    if options.is_visitor:  # a temporary owner keeps as many as the file holds
         ids_max = max(ids_max, ring.slot_count)
     ids = Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)
     writer.before_leaving = ids.keep

@@ -1,7 +1,7 @@
 """The batches of one queue that wait outside of its log, in ``prepared/``: being written, or prepared and undecided.
 
-Committing copies a small one into the log, and adopts a large one, or any where there is no room for a copy: its file
-becomes the next data file as it is. docs/format.md, "Batch files".
+Committing copies a small batch into the log. It adopts a large batch, or any batch if there is no space for a copy: the
+file becomes the next data file as it is. docs/format.md, "Batch files".
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class WaitingBatches:
     Attributes
     ----------
     decided : OutcomeLog
-        The memory of transactions that were decided here.
+        The outcomes of transactions that were decided here.
     joint : JointFile
-        The memory of joint commits.
+        The document of joint commits.
     copy_bytes_max : int
         A batch whose frames take more is adopted.
     removals : Poison
-        Set where nobody knows whether a batch that was removed stays so over a loss of power.
+        Set when the removal of a batch may not survive a power cut.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WaitingBatches:
         self._remove_staging()
 
     def _remove_staging(self) -> None:
-        """Remove what transactions were writing when their process died: nobody prepared it."""
+        """Remove files that transactions were writing when their process died: these were not prepared."""
         with storage_errors("clearing", self._directory.prepared):
             if "prepared" in self._storage.list(self._directory.root):
                 for name in self._storage.list(self._directory.prepared):
@@ -86,12 +86,12 @@ class WaitingBatches:
     # -- Making ------------------------------------------------------------------------------------------------------
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
-        """Begin a batch file that nobody else sees; it goes with this process."""
+        """Begin a batch file that no other process sees; it is removed after this process ends."""
         self.make_directory()
         return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
 
     def make_directory(self) -> None:
-        """Make ``prepared/``, durably, where it is not there yet. Raises DiskFullError or StorageError."""
+        """Make ``prepared/``, durably, if it is not there yet. Raises DiskFullError or StorageError."""
         with self._lock, storage_errors("making", self._directory.prepared):
             if self._is_made:
                 return
@@ -105,11 +105,11 @@ class WaitingBatches:
             self._is_made = True
 
     def prepared_name(self, transaction_id: str) -> str:
-        """Return where, below the queue's directory, :meth:`prepare` puts a batch."""
+        """Return the path below the queue's directory at which :meth:`prepare` puts a batch."""
         return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
 
     def prepare(self, writer: BatchFileWriter, decision: CommitRecord) -> BatchSummary:
-        """Make a batch durable under its id, and return what it says: it waits for a verdict over every restart.
+        """Make a batch durable under its id, and return its summary; it waits for its outcome over every restart.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class WaitingBatches:
 
     def _enter(self, source: Path, decision: CommitRecord) -> Path:
         """Give a batch that is on the disk the name that makes it prepared; return its path."""
-        if decision.coordinator is not None:  # another log decides: what was put here before is not lost without it
+        if decision.coordinator is not None:  # another log decides: earlier puts here are not lost without it
             self._write_side.flush()
         path = self._directory.batch_file(decision.id)
         with self._lock, storage_errors("preparing", path):
@@ -158,7 +158,7 @@ class WaitingBatches:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def damage(self, summary: BatchSummary) -> list[Damage]:
-        """Return what of a prepared batch does not verify. Read once: what was prepared here was good."""
+        """Return the damage of a prepared batch. Read once: a batch that was prepared here was good."""
         if summary.decision.nonce in self._sound:
             return []
         with storage_errors("verifying", summary.path):
@@ -173,7 +173,7 @@ class WaitingBatches:
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
     def commit(self, summary: BatchSummary, *, is_new: bool = False) -> range:
-        """Put a batch into the log, with the decision that stands in its file, durably; return its offsets.
+        """Put a batch into the log, with the commit record in its file, durably; return its offsets.
 
         Its file is gone from here on, though not durably so: see :meth:`sync`. ``is_new``: this process has just
         written it, so it is not read before.
@@ -185,7 +185,7 @@ class WaitingBatches:
         DiskFullError, StorageError
             Nothing was done.
         CommitUnknownError, PoisonedError
-            Nobody knows, or an earlier failure stands: reopen the queue and look.
+            The outcome is unknown, or an earlier failure has poisoned the side: reopen the queue and check.
         """
         damage = [] if is_new else self.damage(summary)
         if damage:
@@ -209,7 +209,7 @@ class WaitingBatches:
         self._has_removed = True
         try:
             self._storage.remove(summary.path)
-        except OSError as error:  # it is committed: its decision stays open, and the next opening removes this
+        except OSError as error:  # it is committed: its record stays pending, and the next opening removes this
             if not isinstance(error, MISSING):
                 self._has_leftovers = True
                 logger.warning("%s is committed and could not be removed: %s", summary.path, error)
@@ -239,11 +239,11 @@ class WaitingBatches:
         self._has_removed = True
 
     def sync(self) -> bool:
-        """Make durable what was removed and remembered; False where something could not be removed."""
+        """Make removals and outcomes durable; False if a file could not be removed."""
         self.decided.sync()
         with self._sync_lock:
             if self._has_removed:
-                self._has_removed = False  # before the sync: what is removed meanwhile needs the next one
+                self._has_removed = False  # before the sync: files removed meanwhile need the next one
                 try:
                     with storage_errors("syncing", self._directory.prepared):
                         self._storage.sync_directory(self._directory.prepared)
@@ -254,5 +254,5 @@ class WaitingBatches:
             return not self._has_leftovers
 
     def close(self) -> None:
-        """Let go of the memory of decided transactions."""
+        """Close the outcome log."""
         self.decided.close()

@@ -46,7 +46,7 @@ class WriteSide:
     Parameters
     ----------
     writer : LogWriter
-        Where records go.
+        The writer of the log.
     lock : SideLock
         Held until :meth:`close`.
     policy : FlushPolicy
@@ -54,9 +54,9 @@ class WriteSide:
     clock : Clock
         For the background thread.
     deduplication : Deduplication
-        Which ids were put.
+        The ids that were put.
     capacity : Capacity
-        Whether a bounded queue has room.
+        The bounds of the queue.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WriteSide:
 
     @property
     def end(self) -> LogEnd:
-        """Where the log ends for consumers: behind the last synced commit, or the last written one, by policy."""
+        """The high watermark for consumers: behind the last synced commit, or the last written one, by policy."""
         return self._writer.synced if self._synced_only else self._writer.end
 
     @property
@@ -127,7 +127,7 @@ class WriteSide:
     # -- Putting -----------------------------------------------------------------------------------------------------
 
     def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
-        """Append one message and return its offset once it is as durable as the policy says."""
+        """Append one message and return its offset once it is as durable as the policy requires."""
         if self._capacity.is_bounded:
             size = FRAME_HEADER_BYTES + len(headers) + len(payload)
             return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
@@ -142,7 +142,7 @@ class WriteSide:
         return offset
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
-        """As :meth:`put`; of a message whose id is remembered return the offset, once that is as durable."""
+        """As :meth:`put`; for a message with a remembered id return that one's offset, once that is as durable."""
         size = FRAME_HEADER_BYTES + len(headers) + len(payload)
         return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers), dedup_id)
 
@@ -165,9 +165,9 @@ class WriteSide:
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
     def wait_for_room(self, count: int, size: int, timeout: float | None) -> None:
-        """Return once a bounded queue has room for a batch; raises queue.Full after ``timeout`` seconds.
+        """Return once a bounded queue has space for a batch; raises queue.Full after ``timeout`` seconds.
 
-        Raises queue.ShutDown or ClosedError where nothing can be put any more.
+        Raises queue.ShutDown or ClosedError if nothing can be put any more.
         """
         capacity = self._capacity
         if capacity.is_bounded and count:
@@ -178,7 +178,7 @@ class WriteSide:
         self._lifecycle.check()
 
     def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord) -> range:
-        """Append a batch that ends with a decision, and sync it whatever the policy; return its offsets."""
+        """Append a batch that ends with a commit record, and sync it under any policy; return its offsets."""
         with self._append_lock:
             self._lifecycle.check()
             offsets = self._writer.append_batch(payloads, headers, decision)
@@ -197,9 +197,9 @@ class WriteSide:
         Raises
         ------
         CommitUnknownError, PoisonedError
-            Nobody knows.
+            The outcome is unknown.
         """
-        with self._append_lock:  # so it stands there whole, or could not be taken back
+        with self._append_lock:  # so it is there whole, or could not be taken back
             decisions = self._writer.open_decisions
             if decisions.find(nonce) is None:
                 return False
@@ -211,10 +211,10 @@ class WriteSide:
     def append_requested(
         self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord, dedup_id: str
     ) -> tuple[range, bool] | None:
-        """Append what another process asked for, and return its offsets; None where a bounded queue has no room now.
+        """Append the batch of another process, and return its offsets; None if a bounded queue is full now.
 
-        It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, where the
-        second value is false: its id is remembered, and it was not appended.
+        It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, if the second
+        value is false: its id is remembered, and it was not appended.
         """
         with self._append_lock:
             self._lifecycle.check()
@@ -234,12 +234,12 @@ class WriteSide:
         return self._lifecycle.refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
 
     def settle(self, ticket: int, commit_count: int) -> None:
-        """Make ``commit_count`` commits, all below offset ``ticket``, as durable as the policy says, and announce them.
+        """Make ``commit_count`` commits below offset ``ticket`` as durable as the policy requires, and announce them.
 
         Raises
         ------
         CommitUnknownError
-            The sync failed: nobody knows of any of them.
+            The sync failed: the outcome of all of them is unknown.
         """
         if self._synced_only:
             self._commits.wait(ticket)
@@ -255,9 +255,9 @@ class WriteSide:
             self._count_commit(self._policy_commits)
 
     def end_decisions_if_many(self) -> None:
-        """Keep the number of open decisions bounded."""
+        """Keep the number of pending commit records bounded."""
         if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
-            follow_up("decisions stay open for now", self.end_decisions)
+            follow_up("commit records stay pending for now", self.end_decisions)
 
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
@@ -269,17 +269,17 @@ class WriteSide:
 
     @property
     def open_decisions(self) -> PendingCommitRecords:
-        """Decisions whose consequences are not all on the disk yet."""
+        """The pending commit records: not all of their consequences are on the disk yet."""
         return self._writer.open_decisions
 
     def end_decisions(self) -> None:
-        """End those decisions that can end: what follows from them is made durable elsewhere."""
+        """End the commit records that can end: their consequences are made durable elsewhere."""
         self._writer.open_decisions.end()
 
     def _put_bounded(
         self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
     ) -> int:
-        """Append once there is room; what was put before needs none."""
+        """Append once there is space; a remembered message needs none."""
         ids, capacity = self.deduplication, self._capacity
         if capacity.is_bounded:
             capacity.check_fits(count)
@@ -302,15 +302,15 @@ class WriteSide:
         return offset
 
     def _commit(self, ticket: int) -> None:
-        """Make everything below offset ``ticket`` as durable as the policy says."""
+        """Make everything below offset ``ticket`` as durable as the policy requires."""
         if self._synced_only:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:
             self._count_commit(self._policy_commits)
 
     def _announce(self) -> None:
-        """Let consumers see what was put, and the background thread do its part."""
-        follow_up("what was put is seen later", self._tell)
+        """Show the puts to consumers, and notify the background thread."""
+        follow_up("other processes see new messages later", self._tell)
 
     def _tell(self) -> None:
         if self.arrivals.waiting:
@@ -330,7 +330,7 @@ class WriteSide:
             self._commits.wait(ticket)
 
     def flush(self) -> None:
-        """Sync everything put so far, whatever the policy."""
+        """Sync everything put so far, under any policy."""
         with self._append_lock:
             self._lifecycle.check_alive()
             ticket = self._writer.end[2]
@@ -340,7 +340,7 @@ class WriteSide:
     # -- In the background -------------------------------------------------------------------------------------------
 
     def _tick(self) -> bool:
-        """Do what is due; return whether there will be more to do without another commit."""
+        """Do due work; return whether more work will be due without another commit."""
         writer = self._writer
         end = writer.end
         moved, self._seen_end = end != self._seen_end, end
@@ -361,7 +361,7 @@ class WriteSide:
         return False
 
     def _flush_now(self) -> None:
-        """Do at once what the background would do in time, where it has no thread."""
+        """Do the background's work at once, if it has no thread."""
         writer = self._writer
         if self._policy.seconds is not None or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
             writer.sync()
@@ -393,7 +393,7 @@ class WriteSide:
         self._writer.check_fence()
 
     def rest(self) -> None:
-        """Let go of the handle that is not needed while nothing is put."""
+        """Close the handle that is not needed while nothing is put."""
         self._writer.rest()
 
     # -- Ending ------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ class Requester:
         if isinstance(error, CommitUnknownError):
             return error
         return CommitUnknownError(
-            f"nobody knows what became of request {name} ({error}): look whether it is done", path=str(path)
+            f"the outcome of request {name} is unknown ({error}): check whether it is done", path=str(path)
         )
 
     def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> Answer | HoldfastError:
@@ -227,8 +227,8 @@ class Requester:
                 late_since = now if late_since is None else late_since
                 if now - late_since >= (_CLOSING_SECONDS if self._refusal is not None else CLAIMED_SECONDS_MAX):
                     raise CommitUnknownError(
-                        f"the owner of {self._directory.root} has taken request {name}, and does not say what became "
-                        "of it: nobody knows; look whether it is there",
+                        f"the owner of {self._directory.root} has taken request {name}, and does not report its "
+                        "outcome, which is unknown; check whether it is done",
                         path=str(path),
                     )
             if now >= look_at:
@@ -239,7 +239,7 @@ class Requester:
                 gone_since = None if self._is_there(name) else now if gone_since is None else gone_since
                 if gone_since is not None and now - gone_since > _GONE_SECONDS[name.kind]:
                     raise NoAnswerError(
-                        f"request {name} is gone, and nobody has answered it: look whether it is done", path=str(path)
+                        f"request {name} is gone without an answer: check whether it is done", path=str(path)
                     )
             self._clock.wait(self._nothing, pause)
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
@@ -272,7 +272,7 @@ class Requester:
         )
 
     def _withdraw(self, path: Path, staged: Path) -> bool:
-        """Take a request back; False where the owner was faster."""
+        """Take a request back; False if the owner was faster."""
         with storage_errors("taking a request back", path):
             return move(self._storage, path, staged)
 
@@ -309,7 +309,7 @@ class Requester:
         self._refusal = self._refusal or refusal
 
     def close(self) -> None:
-        """Take back what nobody has taken, stop serving, and let go of the mailbox."""
+        """Take back what nobody has taken, stop serving, and close the mailbox."""
         self._refusal = lambda: ClosedError("the queue is closed; open it again")
         for _ in range(ANSWER_SLOTS):  # every request that is under way ends with an error, or its answer
             self._slots.acquire()

@@ -176,7 +176,7 @@ class SubmitSide:
         """Do nothing: what was answered is as durable as it will be."""
 
     def close(self) -> None:
-        """Take back what nobody has taken, stop serving, and let go of the mailbox."""
+        """Take back what nobody has taken, stop serving, and close the mailbox."""
         self._requester.close()
 
     def forget(self) -> None:

@@ -38,7 +38,7 @@ def own_process() -> Asker:
 def holder_of(storage: Storage, requests: Path, mailbox: str) -> Asker:
     """Return who asks through a mailbox: requests of other users were refused before; the note in its lock says more.
 
-    The process is None where that says nothing.
+    The process is None if that says nothing.
     """
     return Asker(os.geteuid(), locks.read_owner(storage, requests / (mailbox + ANSWERS)).pid)
 

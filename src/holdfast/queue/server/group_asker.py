@@ -79,7 +79,7 @@ class GroupAsker:
             return self._requester
 
     def close(self) -> None:
-        """Take back what no owner has taken, and let go of the mailbox."""
+        """Take back what no owner has taken, and close the mailbox."""
         with self._lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
             requester, self._requester = self._requester, None

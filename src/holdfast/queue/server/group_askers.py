@@ -38,7 +38,7 @@ class GroupAskers:
         return asker.do(fields, timeout=timeout)
 
     def close(self) -> None:
-        """Take back what no owner has taken, and let go of the mailboxes."""
+        """Take back what no owner has taken, and close the mailboxes."""
         with self._lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
             askers, self._askers = self._askers, {}

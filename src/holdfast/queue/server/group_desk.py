@@ -54,7 +54,7 @@ class GroupDesk:
         return [name for name in found if name not in self._stuck]
 
     def serve(self, names: Sequence[str] | None = None) -> bool:
-        """Serve what waits now; return whether there was anything. Raises StorageError where it cannot be looked for.
+        """Serve what waits now; return whether there was anything. Raises StorageError if it cannot be looked for.
 
         ``names`` are those in ``requests/``, where somebody has just listed them.
         """
@@ -124,5 +124,5 @@ class GroupDesk:
             logger.warning("%s cannot be removed: %s", path, error)
 
     def close(self) -> None:
-        """Let go of the mailboxes; what waits goes on waiting for the next owner."""
+        """Close the mailboxes; what waits goes on waiting for the next owner."""
         self._answers.close()

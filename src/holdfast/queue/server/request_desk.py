@@ -90,7 +90,7 @@ class RequestDesk:
         self._seen: set[RequestName] = set()
 
     def clear(self) -> None:
-        """Remove what dead processes have left, and let go of their mailboxes."""
+        """Remove what dead processes have left, and close their mailboxes."""
         with storage_errors("clearing", self._directory.requests):
             self._answers.keep(clear_abandoned(self._storage, self._directory))
         self._has_cleared = True
@@ -170,7 +170,7 @@ class RequestDesk:
             raise storage_error(error, "reading a request", path) from error
 
     def _commit(self, batch: RequestedBatch) -> tuple[range, bool] | None:
-        """Put a batch into the log, or make its file a part of the log; None where there is no room now.
+        """Put a batch into the log, or make its file a part of the log; None if there is no room now.
 
         The second value is false where its message was put before: then nothing was done.
         """
@@ -323,5 +323,5 @@ class RequestDesk:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the mailboxes; what waits goes on waiting for the next owner."""
+        """Close the mailboxes; what waits goes on waiting for the next owner."""
         self._answers.close()

@@ -108,7 +108,7 @@ class RequestServer:
         return _pause_max(names)
 
     def _begin(self) -> bool:
-        """Start the thread that serves; False where none can be started."""
+        """Start the thread that serves; False if none can be started."""
         self._is_serving = True  # before it runs: it may have ended when it is known to have been started
         self._thread = start_thread(self._run, "holdfast-requests", self._stopped.set)
         if self._thread is None:

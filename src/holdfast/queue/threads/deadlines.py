@@ -1,4 +1,4 @@
-"""What has to be given back when its time is over, and when that is next. Whoever takes messages looks here first."""
+"""Deadlines: calls that are due at a time, and the next such time. Each take checks them first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BUSY_SECONDS = 0.05
 
 
 class Deadlines:
-    """Calls back what is due; nobody sleeps for it but those who wait for messages anyway. Threads may share it.
+    """Calls due callbacks; only threads that wait for messages anyway sleep for them. Threads may share it.
 
     Parameters
     ----------

@@ -32,11 +32,11 @@ class Flusher:
     Parameters
     ----------
     tick : callable
-        Does what is due; returns whether to call again. Raises HoldfastError where the side is broken: the next call
-        of the application finds that too.
+        Does due work; returns whether to call again. Raises HoldfastError if the side is broken: the next call of the
+        application finds that too.
     flush : callable
-        Does at once what ``tick`` would do in time, for the caller of :meth:`kick` where no thread can be started.
-        Raises as ``tick``.
+        Does the work of ``tick`` at once, for the caller of :meth:`kick` if no thread can be started. Raises as
+        ``tick``.
     interval : float, seconds
         Between two calls.
     clock : Clock
@@ -61,9 +61,9 @@ class Flusher:
         self.idle = True
 
     def kick(self) -> None:
-        """Say that there is something to do; starts the thread where there is none, or does it where there can be none.
+        """Request a tick; starts a missing thread, or does the work itself if none can be started.
 
-        Raises nothing but interruptions: what was committed stands.
+        Raises nothing but interruptions: the commit counts.
         """
         watcher.ensure_watching()
         is_served = False
@@ -78,7 +78,7 @@ class Flusher:
                     self._flush_now()
         finally:
             if not is_served:
-                self.idle = True  # nobody may be at it: the next commit kicks again
+                self.idle = True  # no thread may be running it: the next commit kicks again
 
     def _flush_now(self) -> None:
         try:
@@ -110,7 +110,7 @@ class Flusher:
                 except HoldfastError as error:
                     logger.error("background flush failed: %s", error)
                     return
-                except Exception:  # memory, or a fault of ours: what waits to be flushed goes on waiting
+                except Exception:  # memory, or a fault of ours: unflushed commits keep waiting
                     logger.exception("background flush failed, and is tried again")
                     busy = True
                 if not busy:
@@ -118,7 +118,7 @@ class Flusher:
                 self.idle = False
 
     def _is_wanted(self) -> bool:
-        """Wait for a kick; False where none came in time, or this was stopped, and the thread is over."""
+        """Wait for a kick; False if none came in time, or this was stopped, and the thread is over."""
         self._clock.wait(self._kicked, LINGER_SECONDS)
         with self._lock:
             is_wanted = self._kicked.is_set() and not self._stopped.is_set()

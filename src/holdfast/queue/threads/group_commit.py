@@ -1,13 +1,13 @@
 """Threads that commit at the same time share one sync.
 
-The first to ask leads: it notes the end and syncs. Those whose commit lies at or below what it noted are done; one of
-those left over leads next. The next leader is woken first, and wakes those who are done as it goes into its own sync:
-so they commit again while the disk works, and the disk waits for nobody. Everybody waits at a lock of their own, which
-makes no crowd at one door. Alone, a thread waits for nobody and hands its work to nobody.
+The first to ask leads: it notes the end and syncs. Threads with a commit at or below the noted ticket are done; one of
+those left over leads next. The next leader is woken first, and wakes the threads that are done when it begins its own
+sync. So they commit again while the disk works, and the disk never waits. Everybody waits at a lock of their own, which
+makes no crowd at one door. A thread alone neither waits nor hands its work over.
 
 A sync that fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one
-fails. There is one leader at a time: a write error is reported once per open file, so of two syncs at once on one
-handle the second could succeed over lost data (docs/adr, group commit).
+fails. There is one leader at a time: a write error is reported once per open file, so the second of two concurrent
+syncs on one handle could succeed over lost data (docs/adr, group commit).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.errors import CommitUnknownError, HoldfastError
 
 
 class _Waiter:
-    """A thread that waits for somebody else's sync, or for its turn to lead."""
+    """A thread that waits for another thread's sync, or for its turn to lead."""
 
     __slots__ = ("bell", "has_left", "leads", "owed", "ticket")
 
@@ -38,7 +38,7 @@ class GroupCommit:
     Parameters
     ----------
     sync : callable
-        Syncs what was appended before the call; returns the ticket that this covers.
+        Syncs everything appended before the call; returns the ticket that this covers.
     """
 
     def __init__(self, sync: Callable[[], int]) -> None:
@@ -55,7 +55,7 @@ class GroupCommit:
         Raises
         ------
         CommitUnknownError
-            The sync that should have covered it failed: reopen the queue and look.
+            The sync that should have covered it failed: reopen the queue and check.
         """
         waiter = _Waiter(ticket)
         try:
@@ -75,7 +75,7 @@ class GroupCommit:
                 raise interruption
         if self._durable < ticket:
             raise CommitUnknownError(
-                f"the sync that this commit shared failed, so nobody knows what has become of it: {self._failure}"
+                f"the sync that this commit shared failed, so its outcome is unknown: {self._failure}"
             ) from self._failure
 
     def _enter(self, waiter: _Waiter) -> bool:
@@ -88,7 +88,7 @@ class GroupCommit:
             return waiter.leads
 
     def _lead(self, waiter: _Waiter) -> None:
-        """Wake those who are done since the last sync, and sync for everybody; a failure is left for all to find."""
+        """Wake the threads that are done since the last sync, and sync for all; a failure is left for all to find."""
         _wake(waiter)
         try:
             self._durable = max(self._durable, self._sync())
@@ -96,7 +96,7 @@ class GroupCommit:
             self._failure = self._failure or error
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Stop waiting; a leader hands over to the next one and to those who are done, however it came here."""
+        """Stop waiting; a leader hands over to the next one and to those who are done, on every path."""
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)

@@ -1,4 +1,4 @@
-"""One thread at a time decides a transaction; others go on with theirs."""
+"""One thread at a time decides a transaction; others continue with theirs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import ref
 
 
 class KeyedLock:
-    """Who is deciding what just now, in one handle."""
+    """The locked keys of one handle."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,7 +17,7 @@ class KeyedLock:
     def alone(self, transaction_id: str) -> AbstractContextManager[object]:
         """Return what to hold while one decides a transaction.
 
-        It is a plain lock: one written in Python would be held on to where it is interrupted at its door.
+        It is a plain lock: a lock written in Python would stay held if it is interrupted on entry.
         """
         with self._lock:
             self._locks = {name: found for name, found in self._locks.items() if found() is not None}

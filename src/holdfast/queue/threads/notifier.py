@@ -1,7 +1,7 @@
-"""Lets a reader that is faster than the writer sleep, at no cost to a writer that nobody waits for.
+"""Lets a reader that is faster than the writer sleep, at no cost to a writer without waiting readers.
 
 There is no ``threading.Condition`` in here: entering and leaving one is Python code, so an interruption in there would
-leave it locked for ever, and one in its ``wait`` would unlock it for somebody else.
+leave it locked for ever, and one in its ``wait`` would unlock it for another thread.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import suppress
 
 
 class Notifier:
-    """Wakes waiting threads. Ringing costs one attribute read while nobody waits.
+    """Wakes waiting threads. Notifying costs one attribute read while no thread waits.
 
-    A waiter first says that it waits and then looks once more; a ringer first changes what is looked at and then reads
-    whether anybody waits. So no ring is missed, and the two sides share no lock while the queue flows.
+    A waiter first registers itself and then checks once more; a notifying thread first changes the data and then reads
+    whether a thread waits. So no notification is missed, and the two threads share no lock while the queue flows.
 
     Attributes
     ----------
@@ -27,19 +27,19 @@ class Notifier:
         self.waiting: list[threading.Lock] = []
 
     def ring(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiting threads."""
         for bell in list(self.waiting):
-            with suppress(RuntimeError):  # somebody else has rung it
+            with suppress(RuntimeError):  # another thread has woken it
                 bell.release()
-            with suppress(ValueError):  # last, so that whoever has not been woken can be rung again
+            with suppress(ValueError):  # last, so that a thread that was not woken can be notified again
                 self.waiting.remove(bell)
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
-        """Sleep until a ring, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
+        """Sleep until notified, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
         self.poll(ready, lambda: True, (seconds,))
 
     def poll(self, ready: Callable[[], bool], changed: Callable[[], bool], pauses: Iterable[float | None]) -> bool:
-        """Sleep as :meth:`wait` does, through all ``pauses``; after each of them go on if ``changed()``.
+        """Sleep as :meth:`wait` does, through all ``pauses``; after each of them continue if ``changed()``.
 
         Returns whether it was ready, or has changed; not whether it rang.
         """
@@ -73,7 +73,7 @@ class Flag(threading.Event):
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake everybody who waits for that."""
+        """Set it, and wake all threads that wait for it."""
         self._is_set = True
         self._bell.ring()
 

@@ -1,9 +1,9 @@
-"""One thread of a process looks after all queues that are open in it: what costs each of them a look costs no thread.
+"""One thread of a process polls all queues that are open in it: regular checks cost no thread for each queue.
 
-A look is brief: it sees whether there is something to do, and leaves what takes long to a thread of the queue's own.
-So 200 idle queues cost ten rounds of looks each second, and nobody waits for what another queue has to do.
+A poll is brief: it sees whether there is something to do, and leaves what takes long to a thread of the queue's own. So
+200 idle queues cost ten rounds of polls each second, and no queue waits for the work of another.
 
-What is *not* promised: a file system that hangs in a look holds up the looks of all others.
+What is *not* promised: a file system that hangs in a poll delays the polls of all others.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _TROUBLE_SECONDS = 0.25
 
 
 class Polled(Protocol):
-    """A part of an open queue that wants to be looked at now and then."""
+    """A part of an open queue that is polled now and then."""
 
     def look(self) -> float:
-        """Do briefly what is due; return how many seconds the next look may be away."""
+        """Do brief work that is due; return how many seconds the next poll may wait."""
 
 
 class _Entry:
-    """What is looked at, and when the next time."""
+    """A polled object, and the time of its next poll."""
 
     def __init__(self, watched: Polled, due: float) -> None:
         self._watched = watched
@@ -47,19 +47,19 @@ class _Entry:
         self.due = due
 
     def look(self, now: float) -> None:
-        """Look once, unless that is over."""
+        """Poll once, unless polling has ended."""
         with self._lock:
             if not self._is_over:
                 self.due = _next_round(now, _look(self._watched))
 
     def end(self) -> None:
-        """Look no more; waits for a look that is under way."""
+        """Stop polling; waits for a poll in progress."""
         with self._lock:
             self._is_over = True
 
 
 class _Poller:
-    """The thread that looks, for all queues whose time is that of one clock; made for the first of them."""
+    """The polling thread, for all queues that use the same clock; made for the first of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ class _Poller:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, where it does not run yet."""
+        """Start the thread, if it does not run yet."""
         if self._thread is None:
             self._thread = start_thread(self._run, "holdfast-watcher", self._end_soon)
 
@@ -79,17 +79,17 @@ class _Poller:
         return self._thread is not None
 
     def add(self, watched: Polled) -> None:
-        """Look at it from here on."""
+        """Poll it from now on."""
         self._entries[watched] = _Entry(watched, self._clock.monotonic() + _FIRST_SECONDS)
         self._bell.set()
 
     def remove(self, watched: Polled) -> _Entry | None:
-        """Take it off the list; None where it is not on it."""
+        """Take it off the list; None if it is not on it."""
         return self._entries.pop(watched, None)
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether there is anything to poll."""
         return bool(self._entries)
 
     def end(self) -> None:
@@ -121,12 +121,12 @@ def _look(watched: Polled) -> float:
     try:
         return watched.look()
     except Exception:  # a fault of ours in one queue must not leave all others alone
-        logger.exception("%r cannot be looked at", watched)
+        logger.exception("%r cannot be polled", watched)
         return _TROUBLE_SECONDS
 
 
 def _next_round(now: float, seconds: float) -> float:
-    """Return when to look again: at a multiple of ``seconds``, so that queues opened at any time are due together."""
+    """Return when to poll again: at a multiple of ``seconds``, so that queues opened at any time are due together."""
     return (math.floor(now / seconds) + 1) * seconds
 
 
@@ -140,9 +140,9 @@ def _key(clock: Clock) -> object:
 
 
 def watch(watched: Polled, clock: Clock) -> None:
-    """Have it looked at, from soon on until :func:`unwatch`; starts the thread where it is the first.
+    """Poll an object, from soon on until :func:`unwatch`; the first one starts the thread.
 
-    Where no thread can be started it is looked at once :func:`ensure_watching` could start one.
+    If no thread can be started, it is polled once :func:`ensure_watching` could start one.
     """
     with _lock:
         watcher = _watchers.get(_key(clock)) or _Poller(clock)
@@ -160,7 +160,7 @@ def ensure_watching() -> None:
 
 
 def unwatch(watched: Polled, clock: Clock) -> None:
-    """Look at it no more, once this returns; the last one ends the thread."""
+    """End the polling, once this returns; the last one ends the thread."""
     with _lock:
         watcher = _watchers.get(_key(clock))
         entry = watcher.remove(watched) if watcher is not None else None
@@ -174,7 +174,7 @@ def unwatch(watched: Polled, clock: Clock) -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: those threads are not there, and what they looked at is the parent's."""
+    """In a forked child: its threads do not exist here, and the polled objects are the parent's."""
     global _lock  # noqa: PLW0603  # the copy may be held by a thread that is not there
     _lock = threading.Lock()
     _watchers.clear()

@@ -12,13 +12,13 @@ _LOOK_SECONDS = 1.0
 
 
 class TaskCount:
-    """Counts what was put against what was reported done.
+    """Counts messages that were put against those reported done.
 
     Parameters
     ----------
     put_count : callable
-        Messages that this handle has had to do with so far: the depth at opening, and what has been put since; without
-        those that nobody will be given any more.
+        Messages that this handle has had to do with so far: the depth at opening, and messages put since; without those
+        that are not delivered any more.
     look : callable
         Sees whether there are more of these; may raise what a take does.
     """

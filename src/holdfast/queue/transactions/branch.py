@@ -1,6 +1,6 @@
 """What one transaction does to one queue: its puts, in memory or spilled into a file, and its messages in hand.
 
-Nothing here is visible to others before a verdict, except that the messages taken are not there to be taken again.
+Nothing here is visible to others before the outcome, except that taken messages are not available to others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Branch:
     has_voted : bool
         Whether acknowledgements are prepared.
     witnesses : list of callable
-        What makes durable all that followed here from a decision.
+        Durability checks of the commit record's consequences here.
     """
 
     def __init__(self, sides: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
@@ -111,7 +111,7 @@ class Branch:
             self._spill_after(1, size)
 
     def put_many(self, payloads: Iterable[bytes | Put]) -> None:
-        """Add messages, all or, where one cannot be, none."""
+        """Add messages, all or none."""
         self.sides.require_putting()
         batch, headers = as_batch(payloads, self.sides.clock)
         largest = max(batch, key=len, default=b"")
@@ -126,7 +126,7 @@ class Branch:
             self._spill_after(len(batch), size)
 
     def put_stream(self, chunks: Iterable[Any], headers: Mapping[str, str] | None, max_bytes: int | None) -> int:
-        """Add one message that comes in pieces; return its size."""
+        """Add one message in pieces; return its size."""
         stored = b"" if headers is None else encode_headers(headers)
         writer = self._spill()
         bound = self._record_bytes_max if max_bytes is None else max_bytes
@@ -137,7 +137,7 @@ class Branch:
             self._is_streaming = False
 
     def _spill_after(self, count: int, size: int) -> None:
-        """Spill; where that fails, the last ``count`` messages, of ``size`` bytes, were never put."""
+        """Spill; if that fails, the last ``count`` messages, of ``size`` bytes, were never put."""
         try:
             self._spill()
         except BaseException:
@@ -149,9 +149,9 @@ class Branch:
             raise
 
     def _spill(self) -> BatchFileWriter:
-        """Move what was put so far into a file, so that memory stays bounded."""
+        """Move the puts so far into a file, so that memory stays bounded."""
         if self._is_streaming:
-            raise UsageError("whoever yields the pieces for put_stream cannot put into or commit that transaction")
+            raise UsageError("the iterator of put_stream cannot put into its transaction, or commit it")
         if self._writer is None:
             self._writer = self.sides.require_staging().stage(self._nonce)
         if self._payloads:
@@ -176,7 +176,7 @@ class Branch:
         return delivery
 
     def _receive_held(self, side: ReadSide) -> None:
-        """After an interruption: give back with the rest, at the end, what has come into hand unnoticed."""
+        """After an interruption: give messages that were taken unnoticed back with the rest, at the end."""
         self._received.update(
             {each.offset: each for each in side.held_by(self._holder) if each.offset not in self.acked}
         )
@@ -201,13 +201,13 @@ class Branch:
             raise
 
     def expire_at(self, deadline: float, expire: Callable[[], bool]) -> None:
-        """Have messages given back at ``deadline``, though nobody does anything with the transaction."""
+        """Have messages given back at ``deadline``, even if the transaction is not used any more."""
         self.sides.require_read_side().deadlines.add(deadline, expire)
 
     def release(self, expire: Callable[[], bool], failure: Failure | None, delay: float | None) -> None:
-        """Give back what was received and is not finished; what was taken over goes back to its receiver.
+        """Give back unfinished messages; those that were taken over go back to their receiver.
 
-        ``failure`` says why, and ``delay`` how soon it may be taken again; no failure: as if it had not been received.
+        ``failure`` is the reason, and ``delay`` the wait before redelivery; without a failure they were never received.
         """
         side = self.sides.read_side
         if side is None:
@@ -221,10 +221,10 @@ class Branch:
                     side.release(own, self._holder)
                 else:
                     side.nack(own, delay, failure, self._holder)
-            except StorageError:  # nobody else would ever give them back
+            except StorageError:  # no other code would ever give them back
                 side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
-        side.deadlines.discard(expire)  # last: what an interruption has left in hand goes back then
+        side.deadlines.discard(expire)  # last: messages that an interruption left in hand go back then
 
     def discard(self) -> None:
         """Forget the puts."""
@@ -244,14 +244,14 @@ class Branch:
     # -- Committing on its own ---------------------------------------------------------------------------------------
 
     def wait_for_room(self, timeout: float | None) -> None:
-        """Return once a bounded queue has room for the puts, counting what the acknowledgements free."""
+        """Return once a bounded queue has space for the puts, counting the space that the acknowledgements free."""
         if self.put_count and self.sides.submit_side is None:  # there the owner waits, or refuses
             size = self._size_bytes if self._writer is None else self._writer.end
             count = max(0, self.put_count - len(self.acked))
             self.sides.require_write_side().wait_for_room(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
 
     def commit(self, transaction_id: str, timeout: float | None) -> range:
-        """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for room; return the puts' offsets."""
+        """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for space; return the puts' offsets."""
         if not self.put_count:
             end = self.sides.next_offset()  # which may fail, so before anything is done
             if self.acked:
@@ -265,13 +265,13 @@ class Branch:
         return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.sides.clock.time_ns()))
 
     def _submit(self, side: SubmitSide, timeout: float | None) -> range:
-        """Have what was spilled into a file committed by the owner."""
+        """Ask the owner to commit the spilled file."""
         offsets = side.submit(self._spill(), timeout)
         self._writer = None
         return offsets
 
     def decide(self, decision: CommitRecord) -> range:
-        """Put the batch with its decision into the log, synced; then do what follows from it in this queue."""
+        """Put the batch with its commit record into the log, synced; then apply its consequences in this queue."""
         sides = self.sides
         write_side = sides.require_write_side()
         acked = list(self.acked.values())
@@ -290,7 +290,7 @@ class Branch:
         return offsets
 
     def _follow(self, acked: Sequence[Delivery]) -> None:
-        """Note what the decision finishes; where that fails, the decision stays open, and the next opening does it."""
+        """Note the messages that the commit record finishes; if that fails, it stays pending for the next opening."""
         self.witnesses = [self.sides.require_batches().sync]
         if not acked:
             return
@@ -320,7 +320,7 @@ class Branch:
     def prepare(self, transaction_id: str, coordinator: Participant | None, part_of: PartOf | None = None) -> None:
         """Make everything durable and undecided: acknowledgements as a vote first, then the puts.
 
-        A vote without a batch, where there should be one, counts as aborted; so a crash in between is an abort.
+        A vote whose batch is missing counts as aborted; so a crash in between is an abort.
         """
         sides, now = self.sides, self.sides.clock.time_ns()
         acked, count = list(self.acked.values()), self.put_count
@@ -349,7 +349,7 @@ class Branch:
             self._writer = None
 
     def commit_prepared(self) -> range:
-        """Do what another queue has decided: put what was staged into the log, finish what was voted for."""
+        """Follow a commit of another queue: put the batch into the log, finish the messages of the vote."""
         sides, end = self.sides, self.sides.next_offset()
         offsets = range(end, end)
         self.witnesses = []
@@ -364,7 +364,7 @@ class Branch:
         return offsets
 
     def abort_prepared(self) -> None:
-        """Let go of what was prepared, durably."""
+        """Discard the prepared batch and vote, durably."""
         if self._staged is not None and self.sides.submit_side is None:
             self.sides.require_batches().drop(self._staged.path)
             self.sides.require_batches().sync()

@@ -1,7 +1,7 @@
 """Transactions: puts and acknowledgements that happen together, or not at all. docs/transactions.md.
 
-A transaction is for one thread at a time. Nothing of it is visible before it commits, but that the messages it has
-received are not there for others to take.
+A transaction is for one thread at a time. Nothing of it is visible before it commits, except that others cannot take
+the messages that it has received.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _OPEN = State.OPEN
 
 
 class TransactionBase(ABC):
-    """What transactions of one and of several queues share: the state, the time, and the end.
+    """The common part of transactions of one and of several queues: state, timeout and end.
 
     Attributes
     ----------
     id : str
-        Its name: the one it was prepared under, or until then 32 hexadecimal digits.
+        The id that it was prepared under, or until then 32 hexadecimal digits.
     state : State
-        What has become of it.
+        Its state.
     """
 
     def __init__(self, clock: Clock, timeout: float) -> None:
-        wait_for(True, timeout)  # refuses what is no time
+        wait_for(True, timeout)  # refuses an invalid time
         self._nonce = secrets.token_bytes(16)
         self.id = self._nonce.hex()
         self.state = State.OPEN
@@ -85,16 +85,16 @@ class TransactionBase(ABC):
         return next_state(self.state, verb, self.id, self._reason)
 
     def _end(self, event: str, reason: str) -> None:
-        """Abort an open transaction that nobody may go on with."""
+        """Abort an open transaction that cannot continue."""
         self.state = next_state(self.state, event, self.id)
         self._reason = reason
         self._give_up()
 
     def _give_up(self) -> None:
-        """Forget puts that are not in the log, and give back what was received.
+        """Forget puts that are not in the log, and give back received messages.
 
-        What is left over when a transaction commits, or its queue is closed, has not failed. After an exception it
-        waits as the back-off says.
+        Messages left over when a transaction commits, or its queue is closed, have not failed. After an exception they
+        wait for the back-off.
         """
         delay = None if self._failure is not GIVEN_BACK else 0.0
         for branch in self._branches:
@@ -102,11 +102,11 @@ class TransactionBase(ABC):
             branch.release(self.expire, None if self.state is State.COMMITTED else self._failure, delay)
 
     def expire(self) -> bool:
-        """Abort if the time is over; False where a verb is under way just now, which will see to it."""
+        """Abort after the timeout; False if a verb is in progress, which will do it."""
         return self._run_alone(self._time_out, wait=False)
 
     def _run_alone(self, act: Callable[[], object], *, wait: bool) -> bool:
-        """Run under the lock; False where another thread has it, and it is not waited for."""
+        """Run under the lock; False if another thread has it, and it is not waited for."""
         lock = self._lock
         if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
             act()
@@ -127,14 +127,14 @@ class TransactionBase(ABC):
 
     def _time_out(self) -> None:
         if self.state is State.OPEN and self._monotonic() >= self._deadline:
-            self._end("timeout", f"its {self._timeout:g} s are over")
+            self._end("timeout", f"its timeout of {self._timeout:g} s expired")
         elif self.state in (State.ABORTED, State.COMMITTED):  # its end was interrupted
             self._give_up()
 
     def end_with_queue(self, *, wait: bool) -> None:
         """Abort if it is open: a queue of it is being closed. What is prepared stays so.
 
-        One that a thread is busy with is waited for, or passed over.
+        If a thread is busy with it, wait for the thread, or skip it.
         """
         self._run_alone(self._end_if_open, wait=wait)
 
@@ -147,12 +147,12 @@ class TransactionBase(ABC):
         """In a forked child: the transaction is its parent's; every later call raises ForkedError."""
         self._lifecycle.forget()
         self._lock = threading.RLock()
-        self.state, self._reason = State.ABORTED, "it is the parent's"
+        self.state, self._reason = State.ABORTED, "it belongs to the parent process"
         for branch in self._branches:
             branch.forget()
 
     def _commit_by(self, commit: Callable[[float], Committed]) -> Committed:
-        """Run the commit of an open transaction, and note what has become of it."""
+        """Run the commit of an open transaction, and record its state."""
         try:
             result = commit(max(0.0, self._deadline - self._monotonic()))
         except (CommitUnknownError, PoisonedError):
@@ -168,7 +168,7 @@ class TransactionBase(ABC):
             self._doubt()
             raise
         self.state = State.COMMITTED
-        self._give_up()  # what is left: messages received and not acknowledged
+        self._give_up()  # the rest: messages received and not acknowledged
         return result
 
     def _doubt(self) -> None:
@@ -185,7 +185,7 @@ class TransactionBase(ABC):
             except Empty:
                 self._check("receive")
                 raise
-            if self.state is not State.OPEN:  # its time ran out while it waited: what came just then goes back too
+            if self.state is not State.OPEN:  # its timeout expired meanwhile: a message of that moment goes back too
                 self._give_up()
             self._check("receive")
             return delivery
@@ -199,7 +199,7 @@ class TransactionBase(ABC):
     # -- What its deliveries see -------------------------------------------------------------------------------------
 
     def refusal(self) -> TransactionStateError:
-        """Return the error for whoever settles a delivery past the transaction that has it."""
+        """Return the error for settling a delivery outside of its transaction."""
         return TransactionStateError(
             f"the message belongs to transaction {self.id}: tx.ack(delivery) finishes it with the transaction, and "
             "what is not acknowledged is given back at its end",
@@ -209,12 +209,12 @@ class TransactionBase(ABC):
 
     @abstractmethod
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
-        """Do what the end of a delivery's ``with`` block means: acknowledge it in the transaction, if it was clean."""
+        """Handle the end of a delivery's ``with`` block: acknowledge it in the transaction, if it was clean."""
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Let go of everything: puts are forgotten, messages taken are ready again. Aborting again does nothing."""
+        """Discard everything: puts are forgotten, taken messages are available again. Aborting again does nothing."""
         with self._lock:
             state = self._check("abort")
             if self.state is State.OPEN:
@@ -222,7 +222,7 @@ class TransactionBase(ABC):
                 self._give_up()
 
     def call_off(self) -> None:
-        """Abort if it is open, because the work was called off: what was received comes again uncounted."""
+        """Abort if it is open, because the work was called off: received messages come again uncounted."""
         with self._lock:
             if self.state is State.OPEN:
                 self._failure = None
@@ -230,7 +230,7 @@ class TransactionBase(ABC):
 
     @abstractmethod
     def commit(self) -> object:
-        """Make it happen, all of it, once; return the offsets of what was put."""
+        """Commit all of it, once; return the offsets of the puts."""
 
     def __enter__(self) -> Self:
         return self
@@ -238,7 +238,7 @@ class TransactionBase(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, unless the block ended in an exception or somebody has decided already, or will jointly."""
+        """Commit, unless the block ended in an exception, it is decided already, or a joint commit will decide it."""
         if self._is_part:
             return
         if error is None:
@@ -272,9 +272,9 @@ class Transaction(TransactionBase):
         TypeError, RecordTooLargeError
             As ``PersistentQueue.put``; the transaction is as before.
         TransactionStateError
-            The transaction is not open any more; says what it is.
+            The transaction is not open any more; the text names its state.
         DiskFullError, StorageError
-            What does not fit into memory could not be written; the transaction can be aborted.
+            Puts that do not fit into memory could not be written; the transaction can be aborted.
         """
         if self.state is not _OPEN or self._monotonic() >= self._deadline:
             self._check("put")
@@ -288,7 +288,7 @@ class Transaction(TransactionBase):
     def put_stream(
         self, chunks: Iterable[Any], *, headers: Mapping[str, str] | None = None, max_bytes: int | None = None
     ) -> int:
-        """Add one large message that comes in pieces, which are written as they come; return its size in bytes.
+        """Add one large message in pieces, which are written as they come; return its size in bytes.
 
         Parameters
         ----------
@@ -299,7 +299,8 @@ class Transaction(TransactionBase):
         max_bytes : int or None, bytes
             Bound of the payload; None: the queue's ``record_bytes_max``. The consumer that takes it holds it in memory.
 
-        Raises as :meth:`put`; whatever ``chunks`` raises comes out, and leaves nothing of this message behind.
+        Raises as :meth:`put`; an exception of ``chunks`` is raised unchanged, and leaves nothing of this message
+        behind.
         """
         self._check("put_stream")
         with self._lock:
@@ -311,14 +312,14 @@ class Transaction(TransactionBase):
         Raises
         ------
         queue.Empty
-            Nothing came within ``timeout`` seconds.
+            No message came within ``timeout`` seconds.
         TransactionStateError
-            The transaction is not open any more, or its time ran out meanwhile.
+            The transaction is not open any more, or its timeout expired meanwhile.
         """
         return self._receive(self._branch, wait_for(True, timeout))
 
     def ack(self, items: Delivery | Sequence[Delivery]) -> None:
-        """Finish messages when the transaction commits: its own, and those that ``queue.receive`` handed out.
+        """Finish messages when the transaction commits: its own, and those that ``queue.receive`` delivered.
 
         Raises
         ------
@@ -350,16 +351,15 @@ class Transaction(TransactionBase):
         TransactionStateError
             The id is in doubt already, the transaction is not open, or that version was committed before.
         DiskFullError, StorageError
-            It is not prepared, but aborted: nothing has happened. After this returned, committing needs no room.
+            It is not prepared, but aborted: nothing has happened. After this returned, committing needs no space.
         CommitUnknownError, PoisonedError
-            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue, and look
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue, and check
             whether it is in doubt.
         queue.Full
-            A bounded queue has no room for it.
+            A bounded queue has no space for it.
 
-        Notes
-        -----
-        Durability: power loss, whatever the flush policy. Cost: two syncs for the puts, one for the acknowledgements.
+        Notes ----- Durability: power loss, under any flush policy. Cost: two syncs for the puts, one for the
+        acknowledgements.
         """
         with self._lock:
             state = self._check("prepare")
@@ -404,22 +404,20 @@ class Transaction(TransactionBase):
                 coordinator.end(self._nonce)
 
     def commit(self) -> range:
-        """Make it happen, all of it, once; return the offsets of what was put. Committing again returns them again.
+        """Commit all of it, once; return the offsets of the puts. Committing again returns them again.
 
         Raises
         ------
         TransactionStateError
-            It was aborted, or its time ran out.
+            It was aborted, or its timeout expired.
         queue.Full, StaleReceiptError
-            A bounded queue has no room, or a message is not the transaction's any more; it stays open.
+            A bounded queue is full, or a message is not the transaction's any more; it stays open.
         DiskFullError, StorageError
             Nothing has happened; it is aborted.
         CommitUnknownError, PoisonedError
-            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and look.
+            It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
 
-        Notes
-        -----
-        Durability: what the flush policy says; power loss where it puts and acknowledges both, was prepared, or has
+        Notes ----- Durability: as the flush policy; power loss if it both puts and acknowledges, was prepared, or has
         put more than fits into memory. Cost: one write, at most one sync; for the rest docs/transactions.md, "What it
         costs".
         """
@@ -437,9 +435,9 @@ class Transaction(TransactionBase):
             return self._offsets
 
     def abort(self) -> None:
-        """Let go of everything, prepared or not: puts are gone, messages taken are ready again.
+        """Discard everything, prepared or not: puts are gone, taken messages are available again.
 
-        Aborting again does nothing. Raises TransactionStateError where it has committed; where it was prepared, as
+        Aborting again does nothing. Raises TransactionStateError if it has committed; if it was prepared, as
         ``PersistentQueue.abort_prepared``.
         """
         with self._lock:

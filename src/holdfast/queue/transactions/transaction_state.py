@@ -1,4 +1,4 @@
-"""What a transaction may do when. docs/transactions.md shows the same table, and a test holds the two equal."""
+"""The states and verbs of a transaction. docs/transactions.md shows the same table, and a test holds the two equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.errors import TransactionStateError
 
 
 class State(Enum):
-    """What has become of a transaction."""
+    """The state of a transaction."""
 
     OPEN = "open"
     PREPARED = "prepared"
@@ -45,12 +45,12 @@ _ADVICE = {
     State.PREPARED: "only commit and abort are left",
     State.COMMITTED: "begin another one",
     State.ABORTED: "begin another one",
-    State.UNKNOWN: "a sync failed: reopen the queue and look",
+    State.UNKNOWN: "a sync failed: reopen the queue and check",
 }
 
 
 def next_state(state: State, verb: str, transaction_id: str, reason: str = "") -> State:
-    """Return where ``verb`` leads; raises TransactionStateError where it leads nowhere."""
+    """Return the state after ``verb``; raises TransactionStateError if the verb is not possible."""
     try:
         return TRANSITIONS[state, verb]
     except KeyError:

@@ -1,8 +1,8 @@
 """Commits one transaction over several queues: all of it after any crash, or nothing. docs/transactions.md.
 
-One queue coordinates. The others prepare what they have; then the coordinator's batch, with its decision, goes into its
-log and is synced, and that is the commit. Whoever has prepared and dies asks the coordinator; where its log has no
-decision, there will never be one.
+One queue coordinates. The others prepare. Then the coordinator's batch, with its commit record, goes into its log and
+is synced: that is the commit. A queue that has prepared and crashes asks the coordinator; if its log has no commit
+record, there will never be one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger("holdfast")
 
 
 def choose_coordinator(branches: Sequence[Branch]) -> Branch:
-    """Return the branch whose log decides: one that puts, if there is one, for it has to write there anyway.
+    """Return the coordinator: a branch that puts, if there is one, because it writes to its log anyway.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def choose_coordinator(branches: Sequence[Branch]) -> Branch:
     """
     writers = [branch for branch in branches if branch.sides.write_side is not None]
     if not writers:
-        raise UsageError("no queue of this transaction has its write side open, so nowhere can it be decided; open one")
+        raise UsageError("no queue of this transaction has its write side open, so it has no coordinator; open one")
     return max(writers, key=lambda branch: branch.put_count > 0)
 
 
@@ -49,10 +49,10 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
     Raises
     ------
     CommitUnknownError
-        A sync failed in the middle: nobody knows. The others stay prepared, and follow once the coordinator is
-        reopened.
+        A sync failed in the middle: the outcome is unknown. The others stay prepared, and follow once the coordinator
+        is reopened.
     HoldfastError
-        Anything else: nothing has happened; what was prepared is let go of.
+        Anything else: nothing has happened; prepared branches are aborted.
     """
     transaction_id = nonce.hex()
     deciding = choose_coordinator(branches)
@@ -90,13 +90,13 @@ def _as_seen_from(branch: Branch, other: Branch, group: str = "") -> Participant
 
 
 def _sides_of(branch: Branch, deciding: Branch) -> list[Participant]:
-    """Return the sides of a prepared branch that wait for the verdict."""
+    """Return the sides of a prepared branch that wait for the outcome."""
     sides = [_as_seen_from(deciding, branch)] if branch.is_staged else []
     return sides + ([_as_seen_from(deciding, branch, branch.sides.group.name)] if branch.has_voted else [])
 
 
 def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> None:
-    """Prepare branches. Whatever fails here, nothing was decided: who voted "yes" finds no decision."""
+    """Prepare branches. A failure here means that nothing was decided: a prepared branch finds no commit record."""
     for branch in branches:
         try:
             branch.prepare(transaction_id, _as_seen_from(branch, deciding))
@@ -123,7 +123,7 @@ def _commit(branch: Branch, offsets: dict[Branch, range]) -> None:
 
 
 def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, range], deciding: Branch) -> None:
-    """Do everywhere what was decided. Where that fails the commit stands, and the next opening does the rest."""
+    """Follow the commit in every queue. If that fails, the commit counts, and the next opening does the rest."""
     witnesses: list[DurabilityCheck] = list(deciding.witnesses)
     has_followed = True
     for branch in branches:

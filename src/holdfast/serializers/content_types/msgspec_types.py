@@ -1,4 +1,4 @@
-"""Which types msgspec takes, and what becomes of those it leaves to us."""
+"""The types that msgspec takes, and the handling of those that it does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def encode_other(body: Any) -> Any:
 
 
 def decode_other(kind: Any, value: Any) -> Any:
-    """Return an object of a type that msgspec does not know, from what it has decoded; raises TypeError."""
+    """Return an object of a type that msgspec does not know, from decoded data; raises TypeError."""
     if pydantic_models.is_model(kind):
         return pydantic_models.from_builtins(kind, value)
     raise TypeError(f"{kind!r} is no type that json and msgpack give")
@@ -38,7 +38,7 @@ def build_decoder(build: Callable[[], Decode], kind: Any) -> Decode:
     try:
         decode = build()
         stranger = _stranger(kind)
-    except Exception as error:  # whatever comes out of the annotations of a class, a NameError for one
+    except Exception as error:  # any error in the annotations of a class, a NameError for one
         raise ConfigError(f"json and msgpack cannot decode to {kind!r}: {error}") from error
     if stranger is not None:
         raise ConfigError(
@@ -49,7 +49,7 @@ def build_decoder(build: Callable[[], Decode], kind: Any) -> Decode:
 
 
 def _stranger(kind: Any) -> Any:
-    """Return a type that nobody can make an object of, as far as can be seen without looking into classes."""
+    """Return a type without possible objects, as far as can be seen without inspecting classes."""
     from msgspec.inspect import CustomType, type_info
 
     info = type_info(kind)

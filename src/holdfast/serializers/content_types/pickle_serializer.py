@@ -1,4 +1,4 @@
-"""Pickle: any Python object, and any code that whoever wrote the bytes wants to run. Refused unless allowed."""
+"""Pickle: any Python object, and any code that the writer of the bytes wants to run. Refused unless allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PickleSerializer:
 
     def decode(self, payload: bytes, type: Any) -> Any:
         try:
-            body = pickle.loads(payload)  # noqa: S301  # a codec comes here only where it was allowed
+            body = pickle.loads(payload)  # noqa: S301 # a codec comes here only if it was allowed
         except MemoryError as error:  # a few bytes can claim to be followed by terabytes
             raise ValueError("it asks for more memory than there is") from error
         if not holds(type, body):

@@ -10,7 +10,7 @@ from holdfast.serializers.serializer import Decode, Encode
 
 
 class ProtobufSerializer:
-    """Messages of protobuf. The queue declares their classes, as the bytes do not say which it is."""
+    """Messages of protobuf. The queue declares their classes, because the bytes do not name them."""
 
     name = "protobuf"
     content_type = "application/protobuf"

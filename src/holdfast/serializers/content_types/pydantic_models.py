@@ -41,7 +41,7 @@ def to_builtins(body: Any) -> Any:
 
 
 def from_builtins(model: type, value: Any) -> Any:
-    """Return a model from what :func:`to_builtins` made, by the rules for JSON: they differ where a model is strict."""
+    """Return a model from what :func:`to_builtins` made, by the rules for JSON: they differ if a model is strict."""
     return _adapter(model).validate_json(msgspec.json.encode(value))
 
 
@@ -50,7 +50,7 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
     pydantic = import_extra("pydantic", "pydantic", f"the model {model.__name__}")
     try:
         adapter: TypeAdapter[Any] = pydantic.TypeAdapter(model)
-        adapter.validator.validate_json  # noqa: B018  # raises where an annotation of the model is not defined yet
-    except Exception as error:  # whatever comes out of the annotations of a class
+        adapter.validator.validate_json  # noqa: B018 # raises if an annotation of the model is not defined yet
+    except Exception as error:  # any error in the annotations of a class
         raise ConfigError(f"the model {model.__name__} cannot be used: {' '.join(str(error).split())}") from error
     return adapter

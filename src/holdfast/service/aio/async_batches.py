@@ -1,4 +1,4 @@
-"""Gathers messages into batches for an ``async for`` loop, and settles each batch when the loop goes on."""
+"""Gathers messages into batches for an ``async for`` loop, and settles each batch when the loop continues."""
 
 from __future__ import annotations
 

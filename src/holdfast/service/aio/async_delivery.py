@@ -1,4 +1,4 @@
-"""A message in the hands of a task: what settles it is awaited."""
+"""A message in the hands of a task: its settling verbs are awaited."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AsyncDelivery(Generic[Body]):
 
     @property
     def delivery_count(self) -> int:
-        """How often the message has been handed out, this time included."""
+        """How often the message has been delivered, this time included."""
         return self.sync.delivery_count
 
     @property
@@ -93,7 +93,7 @@ class AsyncDelivery(Generic[Body]):
         await self._threads.run(self.sync.park, error)
 
     async def release(self) -> None:
-        """Give the message back as if it never had been handed out; as :meth:`Delivery.release`."""
+        """Give the message back as if it had never been handed out; as :meth:`Delivery.release`."""
         await self._threads.run(self.sync.release)
 
     async def extend(self, seconds: Seconds | None = None) -> None:
@@ -120,7 +120,7 @@ class AsyncDelivery(Generic[Body]):
 
 
 class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
-    """Messages that were handed out together; ``async with`` settles those that were not settled one by one.
+    """Messages that were delivered together; ``async with`` settles those that were not settled one by one.
 
     Each verb takes some of them, or all that are not settled yet, in one step; as :class:`DeliveryBatch`.
 

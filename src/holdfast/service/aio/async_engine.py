@@ -40,7 +40,7 @@ class AsyncEngine:
     consumer : Consumer
         The handler, an ``async def``, and how it runs.
     queue : AsyncQueue
-        Where the messages are.
+        The queue of the messages.
     threads : Threads
         What settles those that failed.
     owner : object
@@ -64,8 +64,8 @@ class AsyncEngine:
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> None:
         """Work until ``stop`` is set, or the queue is shut down and drained; raises what makes it impossible to go on.
 
-        Then take no more, let handlers go on for ``grace_seconds``, cancel what is left, and give its messages back.
-        Where whoever runs this is cancelled there is no grace.
+        Then take no more, let handlers run for ``grace_seconds``, cancel the rest, and give their messages back. If the
+        running task is cancelled, there is no grace.
         """
         self._stop = stop
         self._settler.start()
@@ -92,7 +92,7 @@ class AsyncEngine:
                 log_left(self._queue.name, self._queue.sync.raw.ending())
 
     async def _end(self, workers: set[asyncio.Task[None]]) -> None:
-        """Cancel what is not over, and return once all that was done is acknowledged."""
+        """Cancel handlers that still run, and return once all finished messages are acknowledged."""
         left = {each for each in workers if not each.done()}
         for each in left:
             each.cancel()
@@ -123,7 +123,7 @@ class AsyncEngine:
                     del self._in_hand[task]
         except ShutDown:
             self._is_drained = True
-        except asyncio.CancelledError:  # nobody but ``run`` has this task
+        except asyncio.CancelledError:  # only ``run`` has this task
             pass
         except BaseException as error:
             self._fail(error)
@@ -139,7 +139,7 @@ class AsyncEngine:
         self._settler.add(delivery)
 
     async def _call(self, delivery: Delivery[Any]) -> Outcome | None:
-        """Call the handler; None where it has returned, and the message is done."""
+        """Call the handler; None if it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
             await self._consumer.handler(delivery.body, *handed)
@@ -156,7 +156,7 @@ class AsyncEngine:
         """Stop everything, because of that; a service that was closed has stopped already."""
         if self._failure is None and not (isinstance(error, ClosedError) and self._stop.is_set()):
             self._failure = error
-            logger.critical("%s: stopping its consumer, which cannot go on: %s", self._queue.name, error)
+            logger.critical("%s: stopping its consumer, which cannot continue: %s", self._queue.name, error)
         self._stop.set()
 
     def _fail_from_thread(self, error: BaseException) -> None:
@@ -166,7 +166,7 @@ class AsyncEngine:
         self._tell(self._settled.set)
 
     def _tell(self, call: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+        with suppress(RuntimeError):  # the loop is closed: no task waits for this any more
             self._loop.call_soon_threadsafe(call)
 
 

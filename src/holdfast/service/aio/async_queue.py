@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PUT_IS_UNKNOWN = (
-    "cancelled while it was under way: nobody knows whether it was put. Put it again with the same dedup_id, which "
+    "cancelled while in progress: whether the message was put is unknown. Put it again with the same dedup_id, which "
     "counts once, or look"
 )
 
@@ -35,7 +35,7 @@ PUT_IS_UNKNOWN = (
 class AsyncQueue(Generic[Body]):
     """A queue of objects for tasks; made by :meth:`AsyncQueueService.queue`. Tasks share it, of any event loop.
 
-    Its names are those of :class:`TypedQueue`; what may wait or touch the disk is awaited. docs/asyncio.md.
+    Its names are those of :class:`TypedQueue`; methods that may wait or touch the disk are awaited. docs/asyncio.md.
 
     Attributes
     ----------
@@ -71,10 +71,8 @@ class AsyncQueue(Generic[Body]):
     async def put(self, body: Body, **options: Unpack[PutOptions]) -> int:
         """Append one object; return its offset. Options and errors as :meth:`TypedQueue.put`.
 
-        Notes
-        -----
-        Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError carries a
-        note that says so. Who has to know puts again with the same ``dedup_id``.
+        Notes ----- Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError
+        carries a note about it. A caller that has to know puts again with the same ``dedup_id``.
         """
 
         def put(seconds: float | None) -> int:
@@ -105,8 +103,8 @@ class AsyncQueue(Generic[Body]):
     ) -> AsyncDelivery[Body]:
         """Take one message: ``async with await queue.receive() as message`` acknowledges it, or gives it back.
 
-        As :meth:`TypedQueue.receive`. Who waits longest is served first. Cancelled, nothing is taken: what came just
-        then is given back uncounted.
+        As :meth:`TypedQueue.receive`. The task that waits longest is served first. Cancelled, nothing is taken: a
+        message that came at that moment is given back uncounted.
         """
         take = partial(self.sync.receive, timeout=0, lease_seconds=lease_seconds)
         taken = await self.takes.take(take, Delivery.release, wait_for(True, timeout))
@@ -130,9 +128,9 @@ class AsyncQueue(Generic[Body]):
     ) -> AsyncGenerator[AsyncBatch[Body], None]:
         """Yield batches for ever; each is acknowledged when the next one is asked for.
 
-        As :meth:`TypedQueue.consume_many`. What a task that was cancelled leaves behind is given back uncounted.
-        A loop that is left by ``break`` or by an exception gives its batch back a moment later, when the event loop
-        closes the generator; ``async with batch:`` in the loop settles it there.
+        As :meth:`TypedQueue.consume_many`. Messages that a cancelled task leaves are given back uncounted. A loop that
+        is left by ``break`` or by an exception gives its batch back a moment later, when the event loop closes the
+        generator; ``async with batch:`` in the loop settles it there.
         """
         seconds = wait_for(True, max_wait) or 0.0
         batches = AsyncBatches(self.name, self._receive_many, check_count(max_messages), seconds, self._threads)
@@ -151,11 +149,11 @@ class AsyncQueue(Generic[Body]):
         return self.sync.upcast(from_version, to_version, schema=schema)
 
     def decode(self, message: Message | BrowsedMessage | DeadLetter) -> Body:
-        """Return the object that a message carries, which was looked at and not taken; not awaited."""
+        """Return the object of a message that was shown and not taken; not awaited."""
         return self.sync.decode(message)
 
     async def peek(self, max_messages: int = 1) -> list[Message]:
-        """Return messages that would come next, as bytes; :meth:`decode` says what they mean."""
+        """Return messages that would come next, as bytes; :meth:`decode` returns their objects."""
         return await self._threads.run(self.sync.peek, max_messages)
 
     async def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:

@@ -47,11 +47,9 @@ class AsyncQueueService:
     sync : QueueService
         The same service for threads.
 
-    Notes
-    -----
-    Nothing here makes an event loop wait: calls run in threads of the service. Tasks of any event loop may share it,
-    and threads use ``sync`` beside them. What may wait or touch the disk is awaited; ``transaction``, ``consumer``,
-    ``stop`` and ``queues`` are not. docs/asyncio.md.
+    Notes ----- Nothing here makes an event loop wait: calls run in threads of the service. Tasks of any event loop may
+    share it, and threads use ``sync`` beside them. Methods that may wait or touch the disk are awaited;
+    ``transaction``, ``consumer``, ``stop`` and ``queues`` are not. docs/asyncio.md.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -76,7 +74,7 @@ class AsyncQueueService:
     @overload
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]: ...
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]:
-        """Open a queue, or return it where it is open; as :meth:`QueueService.queue`."""
+        """Open a queue, or return it if it is open; as :meth:`QueueService.queue`."""
         return self._of(await self._threads.run_patiently(self.sync.queue, name, type=type, **settings))
 
     @property
@@ -120,20 +118,18 @@ class AsyncQueueService:
         queue : str or AsyncQueue
             Opened by :meth:`run` at the latest; one consumer to a queue.
         concurrency : int
-            How many messages are handled at a time: in tasks where the handler is an ``async def``, else in threads.
+            How many messages are handled at a time: in tasks if the handler is an ``async def``, else in threads.
         processes, retry, type, **settings
             As :meth:`QueueService.consumer`, and raises as that. Worker processes are for handlers that are not async.
 
-        Notes
-        -----
-        The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` where it is async. One
-        that is cancelled because its grace is over gives its message back uncounted. docs/asyncio.md.
+        Notes ----- The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` if it is
+        async. One that is cancelled because its grace is over gives its message back uncounted. docs/asyncio.md.
         """
         name = check_queue_name(queue) if isinstance(queue, str) else queue.name
 
         def register(handler: Function) -> Function:
             if not isinstance(queue, str) and self.queues.get(name) is not queue:
-                raise ConfigError(f"{queue!r} is not of this service")
+                raise ConfigError(f"{queue!r} does not belong to this service")
             consumer = make_consumer(
                 name,
                 handler,

@@ -1,8 +1,8 @@
 """Waits for messages on behalf of tasks: one thread for each queue, however many tasks wait there.
 
-The thread takes for one task after the other, first come first served, and sleeps where a consumer's thread would:
-so a put wakes it at once. Nothing has to be told to the thread when a task is cancelled. Whoever comes second, the task
-that calls off or the thread that has a message for it, sees that, and gives the message back.
+The thread takes for one task after the other, first come first served, and sleeps where a consumer's thread would: so a
+put wakes it at once. Nothing has to be told to the thread when a task is cancelled. The second to come, the task that
+calls off or the thread with a message for it, sees that, and gives the message back.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Taken = TypeVar("Taken")
 
 
 class Take(Generic[Taken]):
-    """What one task waits for.
+    """A take of one task.
 
     Parameters
     ----------
     take : callable
         Takes, without waiting; raises queue.Empty.
     give_back : callable
-        Gives back what was taken, uncounted.
+        Gives taken messages back, uncounted.
     timeout : float or None, seconds
         How long the task waits.
     is_alike : bool
-        Whether it is of no use to try where another task has just found nothing.
+        Whether trying is useless after another task has just found nothing.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Take(Generic[Taken]):
     # -- The thread ------------------------------------------------------------------------------------------------
 
     def succeed(self, taken: Taken) -> None:
-        """Hand over what was taken; where nobody wants it any more it is given back."""
+        """Hand over what was taken; if no task wants it any more, it is given back."""
         with self._lock:
             is_wanted = not self.is_called_off
             if is_wanted:
@@ -82,7 +82,7 @@ class Take(Generic[Taken]):
         self._tell()
 
     def _tell(self) -> bool:
-        """Wake the task; False where its loop is closed, and nobody will ever look."""
+        """Wake the task; False if its loop is closed, so that it never runs again."""
         try:
             self._loop.call_soon_threadsafe(self._set_done)
         except RuntimeError:
@@ -94,20 +94,20 @@ class Take(Generic[Taken]):
             self.done.set_result(None)
 
     def give_back(self, taken: Taken) -> None:
-        """Give back what was taken for nothing."""
+        """Give back messages that were taken in vain."""
         with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
             self._give_back(taken)
 
     # -- The task --------------------------------------------------------------------------------------------------
 
     def result(self) -> Taken:
-        """Return what was taken, or raise."""
+        """Return the taken messages, or raise."""
         if self._error is not None:
             raise self._error
         return self._taken[0]
 
     def call_off(self) -> list[Taken]:
-        """Say that nobody waits any more; return what was taken already."""
+        """End the waiting; return messages that were taken already."""
         with self._lock:
             self.is_called_off = True
             taken, self._taken = self._taken, []
@@ -122,9 +122,9 @@ class Takes:
     name : str
         The queue's.
     source : FailoverSource
-        Where the messages come from, and what to wait at.
+        The source of messages, and the place to wait at.
     threads : Threads
-        Do what nobody waits for.
+        Run calls in the background.
     """
 
     def __init__(self, name: str, source: FailoverSource, threads: Threads) -> None:
@@ -212,7 +212,7 @@ class Takes:
             each.fail(self._closed())
 
     def _serve(self, waiting: list[Take[Any]]) -> list[Take[Any]]:
-        """Take for each of them in turn; return those that go on waiting."""
+        """Take for each of them in turn; return those that keep waiting."""
         left = []
         is_empty = False
         for each in waiting:

@@ -1,7 +1,7 @@
 """The threads that do the work of a service for asyncio, so that an event loop never waits for a disk.
 
-Two places: one for calls that end by themselves soon, one for calls that may have to wait for somebody. So a hundred
-puts that wait for room never keep an acknowledgement from making it.
+Two places: one for calls that end by themselves soon, one for calls that may have to wait for others. So a hundred puts
+that wait for room never keep an acknowledgement from making it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Threads:
     Parameters
     ----------
     name : str
-        Of what they work for, in errors.
+        Name of the service or queue, for errors.
     """
 
     def __init__(self, name: str) -> None:
@@ -52,7 +52,7 @@ class Threads:
         call, args, options
             What to call.
         cancelled : str
-            What to tell who cancels it: the call goes on, also where it has not begun. Empty: nothing.
+            What to tell who cancels it: the call continues, even if it has not begun. Empty: nothing.
         """
         return await self._wait(self._submit(self._brief, partial(call, *args, **options)), cancelled)
 
@@ -70,9 +70,9 @@ class Threads:
         *,
         is_submitting: bool = False,
     ) -> Result:
-        """Return what ``put(timeout)`` returns: at once where there is room, else in slices until there is.
+        """Return what ``put(timeout)`` returns: at once if there is space, else in slices until there is.
 
-        Cancelled before it began, it is not begun. ``is_submitting``: whoever owns the queue answers, or does not.
+        Cancelled before it began, it is not begun. ``is_submitting``: the owner of the queue may answer or not.
         """
         if is_submitting:
             return await self._wait_for_put(self._submit(self._patient, partial(put, timeout)), cancelled)
@@ -87,13 +87,13 @@ class Threads:
                 return await self._wait_for_put(self._submit(self._patient, partial(put, left)), cancelled)
 
     def start(self, call: Callable[[], object]) -> None:
-        """Have something done that nobody waits for; not where the service is closed, whose closing does it all."""
+        """Run a call in the background; not if the service is closed, whose closing does it all."""
         with suppress(ClosedError):
             self.check()
             self._brief.submit_or_make(call)
 
     def check(self) -> None:
-        """Raise ClosedError or ForkedError where nothing can run any more."""
+        """Raise ClosedError or ForkedError if nothing can run any more."""
         if os.getpid() != self._pid:  # before any lock: these threads are not there
             raise forked_error()
         if self._is_closed:
@@ -105,7 +105,7 @@ class Threads:
         return os.getpid() != self._pid
 
     def close(self) -> None:
-        """Take nothing new, and wait for what is under way."""
+        """Take nothing new, and wait for running calls."""
         self._is_closed = True
         self._brief.close()
         self._patient.close()
@@ -120,7 +120,7 @@ class Threads:
 
     async def _wait(self, future: Future[Result], cancelled: str) -> Result:
         try:
-            return await outcome_of(future)  # else what still stands in line would be dropped
+            return await outcome_of(future)  # else queued calls would be dropped
         except asyncio.CancelledError as error:
             if cancelled:
                 error.add_note(cancelled)

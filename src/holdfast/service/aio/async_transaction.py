@@ -20,7 +20,7 @@ from holdfast.service.service_transaction import ServiceTransaction
 Body = TypeVar("Body")
 
 COMMIT_IS_UNKNOWN = (
-    "cancelled while it committed: nobody knows yet whether it has, or will; the transaction's state says so once it "
+    "cancelled during the commit: its outcome is not known yet; the transaction's state shows it once it "
     "is no longer open"
 )
 
@@ -28,8 +28,8 @@ COMMIT_IS_UNKNOWN = (
 class AsyncTransaction:
     """A transaction over any queues of a service; made by :meth:`AsyncQueueService.transaction`.
 
-    ``async with`` commits on a clean exit and aborts on an exception. Where the task is cancelled it aborts as well,
-    and what it has received comes again uncounted. For one task at a time. docs/transactions.md.
+    ``async with`` commits on a clean exit and aborts on an exception. If the task is cancelled it aborts as well, and
+    received messages come again uncounted. For one task at a time. docs/transactions.md.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class AsyncTransaction:
 
     @property
     def state(self) -> State:
-        """What has become of it."""
+        """Its state."""
         return self.sync.state
 
     # -- Work --------------------------------------------------------------------------------------------------------
@@ -103,15 +103,16 @@ class AsyncTransaction:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     async def commit(self) -> dict[AsyncQueue[Any], range]:
-        """Make it happen in all queues, or in none; return the offsets of what was put, by queue.
+        """Make it happen in all queues, or in none; return the offsets of the puts, by queue.
 
-        Raises as :meth:`ServiceTransaction.commit`. Cancelled, its outcome is unknown, and the CancelledError says so.
+        Raises as :meth:`ServiceTransaction.commit`. If it is cancelled, its outcome is unknown; a note on the
+        CancelledError tells it.
         """
         offsets = await self._threads.run_patiently(self.sync.commit, cancelled=COMMIT_IS_UNKNOWN)
         return {self._queues[queue.name]: each for queue, each in offsets.items()}
 
     async def abort(self) -> None:
-        """Let go of everything: puts are forgotten, messages taken are ready again."""
+        """Discard everything: puts are forgotten, messages taken are ready again."""
         await self._threads.run(self.sync.abort)
 
     async def __aenter__(self) -> Self:

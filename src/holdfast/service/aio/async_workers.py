@@ -1,4 +1,4 @@
-"""The consumers of a service for asyncio: run until somebody says to stop.
+"""The consumers of a service for asyncio: run until they are stopped.
 
 Handlers that are an ``async def`` run in tasks of the event loop, the others in threads or worker processes, as a
 :class:`QueueService` runs them; all of them start and stop together.
@@ -41,7 +41,7 @@ class AsyncWorkers:
     make_engine : callable
         Opens the queue of an asynchronous consumer, and returns what runs it.
     threads : Threads
-        Says whether the service is open.
+        Tells whether the service is open.
     """
 
     def __init__(self, sync: QueueService, make_engine: MakeEngine, threads: Threads) -> None:
@@ -61,7 +61,7 @@ class AsyncWorkers:
         return self._sync.workers
 
     def add(self, consumer: Consumer) -> None:
-        """Register one; raises ConfigError where its queue has one."""
+        """Register one; raises ConfigError if its queue has one."""
         before = {**self._others.consumers, **self._consumers}.get(consumer.queue_name)
         if before is not None:
             raise ConfigError(
@@ -111,7 +111,7 @@ class AsyncWorkers:
     async def close(self, then: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Stop, and wait until :meth:`run` has returned.
 
-        A handler waits for nobody, as it would wait for itself: False, and :meth:`run` awaits ``then`` in the end.
+        A handler does not wait, because it would wait for itself: False, and :meth:`run` awaits ``then`` in the end.
         """
         with self._lock:
             loop, over = self._loop, self._over
@@ -165,7 +165,7 @@ class AsyncWorkers:
 
 
 async def _stopping_all(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run one consumer; where it cannot go on, all stop."""
+    """Run one consumer; if one cannot continue, all stop."""
     try:
         await work
     except BaseException:

@@ -1,8 +1,8 @@
 """Threads that run calls, as many as there is work for and as can be started.
 
-As ``concurrent.futures.ThreadPoolExecutor``, but for what becomes of a call for which no thread can be started: there
-its error comes out and the call stays in line, to be made at any time. Here those threads that run make it; or it is
-refused, and is never made.
+As ``concurrent.futures.ThreadPoolExecutor``, except for a call for which no thread can be started: there its error
+comes out and the call stays in line, to be made at any time. Here those threads that run make it; or it is refused, and
+is never made.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ThreadPool:
         return future
 
     def submit_or_make(self, call: Callable[[], Result]) -> Future[Result]:
-        """As :meth:`submit`; but where no thread can be started the caller makes it, before this returns."""
+        """As :meth:`submit`; but if no thread can be started, the caller makes it, before this returns."""
         try:
             return self.submit(call)
         except RetryableError:
@@ -91,7 +91,7 @@ class ThreadPool:
     def _run(self) -> None:
         while (work := self._calls.get()) is not None:
             make_call(*work)
-            del work  # what it holds is not kept until the next one comes
+            del work  # its objects are not kept until the next one comes
             self._idle.release()
 
 
@@ -108,7 +108,7 @@ def make_call(future: Future[Any], call: Callable[[], Any]) -> None:
 
 
 async def outcome_of(future: Future[Result]) -> Result:
-    """Return what comes of a call, which goes on where the task that waits for it is cancelled."""
+    """Return the result of a call, which continues if the task that waits for it is cancelled."""
     awaited = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(awaited)
@@ -118,6 +118,6 @@ async def outcome_of(future: Future[Result]) -> Result:
 
 
 def _forget(awaited: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody waits for any more; else asyncio takes it for one that was overlooked."""
+    """Log an error that no task waits for any more; else asyncio takes it for one that was overlooked."""
     if not awaited.cancelled() and (error := awaited.exception()) is not None:
         logger.debug("a call whose task was cancelled has failed: %s", error)

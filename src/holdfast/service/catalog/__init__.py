@@ -1,4 +1,4 @@
-"""``catalog.db``: what the queues hold, for people and their tools. docs/catalogue.md.
+"""``catalog.db``: the contents of the queues, for people and their tools. docs/catalogue.md.
 
 Invariants: it is derived from the queues' files and may be late, broken or deleted; no queue waits for it or reads it;
 it changes no file of a queue and takes none of its locks.

@@ -1,7 +1,7 @@
-"""``catalog.db``: what a service's queues hold, for people and their tools. docs/catalogue.md.
+"""``catalog.db``: the contents of a service's queues, for people and their tools. docs/catalogue.md.
 
-Everything in it comes from the queues' files and from what the service knows anyway, so it may be deleted at any time,
-and may be late. No queue ever waits for it or reads it.
+Everything in it comes from the queues' files and the open service, so it may be deleted at any time, and may be late.
+No queue ever waits for it or reads it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Catalog:
     Parameters
     ----------
     directory : Path
-        The service's directory; queues that nobody has opened are found in it.
+        The service's directory; queues that are not open are found in it.
     snapshot : callable
-        Returns what the service knows of each queue that it has open; raises ReferenceError if there is no service any
+        Returns the service's facts about each queue that it has open; raises ReferenceError if there is no service any
         more, which ends the thread.
     configured : callable
-        Returns the settings of a queue that is not open, by its name: what the configuration says.
+        Returns the settings of a queue that is not open, by its name: the configured values.
     refresh_seconds : float
-        How often the thread looks for changes.
+        How often the thread checks for changes.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Catalog:
     def _run(self) -> None:
         pause = self._refresh_seconds
         while not self._stopping.wait(pause):
-            import sqlite_utils  # noqa: F401  # here, as what the first look imports says nothing of what the next costs
+            import sqlite_utils  # noqa: F401 # here, so that the imports do not count as the cost of the first update
 
             began = thread_time()
             self._refresh_quietly(0)
             pause = max(self._refresh_seconds, (thread_time() - began) / _SHARE_MAX)
 
     def _refresh_quietly(self, timeout: float) -> None:
-        """Refresh; whatever goes wrong is said once, and the queues go on."""
+        """Refresh; an error is logged once, and the queues are not affected."""
         try:
             self._refresh(timeout)
             self._trouble = ""
@@ -124,7 +124,7 @@ class Catalog:
     def refresh(self) -> None:
         """Bring the catalogue up to date: afterwards it has the rows that :meth:`rebuild` would write.
 
-        Cost: a look at the files of each queue; for those that have changed, as many reads as they have data files and
+        Cost: a check of the files of each queue; for those that have changed, as many reads as they have data files and
         dead letters that were not read before.
 
         Raises
@@ -164,7 +164,7 @@ class Catalog:
     def _update(
         self, facts: Mapping[str, QueueFacts], signatures: Mapping[str, Signature], changed: Sequence[str]
     ) -> bool:
-        """Write what has changed; False where the catalogue has to be written anew."""
+        """Write what has changed; False if the catalogue has to be rewritten."""
         rows = self._read([facts[name] for name in changed])
         gone = {name for name in changed if not rows[name]}
         if not self._database.update(rows, facts.keys() - gone):
@@ -189,7 +189,7 @@ class Catalog:
         return rows
 
     def _facts(self) -> dict[str, QueueFacts]:
-        """Return what is known of all queues: the open ones, and those that stand in the directory."""
+        """Return the facts about all queues: the open ones, and those in the directory."""
         facts = {each.name: each for each in self._snapshot()}
         names: list[str] = []
         with suppress(FileNotFoundError):
@@ -202,14 +202,14 @@ class Catalog:
     def _settings(self, name: str) -> Mapping[str, Any]:
         try:
             return self._configured(name)
-        except ConfigError:  # whoever opens the queue is told
+        except ConfigError:  # opening the queue reports it
             return {}
 
     @contextmanager
     def _alone(self, timeout: float) -> Iterator[None]:
-        """Hold the lock under which one process at a time reads the queues and writes what it found.
+        """Hold the lock under which one process at a time reads the queues and writes its findings.
 
-        So what is written last is what was read last.
+        So the latest findings are written last.
         """
         path = self.path.with_name(f"{CATALOG_NAME}.lock")
         lock = locks.acquire(self._storage, path, SystemClock(), timeout=timeout, what="the catalogue")

@@ -1,7 +1,7 @@
-"""What each data file of a queue holds, as far as its header, its first message and its seal say.
+"""The contents of each data file of a queue, from its header, its first message and its seal.
 
 The cost follows the number of files. A file that is not the last one is read once in the life of a process, and again
-where it has changed.
+if it has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class DataFileFacts:
-    """What one data file says.
+    """The facts about one data file.
 
     Attributes
     ----------
@@ -52,13 +52,13 @@ class DataFileFacts:
     size_bytes : int
         On the disk, reserved space included.
     message_count : int or None
-        None where the files do not say.
+        None if unknown.
     first_ns, last_ns : int or None
         Timestamps of the first and the last message.
     content_type : str or None
         Of the first message.
     recovered_ns : int or None
-        Timestamp of the last message before the unclean end; None where there was none.
+        Timestamp of the last message before the unclean end; None if there was none.
     damage : tuple of Damage
         What does not verify.
     """
@@ -108,7 +108,7 @@ class DataFiles:
         self._mark: Watermark | None = None
 
     def read(self) -> None:
-        """Look at the files as they are now.
+        """Read the files as they are now.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class DataFiles:
         OSError
             The disk refuses.
         """
-        before = self._read_mark()  # speaks of a file only once that is in data/, where a later look must find it
+        before = self._read_mark()  # names a file only once that is in data/, so a later listing must find it
         names = list_data_files(self._storage, self._directory)
         self._mark = self._read_mark()
         known: dict[tuple[object, ...], DataFileFacts] = {}
@@ -151,7 +151,7 @@ class DataFiles:
             return next((mark for mark in marks if mark is not None), None)
 
     def _look_at(self, name: DataFileName, following: DataFileName | None) -> DataFileFacts | None:
-        """Return what one file says; None where it was retired meanwhile."""
+        """Return the facts about one file; None if it was retired meanwhile."""
         path = self._directory.data_file(name)
         file = open_if_there(self._storage, path)
         if file is None:
@@ -229,7 +229,7 @@ class DataFiles:
         return scan.message_count, scan.timestamp_ns
 
     def _base_timestamp_of(self, following: DataFileName) -> int | None:
-        """Return the latest timestamp before a file begins, which its header says."""
+        """Return the latest timestamp before a file begins, from its header."""
         try:
             path = self._directory.data_file(following)
             return read_data_file_header(self._storage, path).base_timestamp_ns
@@ -238,7 +238,7 @@ class DataFiles:
 
 
 def _count_between(name: DataFileName, following: DataFileName | None) -> int | None:
-    """Return how many messages a file must have so that the next one begins where it does; None where that is gone."""
+    """Return how many messages a file must have so that the next one begins where it does; None if that is gone."""
     if following is None or following.sequence != name.sequence + 1:
         return None
     return following.first_offset - name.first_offset

@@ -1,9 +1,9 @@
-"""``catalog.db`` itself: how rows get into it, and what is done about a file that cannot be used.
+"""``catalog.db`` itself: writes rows into it, and replaces a file that cannot be used.
 
 The caller holds ``catalog.db.lock``, so of our processes one writes at a time. Other programs may read, and may even
-write: a database that is not as it should be is written anew.
+write: a database that is not as expected is rewritten.
 
-There is no connection between two calls. So a file that somebody deletes is simply made again.
+There is no connection between two calls. So a deleted file is simply made again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CatalogUnavailableError(Exception):
 
 
 class _Unusable(Exception):  # noqa: N818  # never leaves this module
-    """What stands there is not our database, or damaged. ``is_file``: the file has to make way."""
+    """The file is not a catalogue, or is damaged. ``is_file``: the file has to make way."""
 
     def __init__(self, reason: str, *, is_file: bool) -> None:
         super().__init__(reason)
@@ -85,12 +85,12 @@ class CatalogDatabase:
         changed : mapping of str to Rows
             All rows of these queues.
         names : set of str
-            All queues there are; what stands there of others goes.
+            All queues there are; other rows are removed.
 
         Returns
         -------
         bool
-            False where more is missing than that: write all of it with :meth:`write_anew`.
+            False if more is missing than that: write all of it with :meth:`write_anew`.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class CatalogDatabase:
             except sqlite3.Error as error:
                 raise self._meaning(error) from error
             finally:
-                connection.close()  # undoes what was not committed
+                connection.close()  # undoes uncommitted changes
 
     def _meaning(self, error: Exception) -> Exception:
         """Return what an error of SQLite is to us: the file's fault, the tables' fault, or that it cannot be now."""
@@ -172,7 +172,7 @@ class CatalogDatabase:
         return CatalogUnavailableError(f"{self._path} cannot be written: {error}")
 
     def _check(self, db: Database) -> None:
-        """Refuse what is not our database as this version has it; damage is looked for once."""
+        """Refuse a database that is not a catalogue of this version; damage is checked once."""
         if not self._is_ours(db):
             raise _Unusable("it is the database of another program", is_file=True)
         if not self._is_checked:
@@ -196,7 +196,7 @@ class CatalogDatabase:
         logger.warning("%s cannot be used (%s); it is made again from the queues", self._path, error)
 
     def _put_aside(self) -> None:
-        """Give the file another name, and remove what belongs to it: it may be somebody's."""
+        """Give the file another name, and remove what belongs to it: it may be a user's file."""
         self._is_checked = False
         try:
             for suffix in _BESIDE:
@@ -205,7 +205,7 @@ class CatalogDatabase:
             with suppress(FileNotFoundError):
                 self._storage.rename(self._path, self._path.with_name(self._path.name + ".damaged"))
         except OSError as error:
-            raise CatalogUnavailableError(f"{self._path} cannot be put aside: {error}") from error
+            raise CatalogUnavailableError(f"{self._path} cannot be renamed: {error}") from error
 
 
 def _pragma(db: Database, name: str) -> int:

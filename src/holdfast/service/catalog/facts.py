@@ -1,4 +1,4 @@
-"""What the catalogue is made from besides files: what the open service knows of its queues. Pure."""
+"""The catalogue's source besides files: the open service's facts about its queues. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = dict[str, list[Row]]
 
 @dataclass(frozen=True)
 class QueueFacts:
-    """What a service knows of one of its queues, and no file says.
+    """The facts about a queue that the service has and no file contains.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class QueueFacts:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Return settings as JSON for people: objects as what they would be in ``holdfast.toml``, or by name."""
+    """Return settings as JSON for people: objects as in ``holdfast.toml``, or by name."""
     return json.dumps(dict(settings), default=_plain, ensure_ascii=False, sort_keys=True)
 
 
@@ -74,7 +74,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def storable_text(text: str) -> str:
-    """Return text as UTF-8 can have it: an exception may say anything, and SQLite takes no lone surrogates."""
+    """Return text as UTF-8 can have it: an exception's text may be anything, and SQLite takes no lone surrogates."""
     return text.encode(errors="backslashreplace").decode()
 
 

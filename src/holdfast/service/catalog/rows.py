@@ -1,6 +1,6 @@
-"""The rows that the catalogue has for one queue: a function of the queue's files, and of what the service knows.
+"""The rows that the catalogue has for one queue: a function of the queue's files and the service's facts.
 
-The same files and the same facts give the same rows, whoever asks and when: there is no age and no "now" in them.
+The same files and the same facts always give the same rows: there is no age and no "now" in them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class QueueRows:
         self._notes: dict[tuple[bytes, int, int], dict[str, str]] = {}
 
     def read(self, facts: QueueFacts) -> Rows:
-        """Return the rows as they are now; none where there is no queue.
+        """Return the rows as they are now; none if there is no queue.
 
-        What keeps a queue from being read stands in its row, and the others are not disturbed.
+        An error that keeps a queue from being read is in its row, and the others are not affected.
         """
         try:
             return _Reading(self._storage, self._service_path, facts, self).run()
@@ -67,7 +67,7 @@ class QueueRows:
         return self._files
 
     def notes(self, directory: QueueDirectory, group: GroupInfo, progress: GroupProgress) -> dict[int, dict[str, str]]:
-        """Return what is noted of the dead letters of a group; each note is read once."""
+        """Return the notes of a group's dead letters; each note is read once."""
         reader = DeadLetterNotes(self._storage, directory.group(group.name))
         found = {}
         for offset, mark in progress.dead.items():
@@ -78,12 +78,12 @@ class QueueRows:
         return found
 
     def forget_notes(self, dead: set[tuple[bytes, int, int]]) -> None:
-        """Forget what was noted of letters that are none any more."""
+        """Forget the notes of messages that are not dead letters any more."""
         self._notes = {key: note for key, note in self._notes.items() if key in dead}
 
 
 class _Reading:
-    """One look at one queue."""
+    """One reading of one queue."""
 
     def __init__(self, storage: Storage, service_path: Path, facts: QueueFacts, memory: QueueRows) -> None:
         self._storage = storage
@@ -187,7 +187,7 @@ class _Reading:
     def _progress(self, group: GroupInfo) -> GroupProgress:
         reader = progress_reader(self._storage, self._directory, self._queue_id, group)
         progress = reader.refresh()
-        if reader.damage:  # what is gone the second time was a write under way
+        if reader.damage:  # damage that is gone the second time was a write in progress
             again = progress_reader(self._storage, self._directory, self._queue_id, group)
             again.refresh()
             self._damaged(damage for damage in again.damage if damage in reader.damage)

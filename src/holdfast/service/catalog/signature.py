@@ -1,4 +1,4 @@
-"""Whether the files of a queue have changed since last time: what the file system says of them, not what they hold."""
+"""Whether the files of a queue have changed since last time: by metadata, not by contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Signature:
     Attributes
     ----------
     stamps : tuple
-        Path of each file, and what the file system says of it.
+        Path and metadata of each file.
     is_settled : bool
         Whether the same stamps later on mean that nothing has changed.
     """

@@ -1,8 +1,8 @@
-"""What operators say of queues: ``holdfast.toml`` in the service's directory, and environment variables.
+"""The configuration of queues by operators: ``holdfast.toml`` in the service's directory, and environment variables.
 
 docs/configuration.md. For each option the first of these counts: the argument in the program, the variable for the
-queue, the variable for all queues, ``[queues.<name>]``, ``[defaults]``, what is built in. All of it is read and checked
-when the service is opened: a mistake is found then, and not when some queue is used first.
+queue, the variable for all queues, ``[queues.<name>]``, ``[defaults]``, the default. All of it is read and checked when
+the service is opened: a mistake is found then, and not when some queue is used first.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _SHOWN_MAX = 100
 """Characters of a value in an error, which is one line."""
 
 _BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_PROGRAMS_REASON = " is for the program to say, in service.queue(); it cannot be configured"
+_PROGRAMS_REASON = " is set by the program, in service.queue(); it cannot be configured"
 _BUILT_IN: Mapping[str, Any] = PersistentQueue.__init__.__kwdefaults__ or {}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The value of one option, and what makes an error that says where it stands."""
+    """The value of one option, and its place for errors."""
 
     value: Any
     fail: Callable[[str], ConfigError]
@@ -60,7 +60,7 @@ Settings = dict[str, Setting]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What is set, for which queues.
+    """The configured options of all queues.
 
     Attributes
     ----------
@@ -79,9 +79,9 @@ class Config:
     environment_queues: Mapping[str, Settings] = field(default_factory=dict)
 
     def options(self, queue_name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the keyword arguments for a queue: what is set for it, and over that what the program passes.
+        """Return the keyword arguments for a queue: the configured values, overridden by the program's.
 
-        Options that nobody has set are left out: then what is built in counts.
+        Options that are not set are left out: then the defaults count.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Config:
 
 
 def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
-    """Return what ``holdfast.toml`` in ``directory`` and the variables say; neither has to say anything.
+    """Return the configuration from ``holdfast.toml`` in ``directory`` and the variables; both may be missing.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
 
 
 def variable_part(queue_name: str) -> str:
-    """Return what stands for a queue in the names of variables: upper case, and ``_`` for what cannot stand there."""
+    """Return a queue's name as used in names of variables: upper case, and ``_`` for other characters."""
     return re.sub(r"[^A-Z0-9]", "_", queue_name.upper())
 
 
@@ -243,7 +243,7 @@ def _read_environment(directory: Path, environment: Mapping[str, str]) -> tuple[
 
 
 def _check_variable(variable: str, queue: str, separator: str, option: str) -> None:
-    """Refuse a variable that says nothing to us."""
+    """Refuse a variable that has no meaning here."""
     name = option.lower()
     known = frozenset(OPTIONS) if separator else frozenset(OPTIONS) - QUEUE_ONLY_OPTIONS
     if name in PROGRAM_OPTIONS:
@@ -252,11 +252,11 @@ def _check_variable(variable: str, queue: str, separator: str, option: str) -> N
         raise _variable_error(variable, f" is for one queue: {PREFIX}<QUEUE>__{option}")
     if name not in known or option != option.upper() or (separator and not queue):
         hint = nearest(option.upper(), map(str.upper, known), f"{PREFIX}{queue}{separator}")
-        raise _variable_error(variable, f" says nothing to Holdfast; {hint}")
+        raise _variable_error(variable, f" means nothing to Holdfast; {hint}")
 
 
 def _variable_value(text: str) -> Any:
-    """Return what a variable holds: a value as TOML has it, or a word."""
+    """Return the value of a variable: a value as TOML has it, or a word."""
     try:
         document = tomllib.loads(f"value = {text}")
     except (RecursionError, ValueError):  # no TOML, brackets without end, a number of thousands of digits
@@ -265,7 +265,7 @@ def _variable_value(text: str) -> Any:
         return document["value"]
     if _BARE_WORD.fullmatch(text):
         return text
-    raise UnfitError(f" holds {text[:_SHOWN_MAX]!r}, which is no value as TOML has it; quote texts, or unset it")
+    raise UnfitError(f" holds {text[:_SHOWN_MAX]!r}, which is not a value of TOML; quote texts, or unset it")
 
 
 def _variable_error(variable: str, reason: str, key: tuple[str, ...] = ()) -> ConfigError:

@@ -1,9 +1,9 @@
-"""On which line of a TOML document a key stands. Pure.
+"""Finds the line of a key in a TOML document. Pure.
 
-The parser of the standard library says so for syntax errors only. So it is asked again, with the first line of the
-document, with the first two, and so on: the key stands where it is there for the first time. A value that goes over
-several lines does not parse before it is whole; then the line is that on which it begins. So every way to write a key
-is understood (quoted, dotted, in an inline table), because nothing but the parser understands it.
+The parser of the standard library gives lines for syntax errors only. So it is asked again, with the first line of the
+document, with the first two, and so on: the key is on the line of its first occurrence. A value that goes over several
+lines does not parse before it is whole; then the line is that on which it begins. So every way to write a key is
+understood (quoted, dotted, in an inline table), because nothing but the parser understands it.
 
 Only errors pay for this, and their documents are short.
 """
@@ -20,7 +20,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def line_of_key(text: str, path: Sequence[str]) -> int | None:
-    """Return the line, from 1, on which a key of a valid document first stands; None where it does not."""
+    """Return the line, from 1, of the first occurrence of a key in a valid document; None if it does not."""
     lines = text.split("\n")  # as TOML has it: splitlines() knows more ends of lines
     parsed_to = 0  # whole statements end here
     for count in range(1, len(lines) + 1):
@@ -35,7 +35,7 @@ def line_of_key(text: str, path: Sequence[str]) -> int | None:
 
 
 def line_of_error(text: str, error: tomllib.TOMLDecodeError) -> int:
-    """Return the line, from 1, of a syntax error; the last one where the document ends too early."""
+    """Return the line, from 1, of a syntax error; the last one if the document ends too early."""
     found = _AT_LINE.search(str(error))
     return int(found[1]) if found else len(text.rstrip().split("\n"))
 

@@ -1,7 +1,7 @@
-"""What an operator may set for a queue, and how each value is read. Pure.
+"""The options that an operator may set for a queue, and the parsing of their values. Pure.
 
-The bounds are those of :class:`PersistentQueue`: its own functions check them. Here stands only what TOML says in
-another way than Python, because it has no null and no objects of ours.
+The bounds are those of :class:`PersistentQueue`: its own functions check them. Only options that TOML writes
+differently from Python are parsed here, because TOML has no null and no objects.
 """
 
 from __future__ import annotations

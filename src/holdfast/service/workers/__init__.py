@@ -2,7 +2,8 @@
 
 ``workers`` starts and stops them, ``engine`` has the threads of one queue, ``processes`` the processes.
 
-Invariants: a message is settled once; a handler's error never ends a worker; stopping gives back what was not begun.
+Invariants: a message is settled once; a handler's error never ends a worker; stopping gives back messages that were not
+begun.
 
 May import: ``typed_queue``, serializers, queue, and the ground.
 """

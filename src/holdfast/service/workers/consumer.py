@@ -24,7 +24,7 @@ class Consumer:
     queue_name : str
         The queue.
     handler : callable
-        What the program wrote.
+        The program's function.
     concurrency : int
         Threads, or tasks of an asynchronous handler.
     processes : int
@@ -32,7 +32,8 @@ class Consumer:
     retry : RetryPolicy or None
         Back-off instead of the queue's.
     type : object
-        Of the messages, as the program said; None: as the handler's first parameter says.
+        The type of the messages, as the program declares it; None: from the annotation of the handler's first
+        parameter.
     settings : mapping
         To open the queue with.
     takes_delivery : bool
@@ -52,7 +53,7 @@ class Consumer:
     is_async: bool = False
 
     def declared_type(self) -> Any:
-        """Return the type of the messages: as it was said, else as the handler's first parameter has it, else None.
+        """Return the type of the messages: as declared, else from the handler's first parameter, else None.
 
         Raises
         ------
@@ -65,7 +66,7 @@ class Consumer:
             first = next(iter(inspect.signature(self.handler, eval_str=True).parameters.values()))
         except Exception as error:  # an annotation is code of the program's
             raise ConfigError(
-                f"the annotations of {name_of(self.handler)} cannot be made out ({error}): say type= in the consumer"
+                f"the annotations of {name_of(self.handler)} cannot be resolved ({error}): pass type= to the consumer"
             ) from error
         return None if first.annotation in (inspect.Parameter.empty, Any) else first.annotation
 
@@ -80,7 +81,7 @@ def make_consumer(
     type: Any,
     settings: Mapping[str, Any],
 ) -> Consumer:
-    """Return a consumer; raises ConfigError where it cannot work."""
+    """Return a consumer; raises ConfigError if it cannot work."""
     _check_count("concurrency", concurrency, least=1)
     _check_count("processes", processes, least=0)
     if processes and concurrency > 1:
@@ -127,7 +128,7 @@ def _takes_delivery(handler: Handler) -> bool:
     """Whether there is a second parameter to be filled in."""
     try:
         parameters = list(inspect.signature(handler).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions do not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     positional = [each for each in parameters if each.kind in kinds]

@@ -81,11 +81,11 @@ class Engine:
             raise no_thread_error(f"handling messages of {self.name!r}")
         if numbers:
             logger.error(
-                "%s: %d of its %d threads cannot be started; it goes on without", self.name, len(numbers), count
+                "%s: %d of its %d threads cannot be started; it continues without them", self.name, len(numbers), count
             )
 
     def stop(self) -> None:
-        """Take no more, and give back what nobody has begun; what runs goes on."""
+        """Take no more, and give back messages that were not begun; running handlers continue."""
         self._intake.stop()
 
     def fail(self, error: BaseException) -> None:
@@ -95,7 +95,7 @@ class Engine:
             if is_first:
                 self.failure = error
         if is_first:
-            logger.critical("%s: stopping its consumer, which cannot go on: %s", self.name, error)
+            logger.critical("%s: stopping its consumer, which cannot continue: %s", self.name, error)
             self.stop()
             self._on_change()
 
@@ -108,7 +108,7 @@ class Engine:
         except BaseException as error:
             self.fail(error)
         finally:
-            self._intake.give_back()  # what came in while it was stopped
+            self._intake.give_back()  # messages that came while it was stopped
             self._leave()
 
     def _leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Who runs the present handler: a handler that closes its service must not wait for its own end."""
+"""The engine that runs the present handler: a handler that closes its service must not wait for its own end."""
 
 from __future__ import annotations
 

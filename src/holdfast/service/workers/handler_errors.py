@@ -1,11 +1,11 @@
-"""What a handler raises to say what shall become of its message."""
+"""The exceptions by which a handler settles its message."""
 
 from __future__ import annotations
 
 from holdfast.queue.options.put_options import Seconds, as_seconds
 
 
-class Reject(Exception):  # noqa: N818  # a verdict, not an error
+class Reject(Exception):  # noqa: N818 # an outcome, not an error
     """The message is a dead letter now: no further try would help.
 
     Attributes
@@ -21,13 +21,13 @@ class Reject(Exception):  # noqa: N818  # a verdict, not an error
         self.reason = reason
 
 
-class Retry(Exception):  # noqa: N818  # a verdict, not an error
+class Retry(Exception):  # noqa: N818 # an outcome, not an error
     """The message failed, and is to come again; after ``max_deliveries`` it is a dead letter all the same.
 
     Attributes
     ----------
     delay : float or None, seconds
-        How long it waits before; None: as the back-off says.
+        How long it waits before; None: after the back-off.
     """
 
     delay: float | None = None

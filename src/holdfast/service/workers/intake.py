@@ -1,12 +1,12 @@
-"""What a consumer has taken and not begun: a small buffer that its threads share.
+"""The messages that a consumer has taken and not begun: a small buffer that its threads share.
 
-Whoever finds it empty takes a batch for all of them, so no thread does nothing but hand out, and a message that comes
-alone is handled by the thread that took it. How much is taken follows how long handlers take: quick ones get a batch,
-slow ones each message by itself, so that nothing lies about that others of this process could have, and priorities
-count until :data:`BUFFER_SECONDS` before the handler.
+The thread that finds it empty takes a batch for all of them. So no thread only distributes messages, and a single
+message is handled by the thread that took it. The size of a batch follows the time that handlers take: quick ones get a
+batch, slow ones each message by itself. So no message waits here that another consumer could take, and priorities count
+until :data:`BUFFER_SECONDS` before the handler.
 
-What was handed out before comes alone from the queue, and stays so here: the thread that takes it handles it, and no
-more repeated messages are in hand than there are threads.
+A redelivered message comes alone from the queue, and stays alone here: the thread that takes it handles it, and no more
+repeated messages are in hand than there are threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.service.workers.settler import Settler
 
 
 class Source(Protocol):
-    """Where messages come from; as :class:`Supply`."""
+    """The source of messages; as :class:`Supply`."""
 
     def take(self, count_max: int) -> Sequence[Delivery[Any]]:
         """Take without waiting; raises Empty."""
@@ -33,10 +33,10 @@ class Source(Protocol):
         """Sleep until there may be more, or ``is_over()`` at a :meth:`wake`."""
 
     def wake(self) -> None:
-        """Have whoever sleeps look again."""
+        """Wake sleeping threads, so that they check again."""
 
     def ending(self) -> ShutDown:
-        """Return the error that says what would be left if takers ended now."""
+        """Return the error that counts the messages left if takers ended now."""
 
 
 BUFFER_SECONDS = 0.02
@@ -62,7 +62,7 @@ class Intake:
     thread_count : int
         How many threads there are.
     settler : Settler
-        Acknowledges; where it does not keep up, nothing is taken.
+        Acknowledges; if it does not keep up, nothing is taken.
     """
 
     def __init__(self, source: Source, thread_count: int, settler: Settler) -> None:
@@ -76,7 +76,7 @@ class Intake:
         self._is_drained = False
 
     def next(self) -> Delivery[Any] | None:
-        """Return the next message, once there is one; None where there will be none any more."""
+        """Return the next message, once there is one; None if there will be none any more."""
         if not self.is_stopped:
             try:
                 return self._buffer.popleft()
@@ -90,7 +90,7 @@ class Intake:
         self._seconds = seconds if mean is None else mean + (seconds - mean) * _SHARE
 
     def stop(self) -> None:
-        """Hand out no more, and give back what nobody has begun, uncounted."""
+        """Hand out no more, and give messages that were not begun back, uncounted."""
         self.is_stopped = True
         self._source.wake()
         self.give_back()
@@ -101,7 +101,7 @@ class Intake:
             log_left(name, self._source.ending())
 
     def give_back(self) -> None:
-        """Give back what is in the buffer."""
+        """Give the buffered messages back."""
         left = []
         with suppress(IndexError):
             while True:
@@ -109,7 +109,7 @@ class Intake:
         _release(left)
 
     def _refill(self) -> Delivery[Any] | None:
-        """Take a batch, and return the first of it; one thread takes, the others wait for what it brings."""
+        """Take a batch, and return the first of it; one thread takes, the others wait for its messages."""
         with self._taking:
             while not self.is_stopped:
                 if self._buffer:  # another one has taken meanwhile
@@ -138,7 +138,7 @@ class Intake:
         return None
 
     def _take_or_wait(self) -> Sequence[Delivery[Any]]:
-        """Take what is there; or wait until there may be something, and return nothing."""
+        """Take available messages; or wait until there may be something, and return nothing."""
         try:
             return self._source.take(self._count())
         except Empty:

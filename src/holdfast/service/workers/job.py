@@ -14,7 +14,7 @@ from holdfast.service.workers.verdict import Outcome, verdict_on
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is done with the messages of one queue. Can be pickled where the handler and the queue's types can.
+    """The handling of the messages of one queue. Can be pickled if the handler and the queue's types can.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Job:
     retry : RetryPolicy or None
         The consumer's own back-off.
     codec : Codec
-        What the messages mean.
+        Decodes the messages.
     """
 
     queue_name: str
@@ -37,7 +37,7 @@ class Job:
     codec: Codec[Any]
 
     def handle(self, delivery: Delivery[Any]) -> Outcome | None:
-        """Call the handler; None where it has returned, and the message is done."""
+        """Call the handler; None if it has returned, and the message is done."""
         try:
             if self.takes_delivery:
                 self.handler(delivery.body, delivery)

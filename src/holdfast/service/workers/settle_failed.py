@@ -1,4 +1,4 @@
-"""Carries out what was decided on a message that is not simply done, and says so in the log."""
+"""Settles a message that did not simply succeed, and logs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("holdfast")
 
 
 def settle_failed(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
-    """Do as the verdict says, unless the handler has settled its message itself, or a transaction will."""
+    """Settle by the outcome, unless the handler has settled its message itself, or a transaction will."""
     _report(queue_name, verdict, delivery)
     if delivery.is_settled or delivery.holder is not None:
         return
@@ -24,7 +24,7 @@ def settle_failed(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) ->
 
 
 def _report(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
-    """Say that a message failed and comes again; of one that becomes a dead letter its queue says more."""
+    """Log that a message failed and comes again; a dead letter is logged by its queue."""
     if verdict.verb != NACK or delivery.is_last:
         return
     failure = delivery.redacted(verdict.failure)

@@ -1,4 +1,4 @@
-"""Acknowledges for all threads of a consumer: what is finished while one step is under way goes into the next.
+"""Acknowledges for all threads of a consumer: messages finished during one step go into the next.
 
 So batches come by themselves, as in group commit: a slow disk makes them large, and an idle consumer's message is
 acknowledged at once. No handler waits for a disk.
@@ -22,7 +22,7 @@ UNSETTLED_MAX = 1_000
 
 
 class Settler:
-    """A thread that acknowledges; where none can be started, those that hand messages in acknowledge them.
+    """A thread that acknowledges; if none can be started, the threads that hand messages in acknowledge them.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class Settler:
             self._settle([delivery])
             return
         self._finished.append(delivery)
-        if self._is_asleep:  # it looks once more after it has said so
+        if self._is_asleep:  # it checks once more after that
             self._bell.set()
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge at once those that nobody has settled and no transaction has.
+        """Acknowledge at once those that are not settled and not in a transaction.
 
         One that is stale keeps no other from it. Raises what makes acknowledging impossible.
         """
@@ -79,7 +79,7 @@ class Settler:
             logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)
 
     def wait_for_room(self, seconds: float) -> bool:
-        """Wait until few enough messages stand in line; False where that takes too long."""
+        """Wait until few enough messages are waiting; False if that takes too long."""
         if len(self._finished) <= UNSETTLED_MAX:
             return True
         self._room.clear()

@@ -1,4 +1,4 @@
-"""Where the messages of a consumer come from: its queue, decoded here or where they are handled."""
+"""The supply of a consumer's messages: from its queue, decoded here or in the worker that handles them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Supply:
         self._queue.failover.wait_for_more(None, is_over)
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
+        """Wake waiting threads, so that they check again."""
         self._queue.failover.wake()
 
     def ending(self) -> ShutDown:
-        """Return the error that says what would be left if takers ended now."""
+        """Return the error that counts the messages left if takers ended now."""
         return self._queue.raw.ending()

@@ -1,4 +1,4 @@
-"""What becomes of a message when its handler has ended: decided from what the handler raised, carried out apart."""
+"""The outcome of a message after its handler: decided by the handler's exception, carried out elsewhere."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Outcome:
     Attributes
     ----------
     verb : str
-        What is done with the delivery, as it is called there.
+        The verb of the delivery.
     delay : float or None, seconds
-        How long a message that failed waits; None: as the queue's back-off says.
+        How long a message that failed waits; None: after the queue's back-off.
     failure : Failure
-        What is kept of it, if it becomes a dead letter.
+        The details that are kept if it becomes a dead letter.
     """
 
     verb: str
@@ -35,14 +35,14 @@ class Outcome:
 
 
 def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Outcome:
-    """Return what becomes of a message whose handler has raised.
+    """Return the outcome of a message whose handler has raised.
 
     Parameters
     ----------
     error : BaseException
-        What was raised: :class:`Reject` and :class:`Retry` say it themselves.
+        The exception: :class:`Reject` and :class:`Retry` define the outcome themselves.
     delivery_count : int
-        How often the message was handed out.
+        How often the message was delivered.
     retry : RetryPolicy or None
         The consumer's own back-off.
     """
@@ -59,7 +59,7 @@ def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | N
 
 
 def carry_out(verdict: Outcome, delivery: Delivery) -> None:
-    """Settle a delivery as the verdict says; raises as :meth:`Delivery.nack`."""
+    """Settle a delivery by the outcome; raises as :meth:`Delivery.nack`."""
     if verdict.verb == NACK:
         delivery.nack(verdict.delay, error=verdict.failure)
     elif verdict.verb == REJECT:

@@ -1,4 +1,4 @@
-"""The consumers of a service: registered by name of queue, and run until somebody says to stop."""
+"""The consumers of a service: registered by name of queue, and run until they are stopped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Workers:
     def __init__(self, open_queue: OpenQueue) -> None:
         self._open_queue = open_queue
         self._consumers: dict[str, Consumer] = {}
-        self._bell: SimpleQueue[str] = SimpleQueue()  # a signal handler may ring it
+        self._bell: SimpleQueue[str] = SimpleQueue()  # a signal handler may set it
         self._running = threading.Lock()
         self._ending = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -62,7 +62,7 @@ class Workers:
 
     @property
     def consumers(self) -> Mapping[str, Consumer]:
-        """A copy: who handles what, by name of queue."""
+        """A copy: the handlers, by name of queue."""
         return dict(self._consumers)
 
     @property
@@ -71,7 +71,7 @@ class Workers:
         return self._running.locked()
 
     def add(self, consumer: Consumer) -> None:
-        """Register one; raises ConfigError where its queue has one."""
+        """Register one; raises ConfigError if its queue has one."""
         before = self._consumers.get(consumer.queue_name)
         if before is not None:
             raise ConfigError(
@@ -82,7 +82,7 @@ class Workers:
     def run(self, grace_seconds: float, processes: int | None = None) -> None:
         """Run them all until a signal comes, or :meth:`stop`; as :meth:`QueueService.run`.
 
-        ``processes``: so many worker processes for all consumers together, instead of what each of them says.
+        ``processes``: so many worker processes for all consumers together, instead of their own numbers.
         """
         if is_worker_process():
             logger.debug("run() does nothing in a worker process")
@@ -117,7 +117,7 @@ class Workers:
     def close(self, then: Callable[[], object]) -> bool:
         """Stop, and wait until :meth:`run` has returned in its thread.
 
-        A handler waits for nobody, as it would wait for itself: False, and :meth:`run` does ``then`` in the end.
+        A handler does not wait, because it would wait for itself: False, and :meth:`run` does ``then`` in the end.
         """
         with self._ending:
             thread = self._thread
@@ -198,7 +198,7 @@ class Workers:
                     break
             elif word or any(engine.failure is not None for engine in engines):
                 deadline = time.monotonic() + grace_seconds
-                logger.info("%s: stopping, what runs has %g s", word or "a consumer cannot go on", grace_seconds)
+                logger.info("%s: stopping, what runs has %g s", word or "a consumer cannot continue", grace_seconds)
                 for engine in engines:
                     engine.stop()
         for engine in engines:
@@ -252,7 +252,7 @@ def _pools(
 
 @contextmanager
 def _signals_heard(bell: SimpleQueue[str]) -> Iterator[None]:
-    """Ring for SIGINT and SIGTERM, where this is the main thread: no other one can hear them."""
+    """Set the event at SIGINT and SIGTERM, if this is the main thread: no other one can hear them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

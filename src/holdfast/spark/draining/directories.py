@@ -23,12 +23,12 @@ _BODY = "__holdfast_body"
 
 
 class DirectoryWriter:
-    """What ``drain`` calls to write each batch into a directory of its own.
+    """The function that ``drain`` calls to write each batch into its own directory.
 
     Parameters
     ----------
     out : str
-        A path, or whatever Spark can write to; batches are below it.
+        A path, or any place that Spark can write to; batches are below it.
     to : "parquet" or "json"
         The format.
     schema : StructType or None
@@ -53,7 +53,7 @@ class DirectoryWriter:
         self.unfit_count = 0
 
     def __call__(self, frame: DataFrame, batch_id: str) -> None:
-        """Write a batch, over what is there of it."""
+        """Write a batch, replacing an earlier attempt."""
         path = f"{self._base}/batch_id={batch_id}"
         if self._schema is None:
             frame.write.mode("overwrite").format(self._format).save(path)
@@ -83,7 +83,7 @@ def read_schema(path: Path) -> StructType:
     text = path.read_text(encoding="utf-8").strip()
     try:
         schema: StructType = StructType.fromJson(json.loads(text)) if text.startswith("{") else StructType.fromDDL(text)
-    except Exception as error:  # whatever Spark's two parsers raise
+    except Exception as error:  # any error of Spark's two parsers
         why = str(error).strip().splitlines()[:1]
         raise ConfigError(
             f"{path} is no schema ({''.join(why)}): write it as `id BIGINT, name STRING`, or as schema.json() of Spark"

@@ -1,8 +1,8 @@
 """Drains a queue into Spark, batch by batch: reserve, run, commit. docs/spark-drain.md.
 
 Each batch is reserved on the disk before the application's function sees it, under an id that names the queue, the
-group and the first message. Whatever is killed when, the next drain runs the same messages under the same id again; so
-a sink that replaces what it has of an id counts every message exactly once.
+group and the first message. After any kill, the next drain runs the same messages under the same id again. So a sink
+that replaces its rows of an id counts every message exactly once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """What a drain has come to, after each batch.
+    """The progress of a drain, after each batch.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class DrainProgress:
     total_count : int
         Messages of all batches so far.
     depth : int
-        Messages that the group has not finished: what came meanwhile is among them.
+        Messages that the group has not finished: messages that came meanwhile are among them.
     """
 
     batch_id: str
@@ -82,7 +82,7 @@ class DrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a drain has done.
+    """The report of a drain.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class DrainReport:
     resumed_count : int
         How many of the batches an earlier drain had reserved.
     depth : int
-        Messages that the group has not finished: what waits, and what came meanwhile.
+        Messages that the group has not finished: waiting messages, and those that came meanwhile.
     damage : tuple of Damage
         Messages that cannot be read: each place, and the offsets lost. All others were drained.
     """
@@ -124,7 +124,7 @@ class SparkDrainer:
     queue : str, path-like or PersistentQueue
         The queue; an open one has to own the read side of the group, and stays open.
     spark : SparkSession
-        Where the batches run.
+        The session in which the batches run.
     fn : callable
         Takes a DataFrame and the batch's id. It has done its work when it returns; then the batch is committed. The
         DataFrame has the columns of ``spark.read.format("holdfast")``; it is of no use once ``fn`` has returned.
@@ -133,7 +133,7 @@ class SparkDrainer:
     max_messages : int or None
         Messages of one batch.
     group : str
-        The consumer group, which is made where there is none: it begins with the oldest message that is still there.
+        The consumer group; a missing one is created: it begins with the oldest message that is still there.
     lock_timeout : float, seconds
         How long to wait for another drain of the group to end.
     on_progress : callable or None
@@ -176,21 +176,21 @@ class SparkDrainer:
         self._is_stopping = True  # and no more: a signal handler must not wait for a lock
 
     def run(self, until: str = "snapshot") -> DrainReport:
-        """Drain; return what was done.
+        """Drain; return the report.
 
         Parameters
         ----------
         until : "snapshot" or "forever"
-            "snapshot": what can be taken of what was there at the start. "forever": until :meth:`stop`.
+            "snapshot": the messages of the start that can be taken. "forever": until :meth:`stop`.
 
         Raises
         ------
         QueueLockedError, LockTimeoutError
             Another drain, or a consumer, owns the group; names its process.
         QueueNotFoundError, ConfigError
-            There is no queue, or ``until`` says something else.
+            There is no queue, or ``until`` is another value.
         TransactionStateError
-            Somebody has given the batch back meanwhile.
+            The batch was given back meanwhile.
         Exception
             What ``fn`` raises comes out. Its batch stays reserved: the next drain runs it again, under the same id.
         """
@@ -205,7 +205,7 @@ class SparkDrainer:
                     self._run_batch(queue, reservation, time.monotonic())
             self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
             depth = queue.stats().depth
-            for each in queue.recovery.damage:  # what was met before it could be reserved
+            for each in queue.recovery.damage:  # damage that was met before it could be reserved
                 if each not in known:
                     self._lose(queue, each)
         return DrainReport(
@@ -230,7 +230,7 @@ class SparkDrainer:
                     queue, mode="consume", group=self._group, max_deliveries=None, lock_timeout=self._lock_timeout
                 )
                 queue = stack.enter_context(opened)
-            stack.callback(self._driver_lock.release)  # before the group: who gets that has not to wait for this
+            stack.callback(self._driver_lock.release)  # before the group: its next owner need not wait
             yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
@@ -320,7 +320,7 @@ def drain(
 ) -> DrainReport:
     """Drain a queue: parameters and errors as :class:`SparkDrainer` and its :meth:`~SparkDrainer.run`.
 
-    SIGINT and SIGTERM end it after the batch at hand, where it runs in the main thread; a second one interrupts.
+    SIGINT and SIGTERM end it after the current batch, if it runs in the main thread; a second one interrupts.
     """
     drainer = SparkDrainer(
         queue,
@@ -337,7 +337,7 @@ def drain(
 
 
 def make_group(path: str | os.PathLike[str], group: str) -> None:
-    """Make a consumer group where there is none; raises QueueNotFoundError where there is no queue."""
+    """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue."""
     open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
     if group == _DEFAULT_GROUP:  # begins when it is first used
         return

@@ -4,8 +4,8 @@ That JVM still writes, and when it notices, it clears away what it began: the di
 which is that of the next drain too, whose rows then are missing without a word. So the JVM of a drain holds a lock of
 its own. Nothing is written into the locked file.
 
-Drains of one process share a JVM. It locks a file once, and lets go of that when it closes the file, however often it
-has it open besides; so who of this process has it is known here, and the others do not open it.
+Drains of one process share a JVM. A process locks a file once, and closing any of its handles releases the lock. So the
+holder in this process is remembered here, and other drains do not open the file.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class DriverLock:
         self._path = ""
 
     def take(self, path: Path) -> None:
-        """Take it, unless it is held already; wait for who has it.
+        """Take it, unless it is held already; wait for the process that has it.
 
         Raises
         ------
         QueueLockedError
-            That JVM does not end, or another drain of this process goes on.
+            That JVM does not end, or another drain of this process still runs.
         """
         if self._jvm is None or self._file is not None:
             return

@@ -1,4 +1,4 @@
-"""How a task tells the driver that messages are lost: ``groups/<group>/lost-<nonce>.json``. docs/format.md.
+"""The notes by which tasks tell the driver of lost messages: ``groups/<group>/lost-<nonce>.json``. docs/format.md.
 
 The notes are in the queue's directory because that is what driver and executors share. They stay until their batch is
 committed: a sink that has the batch already does not read it again when the next drain runs it.
@@ -41,7 +41,7 @@ class LossNotes:
         self._directory = directory
 
     def write(self, batch_id: str, damage: Damage) -> None:
-        """Note that messages of a batch are lost; raises StorageError, which fails the task, where that cannot be."""
+        """Note that messages of a batch are lost; raises StorageError, which fails the task, if that fails."""
         fields = {
             "batch_id": batch_id,
             "path": str(damage.path),
@@ -63,7 +63,7 @@ class LossNotes:
             self._storage.sync_directory(self._directory)
 
     def read(self, batch_id: str) -> list[Damage]:
-        """Return what the tasks of a batch have noted, each damage once; raises StorageError."""
+        """Return the damage that the tasks of a batch have noted, each once; raises StorageError."""
         found = set()
         with storage_errors("reading which messages are lost", self._directory):
             for path in self._paths():

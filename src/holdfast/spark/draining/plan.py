@@ -1,4 +1,4 @@
-"""How a reservation is read: which task reads which of its messages, and how that travels to Spark.
+"""The plan for reading a reservation: which task reads which of its messages, and how that travels to Spark.
 
 The plan is pinned before Spark hears of it, so every action on the DataFrame, and every attempt of a task, reads the
 same.
@@ -27,7 +27,7 @@ TASK_BYTES_MIN = 4 * 2**20
 
 @dataclass(frozen=True)
 class DrainPlan:
-    """What Spark needs to read a reservation.
+    """The data that Spark needs to read a reservation.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class DrainPlan:
     tasks : tuple of tuple of FileRange
         What each task reads, in the order of the log.
     deliveries : dict of int to int
-        How often messages were handed out before, of those that were.
+        Delivery counts of messages that were delivered before.
     batch_id : str
-        The batch, in the notes of what is lost.
+        The batch, in the notes of lost messages.
     notes : Path
-        The group's directory, where tasks note what is lost.
+        The group's directory, for the notes of lost messages.
     """
 
     root: Path
@@ -56,14 +56,14 @@ class DrainPlan:
 
     @classmethod
     def from_text(cls, text: str) -> DrainPlan:
-        """Return the plan that an option says."""
+        """Return the plan in an option."""
         plan = pickle.loads(base64.b85decode(text))  # noqa: S301  # this program's own, from driver to task
         assert isinstance(plan, cls)
         return plan
 
 
 def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int) -> DrainPlan:
-    """Cut a reservation into about equal tasks; the data files that it holds stay where they are."""
+    """Cut a reservation into about equal tasks; the data files that it holds are not retired."""
     parts = list(_parts(queue, reservation))
     share = -(-reservation.count // max(1, task_count))
     tasks: list[list[FileRange]] = [[]]
@@ -106,7 +106,7 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
 
 
 def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
-    """Return what of a reservation is lost because somebody has removed its data file."""
+    """Return the messages of a reservation that are lost because their data file was removed."""
     names = queue.reservations.data_files(reservation)
     return [
         Damage(queue.path / "data", 0, 0, range(first, first + count), "damaged", "the data file is missing")

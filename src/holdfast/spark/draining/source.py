@@ -1,4 +1,4 @@
-"""The DataFrame of one drained batch. It reads what its plan says, whoever asks and however often."""
+"""The DataFrame of one drained batch. It always reads the messages of its plan, however often it is asked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("holdfast")
 
 _NAME = "holdfast_drain"
 _PLAN = "plan"
-_ADVICE = "somebody has removed it; drain again, which reports its messages as lost and drains the others"
+_ADVICE = "it was removed; drain again, which reports its messages as lost and drains the others"
 
 
 class DrainDataSource(DataSource):
@@ -50,7 +50,7 @@ class DrainDataSource(DataSource):
 
 @dataclass(frozen=True)
 class DrainPartition(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     parts: tuple[FileRange, ...]
     deliveries: dict[int, int]
@@ -73,7 +73,7 @@ class DrainReader(DataSourceReader):
         ] or [DrainPartition((), {})]  # Spark wants one at least
 
     def read(self, partition: DrainPartition) -> Iterator[Any]:
-        """Yield the rows of a task as record batches; damaged messages are passed over, and said."""
+        """Yield the rows of a task as record batches; damaged messages are skipped and reported."""
         keep_modules()
         return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose)
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to stop: what is under way is brought to its end."""
+"""SIGINT and SIGTERM as a wish to stop: the current batch is finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("holdfast")
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at the first signal; the second one does what it did before. Does nothing off the main thread."""
+    """Call ``stop`` at the first signal; the second signal has its former effect. Does nothing off the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -57,7 +57,7 @@ _SLICE_END = 2**31 - 1
 _DISTINCT_MAX = 4096
 
 Deliveries = Mapping[int, int] | None
-"""How often messages were handed out, by offset; None where nobody asks about a group."""
+"""How often messages were handed out, by offset; None if nobody asks about a group."""
 
 
 def chosen_fields(schema: StructType) -> list[tuple[str, Any]]:
@@ -79,10 +79,10 @@ def record_batch(fields: list[tuple[str, Any]], walked: Walked, deliveries: Deli
     Raises
     ------
     UnsupportedVersionError
-        A message's headers hold what a newer Holdfast wrote and this one must understand.
+        A message's headers hold a field of a newer Holdfast that must be understood.
     """
     for encoded in set(walked.headers.values()):
-        _headers_of(encoded)  # may hold what must be understood, whatever is asked for
+        _headers_of(encoded)  # may hold a field that must be understood, under any selection
     columns = [_MAKERS[name](walked, deliveries) for name, _ in fields]
     schema = pa.schema([pa.field(name, kind) for name, kind in fields])
     if not columns:  # Spark counts rows and wants no column

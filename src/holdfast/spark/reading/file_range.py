@@ -1,4 +1,4 @@
-"""What one task reads, decided when the read was planned: messages of a data file, and how to know the file again."""
+"""The range of one task, decided when the read was planned: messages of a data file, and how to know the file again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileRange:
     file_id : bytes
         Of the file that is being written, which may not be the one of that name after a power failure; else empty.
     position : int
-        Where the first of the messages stands; 0 where that is not known.
+        Position of the first message; 0 if that is not known.
     """
 
     name: DataFileName

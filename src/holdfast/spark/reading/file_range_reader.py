@@ -1,7 +1,7 @@
-"""Reads the messages of one planned range on an executor; takes no lock, and gives no wrong rows whatever happens.
+"""Reads the messages of one planned range on an executor; takes no lock, and never gives wrong rows.
 
-A file may be consumed and reused while it is read: its id is compared after every read and before anything is given
-on. Damage is passed over to the next frame that verifies, and reported with its place.
+A file may be consumed and reused while it is read: its id is compared after every read and before anything is given on.
+Damage is skipped up to the next frame that verifies, and reported with its place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FileRangeReader:
     Parameters
     ----------
     storage, path, queue_id
-        Where the file is, and whose it must be.
+        Where the file is, and its queue.
     part : FileRange
         What to read.
     on_loss : callable
@@ -62,7 +62,7 @@ class FileRangeReader:
 
     @property
     def position(self) -> int:
-        """Where the bytes of the messages that were given last stand in the file; at the end, where the next would."""
+        """Position in the file of the messages that were given last; at the end, where the next would."""
         return self._position
 
     def walked(self) -> Iterator[Walked]:
@@ -71,7 +71,7 @@ class FileRangeReader:
         Raises
         ------
         ConsumedMeanwhileError
-            The file is gone, or begun anew.
+            The file is gone, or is reused.
         StorageError
             A Holdfast of another format version wrote it, or the disk refuses.
         """
@@ -120,7 +120,7 @@ class FileRangeReader:
             self._lose(self._position, 0, self._next, part.end, "the file ends too early")
 
     def _next_size(self, file: File, limit: int) -> int:
-        """Return the size of the frame at the position, which was not whole in the last chunk; 0 where it cannot be."""
+        """Return the size of the frame at the position, which was not whole in the last chunk; 0 if it cannot be."""
         size = FRAME_SIZE_END + int.from_bytes(file.read_at(FRAME_SIZE_END, self._position)[1:], "little")
         if self._position + size > limit:
             return 0
@@ -132,7 +132,7 @@ class FileRangeReader:
         return size
 
     def _wanted(self, found: Walked) -> Walked | None:
-        """Return the messages of the range among those found; None where there are none."""
+        """Return the messages of the range among those found; None if there are none."""
         if not len(found):
             return None
         first, end = found.offsets[0], found.offsets[-1] + 1
@@ -144,7 +144,7 @@ class FileRangeReader:
     # -- The life of the file ----------------------------------------------------------------------------------------
 
     def _read_header(self, file: File) -> DataFileHeader | None:
-        """Return the header, or None where it is damaged and that was reported."""
+        """Return the header, or None if it is damaged and that was reported."""
         part = self._part
         try:
             header = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(self._path))
@@ -161,7 +161,7 @@ class FileRangeReader:
         return header
 
     def _check_life(self, file: File, header: DataFileHeader) -> None:
-        """Make sure that what was just read is of the life of the file that was opened."""
+        """Make sure that the bytes just read are of the life of the file that was opened."""
         try:
             now = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(self._path))
         except StorageError:
@@ -182,17 +182,17 @@ class FileRangeReader:
     # -- Damage ------------------------------------------------------------------------------------------------------
 
     def _pass_damage(self, file: File, header: DataFileHeader, limit: int) -> None:
-        """Report what does not verify at the position, and go on at the next frame that does."""
+        """Report damage at the position, and continue at the next frame that verifies."""
         gap = FrameScanner(file, header.salt, self._position, limit).gap(self._next - header.first_offset)
         self._check_life(file, header)
         end = self._part.end
         following = end if gap.frame is None else min(end, header.first_offset + gap.frame.index)
-        reason = gap.reason or f"another message stands where {self._next} should"
+        reason = gap.reason or f"another message is in the place of message {self._next}"
         self._lose(gap.position, gap.resume - gap.position, self._next, following, reason)
         self._position, self._next = gap.resume, max(self._next, following)
 
     def _lose(self, position: int, size: int, first: int, end: int, reason: str) -> None:
         runs = clipped(self._part.wanted, first, end)
-        if runs:  # what of it nobody asked for is nobody's loss
+        if runs:  # messages outside of the range are not lost to it
             lost = range(runs[0][0], runs[-1][1])
             self._on_loss(Damage(self._path, position, size, lost, DAMAGED, reason))

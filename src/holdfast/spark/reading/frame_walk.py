@@ -1,4 +1,4 @@
-"""Finds the messages in a run of bytes of a data file and verifies each: where they start and end, and no copies. Pure.
+"""Finds the messages in a run of bytes of a data file and verifies each: positions only, no copies. Pure.
 
 The reader of the core (``persistence/log/log_reader.py``) makes one object of each message. Spark wants columns: from
 the bounds found here Arrow takes the payloads out of the same bytes, many thousands at a time.
@@ -23,12 +23,12 @@ from holdfast.persistence.format.file_header import DataFileHeader
 
 @dataclass(slots=True)
 class Walked:
-    """Messages that stand one behind the other.
+    """Contiguous messages.
 
     Attributes
     ----------
     data : bytes
-        Where they stand.
+        The bytes that hold them.
     offsets : sequence of int
         Theirs, ascending.
     bounds : list of int
@@ -38,7 +38,7 @@ class Walked:
     headers : dict of int to bytes
         The encoded headers of those that have some, by place.
     is_dense : bool
-        Whether nothing but frame headers stands between the payloads.
+        Whether there are only frame headers between the payloads.
     end : int
         Where the next frame starts in ``data``.
     is_good : bool
@@ -75,7 +75,7 @@ class Walked:
 def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: int) -> Walked:
     """Return the messages from ``data[at]`` on, up to the end, a bad frame or the message ``index_max``.
 
-    ``index`` is that of the first message: one that says otherwise is a bad frame.
+    ``index`` is that of the first message: another one is a bad frame.
 
     Every message runs through this loop, so it makes no call that it can do without.
     """

@@ -33,7 +33,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read.
+    """The options of a read.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class ReadOptions:
 
 
 def queue_path(given: Mapping[str, str]) -> Path:
-    """Return the path of the queue, whatever the working directory will be; raises ConfigError where none can be."""
+    """Return the path of the queue, whatever the working directory will be; raises ConfigError if none can be."""
     if not given.get("path"):
         raise ConfigError(
             "which queue? say load('data/orders'), or in SQL CREATE TEMPORARY VIEW orders USING holdfast OPTIONS (path "
@@ -93,7 +93,7 @@ def queue_path(given: Mapping[str, str]) -> Path:
 
 
 def local_path(location: str) -> Path | None:
-    """Return the path that Spark or Hadoop spells as they like; None where it is not one of this machine."""
+    """Return the path that Spark or Hadoop spells as they like; None if it is not one of this machine."""
     path = location.removeprefix("file://").removeprefix("file:")
     return None if ":" in path.split("/", 1)[0] else Path(path).absolute()
 
@@ -116,7 +116,7 @@ def offset_option(given: Mapping[str, str], name: str, word: str, default: int) 
 def time_option(given: Mapping[str, str], name: str, default: int) -> int:
     """Return an option that is a time, in nanoseconds since the epoch.
 
-    It is given as such, or in ISO 8601; UTC where no zone is said.
+    It is given as such, or in ISO 8601; UTC if no zone is given.
     """
     text = given.get(name.lower())
     if text is None:

@@ -1,6 +1,6 @@
-"""Puts what was planned into tasks of about the same size: many small data files into one, a large one apart.
+"""Divides a plan into tasks of about the same size: many small data files into one, a large one apart.
 
-A large file is cut where its seal knows messages to start; the one that is being written has none, and stays whole.
+A large file is cut at the message positions in its seal; the one that is being written has none, and stays whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pack(storage: Storage, root: Path, parts: list[FileRange], partition_bytes: 
 
 
 def _pieces(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -> Iterator[tuple[FileRange, int]]:
-    """Yield a part, or what it is cut into, with about how many bytes each has."""
+    """Yield a part, or its pieces, with about how many bytes each has."""
     size = part.limit or _size_of(storage, path)
     cuts = _cuts(storage, path, part, partition_bytes) if size > _LARGE * partition_bytes and not part.limit else []
     if not cuts:
@@ -48,7 +48,7 @@ def _pieces(storage: Storage, path: Path, part: FileRange, partition_bytes: int)
 
 
 def _cuts(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -> list[tuple[int, int]]:
-    """Return offsets and positions of messages at which to cut a sealed file; none where no seal tells."""
+    """Return offsets and positions of messages at which to cut a sealed file; none if no seal tells."""
     cuts, last = [], 0
     for offset, position in sealed_places(storage, path):
         if position - last >= partition_bytes and part.start < offset < part.end:
@@ -61,7 +61,7 @@ def _cuts(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -
 def _size_of(storage: Storage, path: Path) -> int:
     try:
         file = storage.open(path, writable=False)
-    except MISSING:  # consumed meanwhile: whoever reads it says so
+    except MISSING:  # consumed meanwhile: reading it reports that
         return 0
     try:
         return file.size()

@@ -1,7 +1,7 @@
 """One read of a queue: planned once, and read by tasks.
 
-Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes: what a
-read is about is decided in :meth:`QueueReader.partitions`, once, and goes to the tasks as :class:`QueuePartition`.
+Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes:
+:meth:`QueueReader.partitions` plans a read, once, and the tasks get it as :class:`QueuePartition`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from holdfast.spark.worker_memory import keep_modules
 
 logger = logging.getLogger("holdfast")
 
-_ADVICE = "make the DataFrame anew, or read what is still there with failOnDataLoss=false"
+_ADVICE = "create the DataFrame again, or read what is still there with failOnDataLoss=false"
 
 
 @dataclass(frozen=True)
 class QueuePartition(InputPartition):
-    """What one task reads.
+    """The range of one task.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class QueuePartition(InputPartition):
     parts : tuple of FileRange
         Messages of its data files, in the order of the log.
     deliveries : dict of int to int, or None
-        How often those that were handed out were, where a group was named.
+        Delivery counts of the delivered ones, if a group was named.
     """
 
     root: Path
@@ -72,7 +72,7 @@ class QueueReader(DataSourceReader):
         self._advice = advice
 
     def partitions(self) -> Sequence[QueuePartition]:
-        """Plan: look at the queue once, and pin what is read."""
+        """Plan: read the state of the queue once, and pin the range."""
         storage, options = OsStorage(), self._options
         snapshot = take_snapshot(storage, options)
         for damage in snapshot.missing:

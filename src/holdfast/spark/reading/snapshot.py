@@ -1,7 +1,7 @@
-"""Plans a read: which messages of which data files, as the queue stands now. Takes no lock and changes nothing.
+"""Plans a read: the messages and data files of the queue at this moment. Takes no lock and changes nothing.
 
-The order of looking matters. First ``write.mark`` says how far may be read, then the files are listed, and only then is
-the progress of groups read: so a file that is not in the list any more is known to have been finished.
+The order matters. First ``write.mark`` is read for the end, then the files are listed, and only then is the progress of
+groups read: so a file that is not in the list any more is known to have been finished.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MARK_PAUSE_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was planned.
+    """The plan.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Snapshot:
     parts : list of FileRange
         What to read, in the order of the log.
     deliveries : dict of int to int, or None
-        How often unfinished messages were handed out to the group; None where none was named.
+        Delivery counts of unfinished messages of the group; None if none was named.
     missing : list of Damage
         Messages that are gone although a group has not finished them.
     """
@@ -74,9 +74,7 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
     StorageError
         ``write.mark`` does not verify, or the disk refuses.
 
-    Notes
-    -----
-    Cost: one listing, and where there are gaps or timestamps are given, the headers and seals of a few files.
+    Notes ----- Cost: one listing; with gaps or given timestamps, also the headers and seals of a few files.
     """
     directory, queue_id, _ = open_directory(storage, options.path, create=False, writable=False)
     with storage_errors("planning a read", directory.root):
@@ -91,7 +89,7 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
 
 
 def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> Watermark | None:
-    """Return ``write.mark``; None where nothing was ever written."""
+    """Return ``write.mark``; None if nothing was ever written."""
     for _ in range(_MARK_TRIES):
         try:
             file = storage.open(directory.write_mark, writable=False)
@@ -122,7 +120,7 @@ def visible_files(
 ) -> Iterator[tuple[DataFileName, int]]:
     """Yield the files that may be read, each with the offset behind its last message; the names are in log order.
 
-    The next file's name says that offset. Where that one is gone the file's own seal does, and only then it is opened.
+    The next file's name has that offset. If that file is gone, the file's own seal has it, and only then it is opened.
     """
     last = visible_end(mark)
     for place, name in enumerate(names):
@@ -138,7 +136,7 @@ def visible_files(
 
 
 def pinned(mark: Watermark, name: DataFileName, runs: Runs, position: int = 0) -> FileRange:
-    """Return messages of a file as a task reads them: of the file that is being written, up to where it may be."""
+    """Return messages of a file as a task reads them: of the file that is being written, up to the end."""
     is_last = name.sequence == mark.sequence
     return FileRange(name, runs, *((mark.visible[0], mark.file_id) if is_last else (0, b"")), position)
 
@@ -146,7 +144,7 @@ def pinned(mark: Watermark, name: DataFileName, runs: Runs, position: int = 0) -
 def _progress(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, group: str | None
 ) -> tuple[GroupProgress | None, list[GroupProgress]]:
-    """Return the progress of the group that is asked for, and of those that have business with what is missing."""
+    """Return the progress of the requested group, and of those that may miss the missing messages."""
 
     def read(info: GroupInfo) -> GroupProgress:
         return progress_reader(storage, directory, queue_id, info).refresh()
@@ -154,13 +152,13 @@ def _progress(
     if group is None:
         return None, [read(info) for info in list_groups(storage, directory)]
     if group == DEFAULT_GROUP and find_group(storage, directory, group) is None:
-        return GroupProgress(), []  # it begins when it is first used, with what is there then
+        return GroupProgress(), []  # it begins when it is first used, with the messages of that time
     wanted = read(require_group(storage, directory, group))
     return wanted, [wanted]
 
 
 class _Plan:
-    """The files below the end that the mark names, what is in them, and what is between them."""
+    """The files below the end that the mark names, their messages, and the gaps between them."""
 
     def __init__(self, storage: Storage, directory: QueueDirectory, mark: Watermark, names: list[DataFileName]) -> None:
         self._storage = storage
@@ -178,7 +176,7 @@ class _Plan:
             self._gaps.append((expected, visible_end(mark)))
 
     def parts(self, options: ReadOptions, progress: GroupProgress | None) -> list[FileRange]:
-        """Return what to read: what a group has not finished, or everything."""
+        """Return what to read: the unfinished messages of a group, or everything."""
         parts = []
         for name, file_end in self._within(options.timestamp_start_ns, options.timestamp_end_ns):
             runs = clipped(((name.first_offset, file_end),), options.offset_start, options.offset_end)
@@ -189,13 +187,13 @@ class _Plan:
         return parts
 
     def missing(self, options: ReadOptions, progresses: list[GroupProgress]) -> list[Damage]:
-        """Return the messages that are not there although a group has not finished them: nobody retired their file."""
+        """Return the messages that are not there although a group has not finished them: their file was not retired."""
         gaps = clipped(tuple(self._gaps), options.offset_start, options.offset_end)
         lost = merged(run for gap in gaps for progress in progresses for run in progress.unfinished_runs(*gap))
         return [Damage(self._directory.data, 0, 0, run, DAMAGED, "a data file is missing") for run in lost]
 
     def _within(self, start_ns: int, end_ns: int) -> list[tuple[DataFileName, int]]:
-        """Return the files that may hold messages of a time; a few headers say so. Rows are chosen when they are read.
+        """Return the files that may hold messages of a time; from a few headers. Rows are chosen when they are read.
 
         The base timestamp of a file is no smaller than any timestamp before it, and no larger than its own.
         """

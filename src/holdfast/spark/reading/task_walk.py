@@ -1,4 +1,4 @@
-"""Reads one planned range where a task runs: maybe on another machine, which has to see the queue that was planned."""
+"""Reads one planned range in a task: maybe on another machine, which has to see the queue that was planned."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Finishes what a stream has done and Spark has not said yet. docs/spark-stream.md.
+"""Finishes the last batches of a stream, which Spark has not confirmed. docs/spark-stream.md.
 
-Spark tells a source that a batch is committed when it plans the next one; so of a stream that has ended, the last
-batches stay in the queue until somebody reads its checkpoint.
+Spark tells a source that a batch is committed when it plans the next one; so the last batches of an ended stream stay
+in the queue until its checkpoint is read.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ def finalize(
     Returns
     -------
     int
-        Messages below this offset are finished; 0 where none are to be.
+        Messages below this offset are finished; 0 for none.
 
     Raises
     ------
     ConfigError
-        There is no checkpoint, it is of another queue, or somebody consumes with this group.
+        There is no checkpoint, it is of another queue, or a consumer uses this group.
     QueueNotFoundError, GroupNotFoundError
         There is none of that name.
     QueueLockedError
         A process reads for the group just now.
 
-    Notes
-    -----
-    Spark syncs nothing of its checkpoint; this syncs what Spark needs to know that the last batch is committed, before
-    the messages go. It does not sync what the stream has written, nor the state of its operators.
+    Notes ----- Spark syncs nothing of its checkpoint; this syncs what Spark needs to know that the last batch is
+    committed, before the messages go. It does not sync the stream's output, nor the state of its operators.
     """
     own_group(group)
     storage = OsStorage()
@@ -76,7 +74,7 @@ def finalize(
 
 
 def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> StreamOffset | None:
-    """Return where the last committed batch ends, made durable; None where no batch was committed."""
+    """Return where the last committed batch ends, made durable; None if no batch was committed."""
     commits, offsets = checkpoint / "commits", checkpoint / "offsets"
     if not commits.is_dir():
         if not offsets.is_dir():

@@ -1,7 +1,7 @@
-"""The consumer group of a stream: keeps the messages that Spark may still ask for, and lets go of the others.
+"""The consumer group of a stream: keeps the messages that Spark may still ask for, and finishes the others.
 
-The group is owned by nobody. Whoever finishes messages visits it for a moment, in the process where Spark says that a
-batch is committed; so a stream holds no lock while it runs, and none is left when it is killed.
+The group has no owner. The process in which Spark reports a committed batch owns it for a moment, to finish messages;
+so a stream holds no lock while it runs, and leaves none when it is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.spark.streaming.log import StreamLog
 
 
 def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:
-    """Make a group that starts at an offset, where there is none; return what there is."""
+    """Create a group that starts at an offset, if there is none; return the group."""
     found = find_group(log.storage, log.directory, group)
     if found is not None:
         return found
@@ -33,7 +33,7 @@ def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:
 
 
 def unfinished_from(log: StreamLog, group: str) -> int:
-    """Return the first offset that a group has not finished; the end of the log where there is no such group."""
+    """Return the first offset that a group has not finished; the end of the log if there is no such group."""
     found = find_group(log.storage, log.directory, group)
     if found is None:
         return log.end
@@ -43,7 +43,7 @@ def unfinished_from(log: StreamLog, group: str) -> int:
 def never_there(log: StreamLog, group: str, group_id: str) -> Runs:
     """Return the offsets that had been retired before a group was made: none of its business, and no loss.
 
-    A group of that name with another id was made later than the stream's: what it does not know may be lost.
+    A group of that name with another id was made later than the stream's: messages unknown to it may be lost.
     """
     found = find_group(log.storage, log.directory, group)
     if found is None or found.group_id.hex() != group_id:
@@ -52,20 +52,18 @@ def never_there(log: StreamLog, group: str, group_id: str) -> Runs:
 
 
 def finish_below(log: StreamLog, group: str, offset: int) -> None:
-    """Finish every message of a group below an offset, durably, and give back the data files that nobody needs.
+    """Finish every message of a group below an offset, durably, and retire the data files that no group needs.
 
     Raises
     ------
     QueueLockedError
         A process reads for the group just now; it is named. Nothing is lost by finishing later.
     ConfigError
-        Somebody consumes with this group.
+        A consumer uses this group.
 
-    Notes
-    -----
-    Cost: four syncs and one entry, however many messages; more only where the end of a data file was passed.
+    Notes ----- Cost: four syncs and one entry, however many messages; more only after the end of a data file.
     """
-    offset = min(offset, log.end)  # what is put next may get the offset of a message that was lost
+    offset = min(offset, log.end)  # the next message may get the offset of a lost one
     clock, floors = SystemClock(), list[int]()
 
     def changes(progress: GroupProgress) -> list[Change]:

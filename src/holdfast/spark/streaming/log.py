@@ -1,6 +1,6 @@
-"""The log as a stream sees it at one moment: where it ends, and which of its files hold what.
+"""The log as a stream sees it at one moment: its end, and the messages of its files.
 
-The cost of a look does not depend on the backlog: one small file for the end, one listing where files are asked for,
+The cost of a poll does not depend on the backlog: one small file for the end, one listing where files are asked for,
 and of them only those that a batch reads.
 """
 
@@ -29,14 +29,14 @@ from holdfast.spark.reading.snapshot import pinned, read_mark, visible_end, visi
 
 @dataclass(frozen=True)
 class StreamLog:
-    """One look at a queue. It holds nothing open.
+    """One reading of a queue's state. It holds nothing open.
 
     Attributes
     ----------
     storage, directory, queue_id
         The queue.
     mark : Watermark or None
-        Where the log ends; None where nothing was ever put.
+        The end of the log; None if nothing was ever put.
     """
 
     storage: Storage
@@ -46,7 +46,7 @@ class StreamLog:
 
     @classmethod
     def look(cls, storage: Storage, path: Path) -> StreamLog:
-        """Look at a queue; raises QueueNotFoundError, and StorageError where ``write.mark`` does not verify."""
+        """Read a queue's state; raises QueueNotFoundError, and StorageError where ``write.mark`` does not verify."""
         directory, queue_id, _ = open_directory(storage, path, create=False, writable=False)
         return cls(storage, directory, queue_id, read_mark(storage, directory, queue_id))
 
@@ -57,7 +57,7 @@ class StreamLog:
 
     @cached_property
     def names(self) -> list[DataFileName]:
-        """The data files, as they are when this is asked first: later than the end was looked at."""
+        """The data files, as they are when this is asked first: after the end was read."""
         return list_data_files(self.storage, self.directory)
 
     def path(self, name: DataFileName) -> Path:
@@ -65,7 +65,7 @@ class StreamLog:
         return self.directory.data_file(name)
 
     def is_active(self, name: DataFileName) -> bool:
-        """Whether a file was being written at the time of the look."""
+        """Whether a file was being written at that time."""
         return self.mark is not None and name.sequence == self.mark.sequence
 
     def files_from(self, offset: int) -> Iterator[tuple[DataFileName, int]]:
@@ -80,7 +80,7 @@ class StreamLog:
         return pinned(self.mark, name, ((first, end),), position)
 
     def between(self, start: int, end: int) -> tuple[list[FileRange], Runs]:
-        """Return what there is from ``start`` to ``end``, and the offsets of which no file knows."""
+        """Return the messages from ``start`` to ``end``, and the offsets that no file contains."""
         parts: list[FileRange] = []
         gaps: list[tuple[int, int]] = []
         expected = start
@@ -98,7 +98,7 @@ class StreamLog:
         return parts, tuple(gaps)
 
     def first_from(self, offset: int) -> int:
-        """Return the first offset from ``offset`` on that a file holds; the end of the log where there is none."""
+        """Return the first offset from ``offset`` on that a file holds; the end of the log if there is none."""
         for name, file_end in self.files_from(offset):
             first = max(offset, name.first_offset)
             if first < file_end:
@@ -106,10 +106,10 @@ class StreamLog:
         return self.end
 
     def first_since(self, timestamp_ns: int) -> int:
-        """Return the first offset whose message was put at a time or later; the end of the log where there is none.
+        """Return the first offset whose message was put at a time or later; the end of the log if there is none.
 
         Timestamps never go backwards, and the base timestamp of a file is no smaller than any before it: a few headers
-        say which file it is, and that one is read.
+        show which file it is, and that one is read.
         """
 
         def base_timestamp_ns(name: DataFileName) -> int:

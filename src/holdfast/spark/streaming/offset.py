@@ -1,7 +1,7 @@
-"""Where a stream is: what Spark writes into its checkpoint, and hands back. Pure.
+"""The place of a stream, which Spark writes into its checkpoint, and hands back. Pure.
 
 Spark compares these as text, so there is one spelling of each: the keys have one order, the place is an offset and
-nothing else, and where there is nothing new the stream gives back what it was given.
+nothing else, and without new messages the stream returns the place that it was given.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class StreamOffset:
     Attributes
     ----------
     queue_id : str
-        In hexadecimal: another queue at the same path is not the one that was read.
+        In hexadecimal: it tells another queue at the same path.
     group_id : str
-        Of the group that keeps what comes behind, in hexadecimal; empty: none does. A group of the same name that was
+        Of the group that keeps the later messages, in hexadecimal; empty: none does. A group of the same name that was
         made later has kept nothing for this stream.
     offset : int
         Of the first message that the batch does not have.
     before : tuple of int
-        Where this batch began, and those before it, the latest first: as many as are retained. So which messages may
-        be finished is known from the checkpoint alone, however often the stream is started anew.
+        Starts of this batch and of those before it, the latest first: as many as are retained. So which messages may be
+        finished is known from the checkpoint alone, however often the stream is restarted.
     """
 
     queue_id: str
@@ -38,7 +38,7 @@ class StreamOffset:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> StreamOffset:
-        """Return what Spark hands back; raises ConfigError where it is not ours."""
+        """Return what Spark hands back; raises ConfigError if it is not ours."""
         try:
             before = tuple(map(int, fields["before"]))
             return cls(str(fields["queue"]), str(fields["group"]), int(fields["offset"]), before)
@@ -60,7 +60,7 @@ class StreamOffset:
         return replace(self, offset=offset, before=tuple(min(offset, each) for each in self.before))
 
     def finished_below(self, retain_batches: int) -> int | None:
-        """Return below which offset nothing is needed once this batch is committed; None where that is not known."""
+        """Return below which offset nothing is needed once this batch is committed; None if that is not known."""
         if retain_batches == 0:
             return self.offset
         return self.before[retain_batches - 1] if len(self.before) >= retain_batches else None

@@ -40,16 +40,16 @@ _KNOWN = {name.lower(): name for name in _NAMES}
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What a stream reads, and how.
+    """The options of a stream.
 
     Attributes
     ----------
     path : Path
         The queue.
     group : str or None
-        The stream's own consumer group, which keeps what it has not read; None: nothing is marked.
+        The stream's own consumer group, which keeps unread messages; None: nothing is marked.
     offset_start : int or None
-        Where a stream without a checkpoint begins; None: with what is put next.
+        Where a stream without a checkpoint begins; None: with the next put.
     timestamp_start_ns : int
         The same as a time, in nanoseconds since the epoch; 0: none.
     max_messages, max_bytes : int or None

@@ -1,7 +1,7 @@
-"""Finds messages in data files without reading what is in front of them, and how far a batch of some bytes goes.
+"""Finds messages in data files without reading earlier ones, and the end of a batch of some bytes.
 
-The seal of a file knows a message about every 64 KiB. The file that is being written has none, so what was seen last is
-remembered: a batch begins where the one before it ended. What is remembered only saves time: it may be lost at any
+The seal of a file knows a message about every 64 KiB. The file that is being written has none, so the last place is
+remembered: a batch begins where the one before it ended. The remembered place only saves time: it may be lost at any
 moment, and is when Spark starts another process.
 """
 
@@ -23,25 +23,25 @@ _KNOWN_MAX = 16
 
 
 class Places:
-    """Where some messages stand."""
+    """The places of some messages."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], int] = {}
 
     def note(self, name: DataFileName, offset: int, position: int) -> None:
-        """Remember where a message stands, or will once it is written."""
+        """Remember the place of a message, which may not be written yet."""
         self._known.pop((name.sequence, offset), None)
         self._known[name.sequence, offset] = position
         if len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
     def note_end(self, log: StreamLog) -> None:
-        """Remember where the next message will stand."""
+        """Remember the place of the next message."""
         if log.mark is not None:
             self.note(DataFileName(log.mark.sequence, log.mark.first_offset), log.end, log.mark.visible[0])
 
     def position_of(self, log: StreamLog, name: DataFileName, offset: int) -> int:
-        """Return where a message of a file stands; 0 where that cannot be told, or it is the first one."""
+        """Return the position of a message in a file; 0 if it is unknown, or the message is the first one."""
         if offset == name.first_offset:
             return 0
         first, position = self._nearest(log, name, offset)
@@ -54,7 +54,7 @@ class Places:
             for _ in reader.walked():
                 pass
         except ConsumedMeanwhileError:
-            return 0  # whoever reads it says so
+            return 0  # reading it reports that
         if losses:  # as above
             return 0
         self.note(name, offset, reader.position)
@@ -63,7 +63,7 @@ class Places:
     def limited_end(self, log: StreamLog, start: int, end: int, max_messages: int, max_bytes: int) -> int:
         """Return how far a batch goes that begins at ``start``: one message at least, and no further than ``end``.
 
-        What is not there any more does not count; so a stream passes over a gap in one step.
+        Missing messages do not count; so a stream skips a gap in one step.
         """
         is_empty = True
         for name, file_end in log.files_from(start):
@@ -89,7 +89,7 @@ class Places:
         Parameters
         ----------
         is_whole : bool
-            Whether ``stop`` is the end of the file: then its size alone may say that all do.
+            Whether ``stop`` is the end of the file: then its size alone may show that all do.
         """
         try:
             begin = self.position_of(log, name, first) or FRAMES_START
@@ -98,7 +98,7 @@ class Places:
             at, position = self._last_entry(log, name, first, stop, begin, begin + room)
             return self._walk_within(log, name, at, stop, position, begin, room)
         except ConsumedMeanwhileError:
-            return stop, 0  # whoever reads it says so
+            return stop, 0  # reading it reports that
 
     def _walk_within(
         self, log: StreamLog, name: DataFileName, first: int, stop: int, position: int, begin: int, room: int
@@ -142,7 +142,7 @@ class Places:
         try:
             file = log.storage.open(log.path(name), writable=False)
         except MISSING:
-            return FRAMES_START  # whoever reads it says so
+            return FRAMES_START  # reading it reports that
         try:
             return file.size()
         finally:

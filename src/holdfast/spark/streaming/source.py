@@ -1,8 +1,8 @@
 """``spark.readStream.format("holdfast")``: the log of a queue as a stream. docs/spark-stream.md.
 
-Spark makes such a reader in several processes, and asks one of them where the stream is and another one what it reads
-there. So every answer comes from the offsets that Spark hands over and from the files; what a reader remembers besides
-saves time, and no more. Only :meth:`QueueStreamReader.commit` changes anything.
+Spark makes such a reader in several processes, and asks one of them for the place of the stream, and another one for
+its messages. So every answer comes from the offsets that Spark hands over and from the files; everything else that a
+reader remembers only saves time. Only :meth:`QueueStreamReader.commit` changes anything.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- Where the stream is -----------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Fields:  # noqa: N802  # Spark's own name, as those below
-        """Return where a stream without a checkpoint begins; its group is made, so that nothing is lost from there.
+        """Return the start of a stream without a checkpoint; its group is made, so that nothing is lost from there.
 
         Spark asks again and again until there is a first batch, and the answer stays the same.
         """
@@ -104,11 +104,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note what is there: the query ends with it."""
+        """Note the available messages: the query ends with it."""
         self._available_end = self._look().end
 
     def latestOffset(self, start: Fields, limit: ReadLimit) -> Fields:  # noqa: N802
-        """Return the end of the batch that begins at ``start``; that itself where there is nothing more."""
+        """Return the end of the batch that begins at ``start``; that itself if there is nothing more."""
         log, place = self._look(), StreamOffset.parse(start)
         self._check_queue(log, place)
         place = self._kept(log, place)
@@ -125,12 +125,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place.next(reached, self._options.retain_batches).to_fields()
 
     def reportLatestOffset(self) -> Fields:  # noqa: N802
-        """Return where the log ends, for Spark's reports of progress."""
+        """Return the end of the log, for Spark's reports of progress."""
         log = self._look()
         return StreamOffset(log.queue_id.hex(), self._group_id, log.end).to_fields()
 
     def _limited(self, log: StreamLog, start: int, end: int, limit: ReadLimit) -> int:
-        if isinstance(limit, ReadAllAvailable):  # whatever the options say: the trigger wants all of it
+        if isinstance(limit, ReadAllAvailable):  # under any options: the trigger wants all of it
             return end
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
@@ -161,7 +161,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- What was committed ------------------------------------------------------------------------------------------
 
     def commit(self, end: Fields) -> None:
-        """Let go of messages that Spark does not need any more; what cannot be done now is done with the next batch."""
+        """Finish messages that Spark does not need any more; after a failure this is done with the next batch."""
         place, options = StreamOffset.parse(end), self._options
         offset = place.finished_below(options.retain_batches)
         if options.group is None or offset is None or offset <= self._finished_below:
@@ -176,14 +176,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._finished_below = offset
 
     def _kept(self, log: StreamLog, place: StreamOffset) -> StreamOffset:
-        """Return a place with the group that keeps what is behind it.
+        """Return a place with the group that keeps the messages behind it.
 
-        That is looked after once: somebody may have deleted the group and made it again, or the stream had none before.
+        That is checked once: the group may have been deleted and created again, or the stream had none before.
         """
         group = self._options.group
         if group is not None and not self._group_id:
             group_id = begin_group(log, group, min([place.offset, *place.before])).group_id.hex()
-            if group_id != place.group_id:  # it has no business with what is gone by now, but this stream has
+            if group_id != place.group_id:  # the group ignores messages that are gone by now, but this stream does not
                 self._lose(log, place, self._look().between(place.offset, log.end)[1])
             self._group_id = group_id
         return replace(place, group_id=self._group_id)
@@ -202,7 +202,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _lose(self, log: StreamLog, place: StreamOffset, gaps: Runs) -> None:
-        """Say which messages are gone, as an error or as a warning."""
+        """Report which messages are gone, as an error or as a warning."""
         lost = gaps
         if gaps and self._options.group is not None:
             for first, end in never_there(log, self._options.group, place.group_id):

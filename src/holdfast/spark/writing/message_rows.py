@@ -1,7 +1,7 @@
-"""Which columns of a DataFrame say what of a message, and the messages of a record batch. docs/spark-sink.md.
+"""Maps the columns of a DataFrame to messages, and reads the messages of a record batch. docs/spark-sink.md.
 
 With a column ``payload`` the other columns are what can be asked for a message. With a serializer every row is an
-object; what is asked for stands in columns with a ``_`` in front.
+object; options are columns with a ``_`` in front.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _Values = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What a column asks for.
+    """The option that a column sets.
 
     Attributes
     ----------
     keyword : str
         Of ``Put``.
     types : str
-        What the column may be, in words.
+        The allowed types of the column, in words.
     takes : callable
         Whether it may be of a type.
     values : callable
-        Returns its values as ``Put`` takes them; None where a row asks for nothing.
+        Returns its values as ``Put`` takes them; None if a row asks for nothing.
     """
 
     keyword: str
@@ -135,7 +135,7 @@ def _message(payload: bytes, keywords: dict[str, _Values], row: tuple[Any, ...])
 
 
 def _check_message_columns(schema: StructType) -> dict[str, str]:
-    """Return what is asked for by which column, beside the payload."""
+    """Return the options by column, beside the payload."""
     if "payload" not in schema.names:
         raise ConfigError(
             "no column `payload`: name one so (binary or string), or say option('serializer', 'json') to make an "
@@ -159,7 +159,7 @@ def _check_message_columns(schema: StructType) -> dict[str, str]:
 
 
 def _check_object_columns(schema: StructType) -> dict[str, str]:
-    """Return what is asked for by which column; all others are fields of the objects."""
+    """Return the options by column; all others are fields of the objects."""
     if "payload" in schema.names:
         raise ConfigError(
             "there is a column `payload` and a serializer, which makes an object of every row: leave one out; rename "
@@ -202,7 +202,7 @@ def _common_headers(pairs: tuple[tuple[str, str | None], ...]) -> CommonHeaders:
     """Return headers, which many messages share."""
     for name, value in pairs:
         if value is None:
-            raise ConfigError(f"the header {name!r} is null in a row: leave it out there, with map_filter() say")
+            raise ConfigError(f"the header {name!r} is null in a row: remove it there, for example with map_filter()")
     return CommonHeaders(dict(pairs))  # type: ignore[arg-type]  # checked above
 
 

@@ -1,4 +1,4 @@
-"""Rows as objects: each becomes what a serializer makes of a dict of its columns, as ``TypedQueue`` would put it."""
+"""Rows as objects: a serializer encodes a dict of its columns, as ``TypedQueue`` would put it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ObjectRows:
     schema : StructType
         Of the fields.
     serializer, type, version
-        What encodes them, and what their headers say they are; no type: nothing.
+        The serializer, and the type and version in the headers; no type: nothing.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class ObjectRows:
 
 
 def _check(name: str, kind: DataType) -> None:
-    """Refuse what is no plain data; raises ConfigError."""
+    """Refuse a value that is not plain data; raises ConfigError."""
     if isinstance(kind, StructType):
         for field in kind.fields:
             _check(f"{name}.{field.name}", field.dataType)

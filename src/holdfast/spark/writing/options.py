@@ -39,14 +39,14 @@ _OF_SPARK = {_CHECKPOINT, "queryname"}
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write, and how.
+    """The options of a write.
 
     Attributes
     ----------
     path : Path
         The queue.
     create : bool
-        Whether to make it where there is none.
+        Whether to create a missing queue.
     txnid : str or None
         Name of this write: of each name and version, one is written.
     txnversion : int
@@ -60,9 +60,9 @@ class WriteOptions:
     record_bytes_max : int
         Largest payload.
     staged_retention_seconds : int
-        After so long, what was staged and never committed is let go.
+        Staged messages that were not committed after so long are discarded.
     checkpoint : Path or None
-        Of a stream, where that is on this machine and an option of the stream.
+        Of a stream, if it is on this machine and an option of the stream.
     """
 
     path: Path

@@ -1,10 +1,10 @@
-"""The sink: what Spark calls when it writes a DataFrame into a queue. docs/spark-sink.md, docs/adr/0042.
+"""The sink: the classes that Spark calls to write a DataFrame into a queue. docs/spark-sink.md, docs/adr/0042.
 
-Tasks stage their rows as prepared transactions, and the driver commits those that Spark names as one. Which write it
-is says an application and a version (``queue.joint_commits``), of which one is committed, whatever is run again: the
-option ``txnid`` and its ``txnversion``, and of a stream the id of its query and the number of its batch.
+Tasks stage their rows as prepared transactions, and the driver commits those that Spark names as one. An application
+and a version identify a write (``queue.joint_commits``); it is committed once, even if tasks run again: the option
+``txnid`` and its ``txnversion``, and of a stream the id of its query and the number of its batch.
 
-Spark commits and aborts in a process of their own, and tasks run in others; so what is kept here is plain values.
+Spark commits and aborts in a process of their own, and tasks run in others; so all attributes are plain values.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ logger = logging.getLogger("holdfast")
 
 @dataclass(frozen=True)
 class StagedParts(WriterCommitMessage):
-    """What one task has staged.
+    """The staged parts of one task.
 
     Attributes
     ----------
     application, version
         The joint commit.
     ids : tuple of str
-        The parts, in order; none where there was nothing to stage.
+        The parts, in order; none if there was nothing to stage.
     """
 
     application: str
@@ -52,7 +52,7 @@ class StagedParts(WriterCommitMessage):
 
 
 class QueueSink:
-    """Stages, commits and aborts; what is the same for a batch and for a stream.
+    """Stages, commits and aborts; the common part of a batch and a stream.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class QueueSink:
     schema : StructType
         Of the DataFrame.
     overwrite : bool
-        Whether Spark wants to replace what is there.
+        Whether Spark wants to replace existing data.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class QueueSink:
     def stage(
         self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
     ) -> StagedParts:
-        """Stage the rows of a task; those of a commit that was decided before are passed over.
+        """Stage the rows of a task; those of an earlier commit are skipped.
 
         Of a stream these are those of its last batch, which is run again after a crash.
 
@@ -90,11 +90,11 @@ class QueueSink:
         ConfigError
             A later batch of the stream is committed.
         queue.Full
-            A bounded queue has no room.
+            A bounded queue is full.
         ConfigError, UsageError, EncodeError, RecordTooLargeError
             A row cannot be a message.
         DiskFullError, StorageError
-            It cannot be staged. Whatever is raised, nothing of this task stays staged.
+            It cannot be staged. After any exception, nothing of this task stays staged.
         """
         with self._opened() as queue:
             if _is_committed(queue, application, version, is_stream=is_stream):
@@ -122,9 +122,9 @@ class QueueSink:
         is_remembered: bool = True,
         is_stream: bool = False,
     ) -> None:
-        """Commit what the messages name, as one and once; let go of what else was staged for it.
+        """Commit the parts that the messages name, as one and once; abort other parts that were staged for it.
 
-        Raises as ``JointCommits.commit``; ConfigError where a later batch of the stream is committed.
+        Raises as ``JointCommits.commit``; ConfigError if a later batch of the stream is committed.
         """
         ids = [each for message in messages if message is not None for each in message.ids]
         with self._opened() as queue:
@@ -137,20 +137,20 @@ class QueueSink:
                 logger.warning("what dead writes have staged in %s was not collected: %s", queue.path, error)
 
     def check_new(self, application: str, version: int) -> None:
-        """Raise ConfigError where a batch that was planned just now is committed already."""
+        """Raise ConfigError if a batch that was planned just now is committed already."""
         with self._opened() as queue:
             latest = queue.joint_commits.latest(application)
             if latest is not None and latest >= version:
                 raise _old_checkpoint(queue, application, version, latest)
 
     def abort_all(self, application: str, version: int) -> None:
-        """Let go of what was staged and not committed. Spark calls this behind a commit that raised, too."""
+        """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
         with self._opened() as queue:
             queue.joint_commits.abort(application, version)
 
     @contextmanager
     def _opened(self) -> Iterator[PersistentQueue]:
-        """Open the queue that was planned for: never make one, in a task on a machine that does not see it say."""
+        """Open the queue that was planned for: never create one, if a task's machine does not see it."""
         path = self._options.path
         require_queue_here(OsStorage(), path, self._queue_id)
         with PersistentQueue(path, mode="submit", record_bytes_max=self._options.record_bytes_max) as queue:
@@ -163,7 +163,7 @@ class QueueWriter(DataSourceArrowWriter):
     Parameters
     ----------
     sink : QueueSink
-        Where it goes.
+        The sink.
     options : WriteOptions
         Which write it is; without a ``txnid``, one like no other.
     """
@@ -179,16 +179,16 @@ class QueueWriter(DataSourceArrowWriter):
         return self._sink.stage(iterator, self._application, self._version)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """Commit what the tasks have staged."""
+        """Commit the parts that the tasks have staged."""
         self._sink.commit_all(messages, self._application, self._version, is_remembered=self._is_named)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Let go of what was staged."""
+        """Abort the staged parts."""
         self._sink.abort_all(self._application, self._version)
 
 
 def _is_committed(queue: PersistentQueue, application: str, version: int, *, is_stream: bool) -> bool:
-    """Whether a write is to be passed over; of a stream that can only be its last batch."""
+    """Whether to skip a write; of a stream that can only be its last batch."""
     latest = queue.joint_commits.latest(application)
     if is_stream and latest is not None and latest > version:
         raise _old_checkpoint(queue, application, version, latest)
@@ -204,7 +204,7 @@ def _old_checkpoint(queue: PersistentQueue, application: str, version: int, late
 
 
 def _queue_id(options: WriteOptions) -> bytes:
-    """Return the id of the queue, which is made where that is asked for."""
+    """Return the id of the queue, which is created if that is requested."""
     try:
         _, queue_id, _ = open_directory(OsStorage(), options.path, create=options.create, writable=options.create)
     except QueueNotFoundError as error:

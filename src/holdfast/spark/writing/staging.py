@@ -1,4 +1,4 @@
-"""What one task puts, staged as parts of a joint commit: durable, undecided, and bounded in memory."""
+"""The messages of one task, staged as parts of a joint commit: durable, undecided, and bounded in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME_CHARACTERS = 40
 
 
 class Staging:
-    """Stages messages in order. What is not finished is given up.
+    """Stages messages in order. An unfinished part is discarded.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Staging:
             return
         application, version = self._part_of
         name = f"{ID_PREFIX}{application[:_NAME_CHARACTERS]}-{version}-{uuid.uuid4().hex}"
-        self._ids.append(name)  # before: what is interrupted may be prepared
+        self._ids.append(name)  # before: an interrupted part may be prepared
         self._transaction.prepare(name, part_of=self._part_of)
         self._transaction, self._size_bytes = None, 0
 
     def give_up(self) -> None:
-        """Let go of everything that was staged: nobody else knows the ids, so nobody can have committed it."""
+        """Abort everything that was staged: the ids are known only here, so it cannot have been committed."""
         ids, self._ids = self._ids, []
         if self._transaction is not None:
             with suppress(HoldfastError, ShutDown):
@@ -81,5 +81,5 @@ class Staging:
         for each in ids:
             try:
                 self._queue.abort_prepared(each, force=True)
-            except (HoldfastError, ShutDown) as error:  # the joint commit, or its abort, lets go of it
+            except (HoldfastError, ShutDown) as error:  # the joint commit, or its abort, discards it
                 logger.info("%s was not let go by its task: %s", each, error)

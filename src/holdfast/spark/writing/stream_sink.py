@@ -22,17 +22,17 @@ _BATCH = "streaming.sql.batchId"
 
 
 class QueueStreamWriter(DataSourceStreamArrowWriter):
-    """What ``df.writeStream.format("holdfast").start(path)`` writes with.
+    """The writer of ``df.writeStream.format("holdfast").start(path)``.
 
-    Spark makes another one to commit: what a commit has to know comes with the messages of the tasks. The number of a
-    batch alone says nothing, as each query counts its own.
+    Spark makes another one to commit: a commit gets everything with the messages of the tasks. The number of a batch
+    alone identifies nothing, because each query counts its own.
 
     Parameters
     ----------
     sink : QueueSink
-        Where it goes.
+        The sink.
     checkpoint : Path or None
-        Where Spark notes what a batch is, if this machine sees it.
+        Where Spark notes the range of a batch, if this machine sees it.
     """
 
     def __init__(self, sink: QueueSink, checkpoint: Path | None) -> None:
@@ -52,7 +52,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.stage(iterator, query, int(batch), is_stream=True)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
-        """Commit what the tasks of a batch have staged, once it is sure that Spark knows which batch that was."""
+        """Commit the staged parts of a batch, once it is certain that Spark knows which batch that was."""
         queries = _queries(messages)
         if self._checkpoint is not None and (self._checkpoint / "metadata").exists():
             with storage_errors("syncing a checkpoint", self._checkpoint):
@@ -69,11 +69,11 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
             note_plan(storage, checkpoint, batch)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
-        """Let go of what was staged for a batch."""
+        """Abort the parts staged for a batch."""
         for application in _queries(messages):
             self._sink.abort_all(application, batchId)
 
 
 def _queries(messages: Sequence[StagedParts | None]) -> set[str]:
-    """Return the query that the tasks worked for; nothing where no task says."""
+    """Return the query that the tasks worked for; nothing if no task reports any."""
     return {message.application for message in messages if message is not None}

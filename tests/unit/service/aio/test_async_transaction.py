@@ -111,7 +111,7 @@ async def test_a_transaction_waits_for_a_message_beside_others(tmp_path: Path) -
             with pytest.raises(Empty):
                 await tx.receive(words, timeout=0.001)
         late = service.transaction(timeout=0.05)
-        with pytest.raises(TransactionStateError, match=r"0\.05 s are over"):
+        with pytest.raises(TransactionStateError, match=r"its timeout of 0\.05 s expired"):
             await late.receive(words)
 
 
@@ -157,6 +157,6 @@ async def test_a_commit_that_is_cancelled_says_that_nobody_knows(tmp_path: Path)
         go_on.set()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
-        assert "nobody knows yet whether it has" in caught.value.__notes__[0]
+        assert "its outcome is not known yet" in caught.value.__notes__[0]
         assert tx.state is State.COMMITTED
         assert (await numbers.stats()).depth == 3

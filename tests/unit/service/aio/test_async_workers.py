@@ -347,7 +347,7 @@ async def test_what_keeps_a_consumer_from_going_on_stops_all_and_is_raised(
             patched.setattr(others.sync.raw, "mode", "produce")
             with pytest.raises(ConfigError, match="takes nothing"):
                 await service.run()
-        assert "stopping its consumer, which cannot go on" in caplog.text
+        assert "stopping its consumer, which cannot continue" in caplog.text
 
 
 @in_a_loop
@@ -405,7 +405,7 @@ async def test_consumers_that_cannot_work_are_refused(tmp_path: Path) -> None:
             await service.run()
         with pytest.raises(ConfigError, match="worker processes do not run"):
             service.consumer("numbers", processes=2)(handle)
-        with pytest.raises(ConfigError, match="not of this service"):
+        with pytest.raises(ConfigError, match="does not belong to this service"):
             async with AsyncQueueService(tmp_path / "other", catalog=False) as other:
                 service.consumer(await other.queue("numbers"))(handle)
         assert service.consumer("numbers")(handle) is handle

@@ -172,7 +172,7 @@ def test_a_disk_that_refuses_acknowledgements_stops_run_with_its_error(caplog: p
         service.run()
     assert len(handled) < 2000
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
-    assert "cannot go on" in caplog.text
+    assert "cannot continue" in caplog.text
     storage.faults = None
     service.close()
     with QueueService("/data", catalog=False, storage=storage.crash_keeping_all()) as again:

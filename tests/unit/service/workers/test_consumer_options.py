@@ -95,7 +95,10 @@ def test_a_queue_has_one_consumer(service: QueueService) -> None:
 
 def test_a_queue_of_another_service_is_refused(service: QueueService, tmp_path: Any) -> None:
     """Its name alone would mean another queue here."""
-    with QueueService(tmp_path / "other", catalog=False) as other, pytest.raises(ConfigError, match="not of this"):
+    with (
+        QueueService(tmp_path / "other", catalog=False) as other,
+        pytest.raises(ConfigError, match="does not belong to this"),
+    ):
         service.consumer(other.queue("orders"))(handle)
 
 
@@ -112,7 +115,7 @@ def test_annotations_that_cannot_be_made_out_ask_for_the_type(service: QueueServ
         """Do nothing."""
 
     service.consumer("orders")(handle_unknown)
-    with pytest.raises(ConfigError, match=r"say type= in the consumer"):
+    with pytest.raises(ConfigError, match=r"pass type= to the consumer"):
         service.run()
 
 

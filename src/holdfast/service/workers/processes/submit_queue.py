@@ -1,4 +1,4 @@
-"""A queue as a worker process has it: to put, through whoever owns it, and opened when it is used first."""
+"""A queue as a worker process has it: to put through its owner, and opened when it is used first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.queue.persistent_queue import PersistentQueue
 
 
 class SubmitQueue:
-    """Stands for a :class:`PersistentQueue` in mode ``submit``; nothing is touched before the first call.
+    """Represents a :class:`PersistentQueue` in mode ``submit``; nothing is touched before the first call.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is said of worker processes that end."""
+"""The texts about worker processes that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in a worker process: one message after another, each answered by what has become of it.
+"""The main function of a worker process: handles one message after another, and answers each with its outcome.
 
 It ends when its pipe does, and at once when the process that started it is gone.
 """
@@ -37,7 +37,7 @@ _DECODERS_MAX = 256
 
 
 class _RefusingDeliverer:
-    """Stands behind deliveries that are looked at in a worker process: what the handler does is the verdict."""
+    """The read side of deliveries in a worker process: the handler's end is the outcome."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise UsageError(
@@ -79,7 +79,7 @@ def main(pipe: Connection, pickled_jobs: bytes) -> None:
         signal.signal(each, _pass_by)
     os.register_at_fork(after_in_child=pipe.close)  # a copy could answer, and would keep our end from being heard
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    start_thread(_end_with_parent, "holdfast-parent-watch")  # without it the end of the pipe says so, a message later
+    start_thread(_end_with_parent, "holdfast-parent-watch")  # without it the end of the pipe tells it, a message later
     try:
         jobs = pickle.loads(pickled_jobs)  # noqa: S301  # of the process that started this one
     except BaseException as error:
@@ -95,14 +95,14 @@ def main(pipe: Connection, pickled_jobs: bytes) -> None:
 
 
 def _pass_by(number: int, frame: object) -> None:
-    """Do nothing. A function, because what is ignored stays so in programs that a handler starts."""
+    """Do nothing. A function, because an ignored signal stays ignored in programs that a handler starts."""
 
 
 def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        os._exit(1)  # its messages are handed out again: nobody wants what is done here any more
+        os._exit(1)  # its messages are handed out again: its result is not wanted any more
 
 
 Answer = Outcome | None | Failure | str

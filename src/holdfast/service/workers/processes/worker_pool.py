@@ -1,7 +1,7 @@
 """The worker processes of a service: each has one message at a time, and one that dies is replaced.
 
-What a process has done is counted message by message: one that dies takes a delivery from the message it had, and from
-no other.
+The work of a process is counted message by message: one that dies takes a delivery from the message it had, and from no
+other.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class WorkerPool:
     Parameters
     ----------
     jobs : sequence of Job
-        What they can do.
+        The jobs that they can do.
     size : int
         How many they are.
 
     Raises
     ------
     ConfigError
-        A handler, or what it needs, cannot be sent to another process; none was started.
+        A handler, or an object that it needs, cannot be sent to another process; none was started.
     """
 
     def __init__(self, jobs: Sequence[Job], size: int) -> None:
@@ -103,7 +103,7 @@ class WorkerPool:
         return Outcome(NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error))
 
     def _ready(self, place: int) -> WorkerProcess | None:
-        """Return the process of a place, a new one where it has died; None where the pool is stopped."""
+        """Return the process of a place, a new one if it has died; None if the pool is stopped."""
         while not self._is_stopped.is_set():
             process = self._processes[place]
             try:
@@ -132,7 +132,7 @@ class WorkerPool:
             return process
 
     def _pause_after(self, error: WorkerDiedError) -> None:
-        """Wait before the next start, longer each time; raises WorkerDiedError where there is no point any more."""
+        """Wait before the next start, longer each time; raises WorkerDiedError if there is no point any more."""
         if self._is_stopped.is_set():
             return
         with self._lock:
@@ -150,7 +150,7 @@ class WorkerPool:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """End all processes now; what they had in hand has not failed."""
+        """End all processes now; the messages in their hands have not failed."""
         if os.getpid() != self._pid:
             return  # a forked process that exits: they are not its own
         for each in self._stop():

@@ -32,14 +32,14 @@ one child take its exit code from each other."""
 
 
 class WorkerProcess:
-    """Starts a process, hands it messages, hears what became of them.
+    """Starts a process, hands it messages, receives their outcomes.
 
     Parameters
     ----------
     name : str
         The process's: says what it is for, to people and to itself.
     pickled_jobs : bytes
-        What it does with the messages of each job.
+        The jobs, pickled.
     """
 
     def __init__(self, name: str, pickled_jobs: bytes) -> None:
@@ -89,12 +89,12 @@ class WorkerProcess:
         self._is_ready = True
 
     def handle(self, job_number: int, delivery: Delivery) -> Outcome | None:
-        """Have a message worked on; raises WorkerDiedError where the process did not survive that."""
+        """Have a message worked on; raises WorkerDiedError if the process did not survive that."""
         task: Task = (job_number, delivery.record, delivery.delivery_count)
         with suppress(BrokenPipeError, ConnectionResetError):  # then there will be no answer either
             self._pipe.send(task)
         answer = self._answer(f"while it handled offset {delivery.offset}")
-        assert answer is None or isinstance(answer, Outcome), "a task is answered by a verdict"
+        assert answer is None or isinstance(answer, Outcome), "a task is answered with its outcome"
         return answer
 
     def _answer(self, when: str) -> Answer:
@@ -115,7 +115,7 @@ class WorkerProcess:
         self._pipe.close()
 
     def kill(self) -> None:
-        """End it now; whoever waits for its answer hears that it died."""
+        """End it now; a thread that waits for its answer learns that it died."""
         with _processes_lock:
             self._process.kill()
 
@@ -136,7 +136,7 @@ class WorkerProcess:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Start a process that hears no signals until it says what to do with them."""
+    """Start a process that ignores signals until it sets its handlers."""
     resource_tracker.ensure_running()  # now: it would unblock them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:

@@ -16,5 +16,5 @@ NAME_PREFIX = "holdfast-worker-"
 
 def is_worker_process() -> bool:
     """Whether this process was started to handle another one's messages."""
-    process = sys.modules.get("multiprocessing.process")  # whoever has not imported it is not one
+    process = sys.modules.get("multiprocessing.process")  # a process that has not imported it is not one
     return process is not None and process.current_process().name.startswith(NAME_PREFIX)
