@@ -62,10 +62,10 @@ class Closing:
     def expect(self, queue: object) -> None:
         """Have the parts closed once ``queue`` is collected."""
         self._finalizer = weakref.finalize(queue, self._drop, repr(queue))
-        self._finalizer.atexit = False  # a process that ends lets go of its locks by itself
+        self._finalizer.atexit = False  # a process that ends releases its locks by itself
 
     def call_off(self) -> None:
-        """Do nothing when the queue is collected: nothing is left to be closed, or it is somebody else's."""
+        """Do nothing when the queue is collected: nothing is left to be closed, or another thread closes it."""
         self.is_over = True
         if self._finalizer is not None:
             self._finalizer.detach()

@@ -188,7 +188,7 @@ class PersistentQueue:
             self._open_parts()
             lifecycle.watch(self)
             self._closing.expect(self)
-        except BaseException:  # interrupted too: nobody else could let go of the locks
+        except BaseException:  # interrupted too: no other code could release the locks
             self._give_up_opening()
             raise
 
@@ -476,7 +476,7 @@ class PersistentQueue:
             return True
 
     def full(self) -> bool:
-        """Whether a bounded queue has no room now."""
+        """Whether a bounded queue is full now."""
         self._lifecycle.check()
         return self._handle.write_side is not None and not self._handle.capacity.has_room(1, 0)
 
@@ -713,7 +713,7 @@ class PersistentQueue:
     # -- The queue itself --------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Sync everything put and acknowledged so far, whatever the flush policy."""
+        """Sync everything put and acknowledged so far, under any flush policy."""
         self._lifecycle.check()
         if self._write_side is not None:
             self._write_side.flush()
@@ -746,7 +746,7 @@ class PersistentQueue:
         try:
             self._tasks.release()
             self._closing.close()
-        except Exception:  # each part is closed, whatever the others raise
+        except Exception:  # each part is closed, even if another one raises
             self._closing.call_off()
             raise
         self._closing.call_off()

@@ -52,10 +52,10 @@ ADVICE = (
     "reopen",
     "try again",
     "check the disk",
-    "make room",
+    "free disk space",
     "commit again",
     "open it again",
-    "look whether",
+    "check whether",
     "raise the limit",
 )
 GO_ON = b"go on"

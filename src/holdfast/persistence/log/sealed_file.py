@@ -36,7 +36,7 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
 
 
 def retired_ranges(files: LogFiles) -> list[range]:
-    """Return the offsets between the first and the last data file that are not there any more."""
+    """Return the missing offsets between the first and the last data file."""
     ranges = []
     for name, following in pairwise(files.names()):
         if following.sequence > name.sequence + 1:

@@ -168,7 +168,7 @@ class LookSide:
         return (oldest[0].timestamp_ns, oldest[0].offset) if oldest else None
 
     def close(self) -> None:
-        """Let go of ``write.mark``."""
+        """Close ``write.mark``."""
         self._source.leave()
 
     def _note_losses(self) -> None:

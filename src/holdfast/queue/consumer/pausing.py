@@ -43,7 +43,7 @@ class Pausing:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nobody is given a message now."""
+        """Whether the group is paused now."""
         return self.current is not None
 
     @property

@@ -332,7 +332,7 @@ class Leases:
         self.next_due = math.inf
 
     def seconds_left(self) -> float | None:
-        """Return how long until one may have run out; None where there is none."""
+        """Return how long until one may have run out; None if there is none."""
         return None if math.isinf(self.next_due) else max(0.0, self.next_due - self.monotonic())
 
     def grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:

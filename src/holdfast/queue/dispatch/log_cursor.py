@@ -31,7 +31,7 @@ class GroupLog:
     source : Source
         How far may be read, and how to wait for more.
     files : LogFiles
-        What is read.
+        The log to read.
     path : Path
         The group's directory, for errors.
     """

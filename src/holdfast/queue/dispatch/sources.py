@@ -53,7 +53,7 @@ class Source(Protocol):
         """Wake all waiting threads."""
 
     def leave(self) -> None:
-        """Let go of what is held."""
+        """Close the open files."""
 
 
 class RemoteSource:

@@ -240,7 +240,7 @@ class QueueHandle:
         )
         source = self.open_source()
         try:
-            group = self.group.find()  # whoever had the lock may have begun the default group, or deleted ours
+            group = self.group.find()  # an earlier holder of the lock may have begun or deleted it
             books = self._open_books(group) if group is not None else None
             progress = books.progress if books is not None else self.group.unused().initial_progress()
             notes = DeadLetterNotes(self.storage, path, is_synced=options.flush.syncs_every_commit)

@@ -114,7 +114,7 @@ def _cleaned(text: str, redact: Redact) -> str:
 
 
 def exception_info(failure: Failure) -> ExceptionInfo | None:
-    """Return what a log record says of the exception; of one in another process, its text. None where there was none.
+    """Return what a log record says of the exception; of one in another process, its text. None if there was none.
 
     The stand-in has no cause: that of the exception would be shown with its text.
     """

@@ -118,7 +118,7 @@ class JointCommits:
 
 
 def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
-    """Do what a request says; raises UsageError where it says nothing of the kind."""
+    """Do what a request says; raises UsageError if it says nothing of the kind."""
     try:
         verb = fields["verb"]
         seconds = float(fields["older_than_seconds"]) if verb == COLLECT else 0.0

@@ -365,7 +365,7 @@ class PreparedResolver:
         """End requests that wait for the owner of the write side; this handle has none."""
 
     def close(self) -> None:
-        """Let go of what is held, and decide nothing more."""
+        """Close the files, and decide nothing more."""
         self._lifecycle.close()
         self._memory.close()
 
@@ -394,7 +394,7 @@ def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf)
     commit = sides.joint_file().find(part_of.application)
     if commit is not None and commit.covers(part_of):
         raise TransactionStateError(
-            f"transaction {transaction_id} comes too late: {part_of.application} has committed version "
+            f"transaction {transaction_id} is too late: {part_of.application} has committed version "
             f"{commit.version}, and this is a part of version {part_of.version}",
             transaction=transaction_id,
             state="committed",

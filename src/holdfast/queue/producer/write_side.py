@@ -230,7 +230,7 @@ class WriteSide:
             return self.deduplication.append(dedup_id, append), True
 
     def has_room_for_one(self) -> bool:
-        """Whether a bounded queue may have room now; whoever puts also finds out that it is closed."""
+        """Whether a bounded queue may have space now; a put also finds out that it is closed."""
         return self._lifecycle.refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
 
     def settle(self, ticket: int, commit_count: int) -> None:

@@ -28,7 +28,7 @@ class Deadlines:
         self.pending: dict[Callable[[], bool], float] = {}
 
     def add(self, when: float, expire: Callable[[], bool]) -> None:
-        """Call ``expire`` at ``when``; where it returns False, it is busy, and is called again a little later."""
+        """Call ``expire`` at ``when``; if it returns False, it is busy, and is called again a little later."""
         self.pending[expire] = when
 
     def discard(self, expire: Callable[[], bool]) -> None:
@@ -36,11 +36,11 @@ class Deadlines:
         self.pending.pop(expire, None)
 
     def seconds_left(self) -> float | None:
-        """Return how long until the next one; None where there is none."""
+        """Return how long until the next one; None if there is none."""
         return max(0.0, min(list(self.pending.values())) - self._monotonic()) if self.pending else None
 
     def expire_due(self) -> None:
-        """Call back what is due now."""
+        """Call the callbacks that are due now."""
         now = self._monotonic()
         for expire, when in list(self.pending.items()):
             if when <= now and self.pending.pop(expire, None) is not None and not expire():

@@ -76,7 +76,7 @@ class TransactionBase(ABC):
     # -- State -------------------------------------------------------------------------------------------------------
 
     def _check(self, verb: str) -> State:
-        """Return the state that ``verb`` leads to; raises TransactionStateError, also where time has run out."""
+        """Return the state that ``verb`` leads to; raises TransactionStateError, also after the timeout."""
         if self._lifecycle.refusal is not None:
             raise self._lifecycle.refusal()
         if self.state is State.OPEN and self._monotonic() >= self._deadline and verb != "abort":
