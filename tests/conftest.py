@@ -1,7 +1,8 @@
-"""For all tests: which of them run one behind the other where several run at once, and that Ctrl-C works."""
+"""For all tests: which of them run one behind the other where several run at once, Ctrl-C, and quick collections."""
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     """Have Ctrl-C work here, and in processes that tests start."""
     have_ctrl_c_work()
+
+
+def pytest_collection_finish() -> None:
+    """Keep thousands of tests and their modules out of each collection of garbage: they stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which need not be there

@@ -35,6 +35,7 @@ def writing_owner(path: Path) -> Iterator[int]:
             begun.send()
             while not held.is_settled:
                 queue.put(b"more")
+                time.sleep(0.001)  # what looks need not race against all that a disk can take
 
     with child(own) as process:
         begun.wait()

@@ -73,7 +73,7 @@ def test_a_batch_waits_to_become_full(numbers: TypedQueue[int]) -> None:
 def test_a_loop_ends_when_the_queue_is_shut_down(numbers: TypedQueue[int]) -> None:
     """What is left comes first."""
     numbers.raw.shutdown()
-    assert [len(batch) for batch in numbers.consume_many(8, max_wait=5)] == [8, 2]
+    assert [len(batch) for batch in numbers.consume_many(8, max_wait=0.2)] == [8, 2]
 
 
 def test_a_loop_without_end_waits_for_more(numbers: TypedQueue[int]) -> None:

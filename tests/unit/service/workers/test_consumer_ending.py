@@ -198,8 +198,9 @@ def test_a_consumer_that_cannot_take_stops_the_others_too(service: QueueService)
 def test_a_message_that_fails_behind_the_shutdown_is_tried_again_though_other_threads_have_ended(
     tmp_path: Path,
 ) -> None:
-    """For them the queue was empty; for the thread that had it in hand it is not."""
+    """For them the time was over; the thread that had it in hand takes it again."""
     counts: list[int] = []
+    is_alone = threading.Event()
     with QueueService(tmp_path, catalog=False) as service:
         orders = service.queue("orders", type=int)
 
@@ -209,11 +210,13 @@ def test_a_message_that_fails_behind_the_shutdown_is_tried_again_though_other_th
             if delivery.delivery_count == 1:
                 names = ("holdfast-orders-1", "holdfast-orders-2")
                 wait_until(lambda: sum(each.name in names for each in threading.enumerate()) == 1)
+                is_alone.set()
                 raise Retry(0)
 
         orders.put(1)
-        orders.raw.shutdown()
+        orders.raw.shutdown(timeout=0.1)  # without a bound they would wait for what this one has in hand
         service.run()
+        assert is_alone.is_set()
         assert counts == [1, 2]
         assert orders.stats().depth == 0
 
