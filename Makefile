@@ -19,12 +19,11 @@ COVERING := tests/unit tests/contract tests/property tests/corruption tests/comp
 COVERAGE := --timeout=600 --cov=holdfast.persistence --cov=holdfast.queue --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered --cov-report=json:build/coverage.json
 
 # `make matrix`: Pythons that are looked for on PATH and among those of pyenv, and the lowest versions that pyproject.toml
-# allows. Each has a venv of its own, and leaves out the tests of Spark: `make test` runs them, with the newest versions.
-# With the lowest ones those without Java go too: streams need later versions of pyspark than the rest, and say so.
+# allows. Each has a venv of its own. `make test-spark` runs with the newest versions only. With the lowest ones the tests
+# of Spark that need no Java go too: streams need later versions of pyspark than the rest, and say so.
 PYTHONS := 3.11 3.12 3.13
 LOWEST := build/venv-lowest
 LOWEST_PYTHON := 3.11
-NOT_SPARK := -m "not spark"
 
 # A pair that fits together, docs/spark-drain.md; pip would take versions that do not.
 # Warnings of other people's versions are no errors there.
@@ -32,11 +31,11 @@ DELTA := build/venv-delta
 CONNECT := build/venv-connect
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
-# Two tests at once: many of them wait. tests/conftest.py keeps those of Spark together.
+# Two tests at once: many of them wait. Those that start Spark share one session, in a process of their own.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test matrix test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test test-spark matrix test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -53,15 +52,18 @@ demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo, then `pipe
 pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: examples/spark
 	$(RUN) -m examples.spark
 
-test: $(VENV)/.dev-ready  ## run all tests
-	$(RUN) -m pytest $(AT_ONCE) $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
+test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
+	$(RUN) -m pytest $(AT_ONCE) -m "not spark" $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
+
+test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
+	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
 
 matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-cluster test-delta test-connect  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
 	if [ -z "$$found" ]; then echo "make test-$*: SKIPPED: there is no Python $* with a working venv module"; exit 0; fi; \
-	$(MAKE) --no-print-directory test VENV=build/venv-$* PYTHON="$$found" ARGS='$(NOT_SPARK) $(ARGS)'
+	$(MAKE) --no-print-directory test VENV=build/venv-$* PYTHON="$$found" ARGS='$(ARGS)'
 
 test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) --ignore=tests/spark $(ARGS)
