@@ -39,7 +39,7 @@ def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:
 def retire(parts: LogParts, **own: object) -> list[DataFileName]:
     """Retire what can be."""
     files = parts.files()
-    return retire_finished_files(parts.storage, parts.directory, files, parts.queue_id, parts.clock, **own)  # type: ignore[arg-type]
+    return retire_finished_files(parts.directory, files, parts.clock, **own)  # type: ignore[arg-type]
 
 
 def test_a_file_goes_when_every_group_has_finished_it(parts: LogParts) -> None:

@@ -169,20 +169,7 @@ the sequence field holds from when on they may be again (ns), the end position w
 ENTRY_DEAD = 10
 """One message became a dead letter: ``delivery count`` as in ENTRY_RETURNED, ``count`` holds when it failed first and
 the sequence field when it failed last (ns), the end position one of ``DEAD_REASONS``."""
-ENTRY_KINDS = frozenset(
-    {
-        ENTRY_FLOOR,
-        ENTRY_DONE,
-        ENTRY_DELIVERED,
-        ENTRY_LOST,
-        ENTRY_VOTE,
-        ENTRY_TEXT,
-        ENTRY_HELD,
-        ENTRY_OUTCOME,
-        ENTRY_RETURNED,
-        ENTRY_DEAD,
-    }
-)
+ENTRY_KINDS = frozenset(range(ENTRY_FLOOR, ENTRY_DEAD + 1))
 
 DEAD_REASONS = ("", "exception", "lease_expired", "rejected", "expired", "undecodable", "max_deliveries")
 """Why a message is a dead letter; an entry holds the place in this list. New ones come at the end."""

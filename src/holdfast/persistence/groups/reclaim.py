@@ -11,17 +11,14 @@ from itertools import pairwise
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.group_files import groups_locked, list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_files import LogFiles
 
 
 def retire_finished_files(
-    storage: Storage,
     directory: QueueDirectory,
     files: LogFiles,
-    queue_id: bytes,
     clock: Clock,
     *,
     own_group: str | None = None,
@@ -32,15 +29,16 @@ def retire_finished_files(
 
     Parameters
     ----------
-    storage, directory, files, queue_id, clock
+    directory, files, clock
         The queue.
     own_group, own_progress, sync_own
         The group whose read side calls, its progress, and a function that makes it durable; None if the caller owns no
         group, and all groups are read from the disk.
     """
+    storage, queue_id = files.storage, files.queue_id
     with groups_locked(storage, directory, clock):
         files.refresh()
-        finished = _sealed_ranges(files)
+        finished = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
         if own_progress is not None:
             finished = _finished_by(own_progress, finished)
         if not finished:
@@ -60,12 +58,6 @@ def retire_finished_files(
         for name in finished:
             files.retire(name)
         return list(finished)
-
-
-def _sealed_ranges(files: LogFiles) -> dict[DataFileName, int]:
-    """Return each file but the last with the offset where the next one starts."""
-    names = files.names()
-    return {name: following.first_offset for name, following in pairwise(names)}
 
 
 def _finished_by(progress: GroupProgress, files: dict[DataFileName, int]) -> dict[DataFileName, int]:

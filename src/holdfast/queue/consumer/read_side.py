@@ -36,7 +36,7 @@ from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import GroupLog
-from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
+from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.threads import poller as watcher
@@ -65,9 +65,7 @@ class ReadSide:
     Parameters
     ----------
     log : GroupLog
-        The log to read.
-    beginning : GroupBeginning
-        Where to start.
+        The log to read, and where to start.
     lock : SideLock
         Held until :meth:`close`.
     clock : Clock
@@ -88,7 +86,6 @@ class ReadSide:
     def __init__(
         self,
         log: GroupLog,
-        beginning: GroupBeginning,
         lock: SideLock,
         clock: Clock,
         redelivery: Redelivery,
@@ -97,10 +94,10 @@ class ReadSide:
     ) -> None:
         self._source = log.source
         self._path = log.path
-        self._open_books = beginning.open_books
+        self._open_books = log.open_books
         self._lock = lock
         self._take_lock = threading.Lock()
-        self._progress = beginning.progress
+        self._progress = log.progress
         self._lost_before = self._progress.lost_count
         self._lease_seconds = redelivery.policy.lease_seconds
         self._time_ns = clock.time_ns
@@ -113,13 +110,12 @@ class ReadSide:
         self.pausing = pausing
         self._backlog = Dispatcher(
             log,
-            self._progress,
             self._leases.by_offset,
             redelivery.policy,
             clock.time_ns,
             lambda ended: redelivery.end(self._require_books(), ended),
         )
-        self._books = beginning.books
+        self._books = log.books
         if self._books is not None:
             self._backlog.begin(self._books)
 

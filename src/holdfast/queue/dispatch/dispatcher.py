@@ -15,7 +15,6 @@ from itertools import islice
 from holdfast.errors import StorageError
 from holdfast.persistence.format.message_options import NO_OPTIONS, decode_options, has_options
 from holdfast.persistence.format.report import Damage
-from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_reader import CHUNK_BYTES, Record
 from holdfast.queue.dispatch.deferred_messages import DeferredMessages
 from holdfast.queue.dispatch.delivery import Delivery
@@ -42,9 +41,7 @@ class Dispatcher:
     Parameters
     ----------
     log : GroupLog
-        The log to read.
-    progress : GroupProgress
-        Where to start, and what is finished, held or dead.
+        The log to read: where to start, and what is finished, held or dead.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
     policy : RetryPolicy
@@ -65,16 +62,15 @@ class Dispatcher:
     def __init__(
         self,
         log: GroupLog,
-        progress: GroupProgress,
         in_flight: Mapping[int, Delivery],
         policy: RetryPolicy,
         time_ns: Callable[[], int],
         end: Callable[[Sequence[tuple[Record, str]]], None],
     ) -> None:
-        self._source = log.source
-        self._cursor = LogCursor(log, progress)
+        self._source, progress = log.source, log.progress
+        self._cursor = LogCursor(log)
         self._cursor.go_to_floor()
-        self._ahead = LogCursor(log, progress)
+        self._ahead = LogCursor(log)
         self._ahead_end = 0
         self._progress = progress
         self._time_ns = time_ns

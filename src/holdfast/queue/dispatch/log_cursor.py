@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,11 +35,20 @@ class GroupLog:
         The log to read.
     path : Path
         The group's directory, for errors.
+    progress : GroupProgress
+        What it has done so far: where to start, and what is finished.
+    books : ProgressStore or None
+        Those of a group that exists already.
+    open_books : callable
+        Opens them at the first take: looking at a queue does not make a group.
     """
 
     source: Source
     files: LogFiles
     path: Path
+    progress: GroupProgress
+    books: ProgressStore | None
+    open_books: Callable[[], ProgressStore]
 
 
 class LogCursor:
@@ -47,9 +57,7 @@ class LogCursor:
     Parameters
     ----------
     log : GroupLog
-        The log to read.
-    progress : GroupProgress
-        Where to start, and what is finished.
+        The log to read, and where to start.
 
     Attributes
     ----------
@@ -59,12 +67,12 @@ class LogCursor:
         What reading has met.
     """
 
-    def __init__(self, log: GroupLog, progress: GroupProgress) -> None:
+    def __init__(self, log: GroupLog) -> None:
         self._source = log.source
         self._losses: list[Damage] = []
         self._reader = RunReader(log.files, self._losses.append, recheck=True)
         self._lookups = RunReader(log.files, self._losses.append, recheck=True, chunk_bytes=_LOOK_UP_BYTES)
-        self._progress = progress
+        self._progress = log.progress
         self._path = log.path
         self._jumped_to = -1
         self.books: ProgressStore | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.clock import Clock
@@ -26,25 +25,6 @@ from holdfast.queue.threads.group_commit import GroupCommit
 
 Reclaim = Callable[[GroupProgress, Callable[[], object]], object]
 """Retires finished files: takes the group's progress, and what makes that durable."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupBeginning:
-    """The start of a consumer group.
-
-    Attributes
-    ----------
-    progress : GroupProgress
-        Its progress so far.
-    books : ProgressStore or None
-        Those of a group that exists already.
-    open_books : callable
-        Opens them at the first take: showing a queue does not make a group.
-    """
-
-    progress: GroupProgress
-    books: ProgressStore | None
-    open_books: Callable[[], ProgressStore]
 
 
 class ProgressStore:

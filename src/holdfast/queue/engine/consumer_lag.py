@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.log.log_files import LogFiles
 from holdfast.queue.consumer.read_side import ReadSide
 
 _LOOK_SECONDS = 0.05
@@ -19,16 +20,16 @@ class ConsumerLag:
 
     Parameters
     ----------
-    storage, directory, queue_id
+    directory, files
         The queue.
     own_group : str
         The group that this handle is for.
     """
 
-    def __init__(self, storage: Storage, directory: QueueDirectory, queue_id: bytes, own_group: str) -> None:
-        self._storage = storage
+    def __init__(self, directory: QueueDirectory, files: LogFiles, own_group: str) -> None:
+        self._storage = files.storage
         self._directory = directory
-        self._queue_id = queue_id
+        self._queue_id = files.queue_id
         self._own_group = own_group
         self._readers: dict[bytes, PositionFileReader] = {}
         self._looked_at = float("-inf")

@@ -44,7 +44,7 @@ from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.log_cursor import GroupLog
-from holdfast.queue.dispatch.progress_store import GroupBeginning, ProgressStore
+from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.sources import RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
@@ -140,7 +140,7 @@ class QueueHandle:
         elif options.looks:
             self._open_log(None)
         else:
-            with self._groups_locked():
+            with self.groups_locked():
                 self._open_log(locks.try_acquire(self.storage, self.directory.write_lock))
         if options.reads:
             self._with_reserve(self._open_read_side)
@@ -157,14 +157,15 @@ class QueueHandle:
             self.group = OwnGroup(
                 self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
             )
-            self._lag = ConsumerLag(self.storage, self.directory, self.queue_id, self.options.group)
+            self._lag = ConsumerLag(self.directory, self.files, self.options.group)
             if write_lock is not None:
                 self._open_writer(self._recover(), write_lock)
         finally:
             if write_lock is not None and self.write_side is None:
                 write_lock.release()
 
-    def _groups_locked(self) -> Guard:
+    def groups_locked(self) -> Guard:
+        """Return what holds the lock under which groups come and go, and sides are taken."""
         return groups_locked(self.storage, self.directory, self.clock)
 
     # -- The write side ----------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class QueueHandle:
             self.clock,
             timeout=self.options.lock_timeout,
             what="the write side",
-            guard=self._groups_locked,
+            guard=self.groups_locked,
             begin=self._open_log,
             is_visitor=self.options.is_visitor,
         )
@@ -235,7 +236,7 @@ class QueueHandle:
             self.clock,
             timeout=options.lock_timeout,
             what=f"group {options.group!r}",
-            guard=self._groups_locked,
+            guard=self.groups_locked,
             is_visitor=options.is_visitor,
         )
         source = self.open_source()
@@ -247,12 +248,7 @@ class QueueHandle:
             if books is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
-                GroupLog(source, self.files, path),
-                GroupBeginning(
-                    progress,
-                    books,
-                    lambda: self._with_reserve(lambda: self._open_books(self.group.begin_default())),
-                ),
+                GroupLog(source, self.files, path, progress, books, self._begin_default),
                 lock,
                 self.clock,
                 Redelivery(
@@ -268,6 +264,9 @@ class QueueHandle:
             source.leave()
             lock.release()
             raise
+
+    def _begin_default(self) -> ProgressStore:
+        return self._with_reserve(lambda: self._open_books(self.group.begin_default()))
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more, with the space reserved for this."""
@@ -303,14 +302,7 @@ class QueueHandle:
     ) -> None:
         """Retire the data files that every group has finished."""
         retire_finished_files(
-            self.storage,
-            self.directory,
-            self.files,
-            self.queue_id,
-            self.clock,
-            own_group=own_group,
-            own_progress=own,
-            sync_own=sync,
+            self.directory, self.files, self.clock, own_group=own_group, own_progress=own, sync_own=sync
         )
 
     def open_source(self) -> Source:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from holdfast.errors import ConfigError, StorageError, UsageError
 from holdfast.persistence.filesystem import locks
@@ -12,7 +11,6 @@ from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
     find_group,
-    groups_locked,
     list_groups,
     remove_group,
     require_group,
@@ -34,7 +32,6 @@ class Groups:
         self._storage = sides.storage
         self._directory = sides.directory
         self._files = sides.files
-        self._clock = sides.clock
         self._poison = sides.group.poison
         self._check_open = check_open
 
@@ -69,7 +66,7 @@ class Groups:
     def _create(self, name: str, start: str | int) -> int:
         self._poison.check()
         try:
-            with groups_locked(self._storage, self._directory, self._clock):
+            with self._sides.groups_locked():
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
                     first = self._start_offset(start)
@@ -110,13 +107,13 @@ class Groups:
             lock = locks.acquire(
                 self._storage,
                 self._directory.group_lock(name),
-                self._clock,
+                self._sides.clock,
                 timeout=0,
                 what=f"group {name!r}",
-                guard=lambda: groups_locked(self._storage, self._directory, self._clock),
+                guard=self._sides.groups_locked,
             )
             try:
-                with groups_locked(self._storage, self._directory, self._clock):
+                with self._sides.groups_locked():
                     group = require_group(self._storage, self._directory, name)
                     remove_group(self._storage, self._directory, group, poison=self._poison)
                 self._sides.reclaim()
@@ -126,12 +123,8 @@ class Groups:
             raise self._error(error, "deleting a group", name) from error
 
     def _error(self, error: OSError, what: str, name: str) -> StorageError:
-        if self._poison.cause is not None:
-            return commit_unknown(what, self._path(name), error)
-        return storage_error(error, what, self._path(name))
-
-    def _path(self, name: str) -> Path:
-        return self._directory.group(name)
+        path = self._directory.group(name)
+        return commit_unknown(what, path, error) if self._poison.cause is not None else storage_error(error, what, path)
 
     def _check_may_change(self) -> None:
         if self._sides.options.mode == "look":

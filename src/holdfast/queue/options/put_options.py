@@ -63,15 +63,8 @@ class Put:
 
     def encode(self, now_ns: int) -> bytes:
         """Return the headers to be stored."""
-        return encode_put(
-            now_ns,
-            self.headers,
-            delay=self.delay,
-            not_before=self.not_before,
-            priority=self.priority,
-            ttl=self.ttl,
-            order_key=self.order_key,
-        )
+        asked = (self.headers, self.delay, self.not_before, self.priority, self.ttl)
+        return encode_put(now_ns, *asked, order_key=self.order_key)
 
 
 def encode_put(

@@ -59,43 +59,32 @@ class _Entry:
 
 
 class _Poller:
-    """The polling thread, for all queues that use the same clock; made for the first of them."""
+    """The polling thread, for all queues that use the same clock; made for the first of them.
+
+    Its entries and its thread, which is None if it could not be started, change under the lock of the module.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: dict[Polled, _Entry] = {}
+        self.entries: dict[Polled, _Entry] = {}
         self._bell = Flag()
         self._is_over = False
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread, if it does not run yet."""
-        if self._thread is None:
-            self._thread = start_thread(self._run, "holdfast-watcher", self._end_soon)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether its thread could be started."""
-        return self._thread is not None
+        if self.thread is None:
+            self.thread = start_thread(self._run, "holdfast-watcher", self._end_soon)
 
     def add(self, watched: Polled) -> None:
         """Poll it from now on."""
-        self._entries[watched] = _Entry(watched, self._clock.monotonic() + _FIRST_SECONDS)
+        self.entries[watched] = _Entry(watched, self._clock.monotonic() + _FIRST_SECONDS)
         self._bell.set()
-
-    def remove(self, watched: Polled) -> _Entry | None:
-        """Take it off the list; None if it is not on it."""
-        return self._entries.pop(watched, None)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to poll."""
-        return bool(self._entries)
 
     def end(self) -> None:
         """End the thread, and wait until it has."""
         self._end_soon()
-        join_thread(self._thread)
+        join_thread(self.thread)
 
     def _end_soon(self) -> None:
         self._is_over = True
@@ -108,10 +97,10 @@ class _Poller:
             pause = min((entry.due for entry in entries), default=now) - now
             if self._clock.wait(self._bell, max(pause, _FIRST_SECONDS)):
                 self._bell.clear()
-                entries = list(self._entries.values())
+                entries = list(self.entries.values())
                 continue
             now = self._clock.monotonic() + _TOGETHER_SECONDS
-            entries = list(self._entries.values())
+            entries = list(self.entries.values())
             for entry in entries:
                 if entry.due <= now:
                     entry.look(now)
@@ -154,7 +143,7 @@ def watch(watched: Polled, clock: Clock) -> None:
 def ensure_watching() -> None:
     """Start what could not be started when it was wanted; for calls that may take a moment."""
     for watcher in list(_watchers.values()):
-        if not watcher.is_watching:
+        if watcher.thread is None:
             with _lock:
                 watcher.start()
 
@@ -163,13 +152,13 @@ def unwatch(watched: Polled, clock: Clock) -> None:
     """End the polling, once this returns; the last one ends the thread."""
     with _lock:
         watcher = _watchers.get(_key(clock))
-        entry = watcher.remove(watched) if watcher is not None else None
+        entry = watcher.entries.pop(watched, None) if watcher is not None else None
         if watcher is None or entry is None:
             return
-        if not watcher.is_needed:
+        if not watcher.entries:
             del _watchers[_key(clock)]
     entry.end()
-    if not watcher.is_needed:
+    if not watcher.entries:
         watcher.end()
 
 

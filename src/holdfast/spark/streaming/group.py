@@ -91,7 +91,7 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
             raise _locked(log, group)
         if floors and any(floors[0] < name.first_offset <= offset for name in log.names):
             files = LogFiles(log.storage, log.directory, log.queue_id)
-            retire_finished_files(log.storage, log.directory, files, log.queue_id, clock)
+            retire_finished_files(log.directory, files, clock)
 
 
 def _locked(log: StreamLog, group: str) -> QueueLockedError:
