@@ -137,12 +137,12 @@ BLIND_SPOTS = (
         "group-starts-where-files-were",
         "A new group chooses its start before it holds the lock, so files in front of it may go meanwhile.",
         "queue/inspect/groups.py",
-        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "            with self._sides.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n"
         "                    first = self._start_offset(start)\n",
         "            first = self._start_offset(start)\n"
-        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "            with self._sides.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",
         "several groups",

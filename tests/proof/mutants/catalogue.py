@@ -328,7 +328,7 @@ MUTATIONS = (
         "group-made-while-files-go",
         "A group is made without the lock under which files are retired, and starts at a file that goes.",
         "queue/inspect/groups.py",
-        "            with groups_locked(self._storage, self._directory, self._clock):\n"
+        "            with self._sides.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",
         "            if True:\n"

@@ -110,7 +110,6 @@ def test_a_batch_comes_back(contents: Messages) -> None:
     assert read(storage) == contents
     assert found.decision == decision(len(contents))
     assert found.message_count == writer.message_count == len(contents)
-    assert writer.size_bytes == sum(len(payload) for payload, _ in contents)
     assert found.frames_bytes == sum(FRAME_HEADER_BYTES + len(p) + len(h) for p, h in contents)
     assert found.size_bytes == writer.end
     assert found.header == writer.header
@@ -211,7 +210,6 @@ def test_a_streamed_message_is_the_same_as_an_added_one(size: int, piece: int) -
     writer.finish(decision(3))
     assert read(storage) == contents
     assert verify_batch(storage, PATH, QUEUE_ID) == []
-    assert writer.size_bytes == size + 12
 
 
 def test_pieces_may_be_anything_bytes_like() -> None:
@@ -245,7 +243,7 @@ def test_a_producer_that_raises_leaves_nothing(error: BaseException, before: int
     with pytest.raises(type(error)) as caught:
         writer.add_stream(breaking([b"y" * before], error), b"", AT + 99, max_bytes=2**30)
     assert caught.value is error
-    assert (writer.message_count, writer.size_bytes) == (1, 5)
+    assert writer.message_count == 1
     size = writer.file.size()
     assert size <= writer.end, "the room it took goes back to the file system"
     writer.add(b"second", b"", AT)
@@ -326,7 +324,7 @@ def test_a_write_that_fails_adds_nothing(error: int | BaseException, fail_at: in
     for number in range(12):
         payload = bytes([number]) * (300_000 + 250_000 * (number % 4))
         for _ in range(2):
-            before = (writer.message_count, writer.size_bytes, writer.end)
+            before = (writer.message_count, writer.end)
             try:
                 if number % 3:
                     writer.add_many([payload, b"small"], {1: b"\x01\x00\x02\x00\x01k"}, AT)
@@ -336,7 +334,7 @@ def test_a_write_that_fails_adds_nothing(error: int | BaseException, fail_at: in
                     contents.append((payload, b""))
                 break
             except (DiskFullError, StorageError, KeyboardInterrupt):
-                assert (writer.message_count, writer.size_bytes, writer.end) == before
+                assert (writer.message_count, writer.end) == before
                 storage.faults.forever = False
     assert storage.faults.fired_count
     writer.finish(decision(len(contents)))
@@ -411,20 +409,6 @@ def test_finishing_can_be_tried_again(verb: str) -> None:
         writer.finish(decision(1))
     writer.finish(decision(1))
     assert read(storage) == [(b"first", b"")]
-
-
-def test_a_full_disk_shows_when_room_is_reserved() -> None:
-    """Before anything is written, and the reservation is cut off in the end."""
-    storage = SimulatedStorage()
-    writer = BatchFileWriter(storage, PATH, QUEUE_ID)
-    storage.faults = FaultPlan(1, error=28, verbs=frozenset({"allocate"}))
-    with pytest.raises(DiskFullError, match="making room"):
-        writer.reserve(100_000)
-    writer.reserve(100_000)
-    writer.add(b"first", b"", AT)
-    writer.finish(decision(1))
-    assert writer.file.size() == writer.end < 100_000
-    assert summary(storage).is_sealed
 
 
 @pytest.mark.parametrize(

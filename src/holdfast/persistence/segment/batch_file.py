@@ -55,7 +55,6 @@ class _State(NamedTuple):
 
     end: int = FRAMES_START
     message_count: int = 0
-    size_bytes: int = 0
     timestamp_min_ns: int = 0
     timestamp_max_ns: int = 0
 
@@ -96,7 +95,6 @@ class BatchFileWriter:
         self._limit = min(bytes_max, DATA_FILE_BYTES_LIMIT - DECISIONS_ROOM_BYTES)
         self._entries: list[tuple[int, int]] = []
         self._state = _State()
-        self._reserved = 0
         self._finished_end = 0
         with storage_errors("making a batch file", path):
             self.file = storage.open(path, create=True)
@@ -107,11 +105,6 @@ class BatchFileWriter:
     def message_count(self) -> int:
         """Messages added."""
         return self._state.message_count
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of their payloads."""
-        return self._state.size_bytes
 
     @property
     def end(self) -> int:
@@ -152,7 +145,7 @@ class BatchFileWriter:
                 )
                 with storage_errors("writing a batch", self.path):
                     self._buffer.append(*frames)
-            self._state = self._advance(state, positions, sum(map(len, payloads)), timestamp_ns)
+            self._state = self._advance(state, positions, timestamp_ns)
 
     def add_stream(self, chunks: Iterable[Any], headers: bytes, timestamp_ns: int, *, max_bytes: int) -> int:
         """Add one message in pieces, without holding it in memory; return its size.
@@ -187,14 +180,8 @@ class BatchFileWriter:
             crc = reseed(crc, salt, salt ^ record_size, len(start) + size)
             with storage_errors("writing a batch", self.path):
                 self._buffer.overwrite(FRAME_PREFIX.pack(STX, record_size, crc), state.end)
-            self._state = self._advance(state, (state.end, self._buffer.end), size, timestamp_ns)
+            self._state = self._advance(state, (state.end, self._buffer.end), timestamp_ns)
         return size
-
-    def reserve(self, size: int) -> None:
-        """Reserve space for ``size`` bytes of further frames, so that a full disk shows here and not later."""
-        self._reserved = self._state.end + size
-        with storage_errors("making room for a batch", self.path):
-            self.file.allocate(self._reserved)
 
     def _begin(self) -> _State:
         """Undo a failed call, and return the position to continue at."""
@@ -215,7 +202,7 @@ class BatchFileWriter:
                 max_bytes=self._limit,
             )
 
-    def _advance(self, state: _State, positions: Sequence[int], size: int, timestamp_ns: int) -> _State:
+    def _advance(self, state: _State, positions: Sequence[int], timestamp_ns: int) -> _State:
         """Return the state after the messages between these positions are added."""
         first, count, number = state.message_count, len(positions) - 1, 0
         if not count:
@@ -225,7 +212,7 @@ class BatchFileWriter:
             number = bisect_left(positions, self._entries[-1][1] + INDEX_STRIDE_BYTES, number + 1, count)
         earliest = min(state.timestamp_min_ns, timestamp_ns) if first else timestamp_ns
         latest = max(state.timestamp_max_ns, timestamp_ns)
-        return _State(positions[-1], first + count, state.size_bytes + size, earliest, latest)
+        return _State(positions[-1], first + count, earliest, latest)
 
     @contextmanager
     def _room_given_back(self) -> Iterator[None]:
@@ -235,7 +222,7 @@ class BatchFileWriter:
         except BaseException:
             needed = min(self._buffer.written, self._state.end)  # the rest of what counts is in memory
             with suppress(OSError):
-                self.file.truncate(max(needed, self._reserved))
+                self.file.truncate(needed)
             raise
 
     # -- Ending ------------------------------------------------------------------------------------------------------
