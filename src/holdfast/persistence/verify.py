@@ -28,12 +28,7 @@ from holdfast.persistence.filesystem.layout import (
     read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, Storage, storage_error
-from holdfast.persistence.format.constants import (
-    DATA_MAGIC,
-    FRAMES_START,
-    POSITION_MAGIC,
-    WRITE_MARK_BYTES,
-)
+from holdfast.persistence.format.constants import DATA_MAGIC, FRAMES_START, POSITION_MAGIC, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
@@ -285,16 +280,8 @@ class _Verification:
             self._notes.append(f"write.mark names data file {mark.sequence}, the last one is {name.sequence}")
         if finished_end > end_offset:
             missing = range(end_offset, finished_end)
-            self._damage.append(
-                Damage(
-                    data,
-                    last.end_position,
-                    0,
-                    missing,
-                    UNSYNCED_OR_DAMAGED,
-                    "finished by a group, but not in the log",
-                )
-            )
+            reason = "finished by a group, but not in the log"
+            self._damage.append(Damage(data, last.end_position, 0, missing, UNSYNCED_OR_DAMAGED, reason))
 
     # -- Groups ------------------------------------------------------------------------------------------------------
 

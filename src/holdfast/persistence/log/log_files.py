@@ -9,12 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import (
-    DataFileName,
-    QueueDirectory,
-    list_data_files,
-    open_if_there,
-)
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files, open_if_there
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors
 from holdfast.threads import start_thread
 

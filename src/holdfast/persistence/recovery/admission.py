@@ -9,12 +9,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.file_names import refuse_second_name
-from holdfast.persistence.filesystem.layout import (
-    QueueDirectory,
-    list_data_files,
-    list_generations,
-    position_file,
-)
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_data_files, list_generations, position_file
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies

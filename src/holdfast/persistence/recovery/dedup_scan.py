@@ -12,12 +12,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import File, storage_errors
-from holdfast.persistence.format.constants import (
-    COMPATIBLE_BORN_SEALED,
-    FLAG_HEADERS,
-    FRAMES_START,
-    KIND_MESSAGE,
-)
+from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, FLAG_HEADERS, FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.message_options import dedup_id_of
