@@ -1,4 +1,4 @@
-"""Every error Holdfast raises, ordered by what the caller should do about it.
+"""Every error Holdfast raises, ordered by the action that the caller should take.
 
 ``UsageError``: fix your code. ``NotFoundError``: name something that exists. ``RetryableError``: wait and try again.
 ``LeaseError``: take the message again. ``StorageError``: call the operator. ``SerializationError``: the payload is not

@@ -28,7 +28,7 @@ def text_of(value: object) -> str:
 
 
 def indented(lines: str) -> str:
-    """Return several lines, none of which begins at the margin; other control characters are escaped."""
+    """Return several lines, each of them indented; other control characters are escaped."""
     return "\n".join(_INDENT + printable(line) for line in lines.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""What a queue carries: messages."""
+"""The message of a queue: messages."""
 
 from __future__ import annotations
 

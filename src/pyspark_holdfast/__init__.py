@@ -1,8 +1,8 @@
 """Makes every Spark session know the format ``holdfast``: Spark imports packages whose name begins with ``pyspark_``.
 
 It registers the ``DefaultSource`` of the package, for all sessions of an application. Spark does this in a process of
-its own, once, when a format that it does not know is asked for first; an error there would break every such format, so
-where pyspark or pyarrow cannot be imported there is no ``DefaultSource``.
+its own, once, when a format that it does not know is first asked for. An error there would break every such format, so
+there is no ``DefaultSource`` if pyspark or pyarrow cannot be imported.
 """
 
 from contextlib import suppress

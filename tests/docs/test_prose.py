@@ -1,18 +1,24 @@
-"""Pages and public docstrings stay in plain words: no retired phrases, and no sentence that is too long to follow.
+"""Pages, docstrings and comments stay in plain words: no retired phrases, and no sentence that is too long to follow.
 
 A page is added to :data:`REWRITTEN` once each of its sentences was read. Code, tables of figures and headings are left
 out; a cell of a table, an item of a list and a paragraph each end a sentence.
 """
 
+import ast
 import importlib
 import inspect
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TEMPORARY = {"exchange", "remote", "server"}  # rooms that a change of the protocol between processes replaces
 
 WORDS_MAX = 40
 REWRITTEN = [
@@ -50,7 +56,12 @@ REWRITTEN = [
 ]
 
 RETIRED = re.compile(r"(?i)\b(whoever|nobody|stands|comes\s+by|goes\s+on|lets\s+go|of\s+which|passes\s+by)\b")
+RETIRED_IN_SOURCES = re.compile(
+    rf"{RETIRED.pattern}|\b(lets?\s+go|letting\s+go|pass(ed|ing)?\s+(by|over)|the\s+books|doorbells?|verdicts?|aside)\b"
+)
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2`*[ ]*$", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"::\n\n(?: +.*\n?|\n)+")
+PARAMETER = re.compile(r"^(?:-+|[\w, ]+ : .*)$", re.MULTILINE)
 MEASURED = re.compile(r"<!-- run: begin -->.*?<!-- run: end -->", re.DOTALL)
 END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*`]*\w)|\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\||#|:))|\|")
 
@@ -118,6 +129,61 @@ def test_public_docstrings_are_in_plain_words(page: Path) -> None:
     assert described_here
     assert [(name, match[0]) for name, text in described_here for match in RETIRED.finditer(prose(text))] == []
     assert [(name, each) for name, text in described_here for each in long_sentences(text)] == []
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments of a source, those of neighbouring lines as one, each with its last line."""
+    lines: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1:
+                yield last, "\n".join(lines)
+                lines = []
+            lines.append(token.string.lstrip("#: ").replace("``", "`"))
+            last = token.start[0]
+    yield last, "\n".join(lines)
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings of a source, without examples and names of parameters, each with its first line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = EXAMPLE.sub("\n\n", (ast.get_docstring(node) or "").replace("``", "`"))
+            yield node.body[0].lineno, "\n".join(paragraphs(PARAMETER.sub("", text)))
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring; another margin and a row of a table begin a paragraph."""
+    margin = 0
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent != margin or "  " in line.strip():
+            yield ""
+        margin = indent
+        yield line
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_and_comments_are_in_plain_words(path: Path) -> None:
+    """A reader of the source gets the words of the glossary too; texts that no page shows are no exception."""
+    if path.parent.name in TEMPORARY:
+        pytest.skip("replaced together with its room")
+    source = path.read_text(encoding="utf-8")
+    found = [*docstrings(source), *comments(source)]
+    assert [(line, match[0]) for line, text in found for match in RETIRED_IN_SOURCES.finditer(prose(text))] == []
+    assert [(line, each) for line, text in found for each in long_sentences(text)] == []
+
+
+def test_a_parameter_and_a_comment_of_two_lines_are_read() -> None:
+    """The first has a margin of its own, the second none."""
+    words = "word " * WORDS_MAX
+    source = f'def f():\n    """Do.\n\n    Parameters\n    ----------\n    a : int\n        {words}more.\n    """\n'
+    assert [each for _, text in docstrings(source) for each in long_sentences(text)] == [f"{words}more."]
+    assert [text for _, text in comments("x = 1  # what goes\n# on here\n\n# next") if text] == [
+        "what goes\non here",
+        "next",
+    ]
 
 
 def test_a_retired_phrase_is_found_over_the_end_of_a_line() -> None:

@@ -1,4 +1,4 @@
-"""The command ``holdfast``: ``main`` lists the commands, ``commands/`` holds them, the rest is what they share.
+"""The command ``holdfast``: ``main`` lists the commands, ``commands/`` holds them, the other modules are shared.
 
 Invariants: exit codes are those of docs/cli.md; a library that a command does not need is not imported.
 

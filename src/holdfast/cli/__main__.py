@@ -1,4 +1,4 @@
-"""``python -m holdfast.cli``: the command where its script is not on the path."""
+"""``python -m holdfast.cli``: the command, if its script is not on the path."""
 
 from holdfast.cli.main import main
 

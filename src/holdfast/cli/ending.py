@@ -36,7 +36,7 @@ def exit_code_of(error: HoldfastError) -> int:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return one exit code for several: damage before everything else, then whatever came first."""
+    """Return one exit code for several: damage before everything else, then the first one."""
     found = [code for code in codes if code]
     return DAMAGED if DAMAGED in found else next(iter(found), 0)
 
@@ -100,7 +100,7 @@ def say(error: HoldfastError, *, as_json: bool) -> None:
 
 
 def say_line(code: str, message: str, *, as_json: bool) -> None:
-    """Write one line to standard error: what is wrong, under the stable name of its kind."""
+    """Write one line to standard error: the error, under the stable name of its kind."""
     line = json.dumps({"error": code, "message": message}) if as_json else f"error: {printable(message)}"
     click.echo(line, err=True)
 

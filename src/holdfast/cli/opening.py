@@ -52,8 +52,8 @@ def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]
 def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
     """Own the read side for a while. Damage that was met is raised at the end, as CorruptionError.
 
-    What becomes of messages that fail, expire or are dead is the application's business: nothing is given up, dropped
-    or swept here, under any options of the application.
+    Messages that fail, expire or are dead are left to the application: nothing is given up, dropped or swept here,
+    under any options of the application.
     """
     require_queue(path)
     try:

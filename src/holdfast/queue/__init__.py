@@ -1,10 +1,18 @@
 """``PersistentQueue`` and its parts: threads, locks, leases, transactions, and other processes.
 
-Rooms, each of which imports only from those below it:
+Rooms; each imports only from those below it:
 
-queues_transaction a transaction over several queues persistent_queue the public class transactions/ open transactions
-server/ the owner serves other processes prepared/ resolves prepared transactions inspect/ inspects and administers a
-queue engine/ opens, locks, recovers; holds producer and consumer consumer/ hands out, acknowledges, requeues dispatch/
-which message comes next producer/ appends, capacity, deduplication remote/ how a handle reaches the owner options/
-options of callers threads/ primitives that know no queue
+queues_transaction   a transaction over several queues
+persistent_queue     the public class
+transactions/        open transactions
+server/              the owner serves other processes
+prepared/            resolves prepared transactions
+inspect/             inspects and administers a queue
+engine/              opens, locks, recovers; holds producer and consumer
+consumer/            hands out, acknowledges, requeues
+dispatch/            which message comes next
+producer/            appends, capacity, deduplication
+remote/              how a handle reaches the owner
+options/             options of callers
+threads/             primitives that know no queue
 """

@@ -44,7 +44,7 @@ class Closing:
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
 
     def close(self) -> None:
-        """Abort what is open and close everything; what is prepared stays. Closing wakes all waiting threads."""
+        """Abort open transactions and close everything; prepared ones stay. Closing wakes all waiting threads."""
         try:
             for asker in self._askers:
                 asker.close()

@@ -64,7 +64,7 @@ class PersistentQueue:
     Parameters
     ----------
     path : str or path-like
-        The queue's directory; made if it does not exist, except to look. Its last part is the queue's name.
+        The queue's directory; made if it does not exist, except in mode "look". Its last part is the queue's name.
     mode : "both", "produce", "consume", "look" or "submit"
         Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through the owner of the
         write side, in any process.
@@ -91,11 +91,11 @@ class PersistentQueue:
         How long a message that failed waits before it is delivered again, after ``nack()`` too. The last value of a
         list is used for all later failures; an empty list means at once.
     lease_seconds : float or timedelta, seconds
-        How long a delivery is its receiver's, unless ``receive`` says otherwise.
+        How long a delivery is its receiver's, unless ``receive`` overrides it.
     dead_letter_seconds : float or timedelta, seconds
         How long dead letters are kept; checked when messages are taken.
     expired : "drop" or "dead"
-        What becomes of messages whose ``ttl`` is over.
+        The end of messages whose ``ttl`` is over.
     redact : callable, str to str
         Takes secrets out of the text of an exception, or of the reason of a dead letter, before it is stored or logged.
         If it fails, its text is withheld. The reason of a pause is stored as it is given.
@@ -457,7 +457,7 @@ class PersistentQueue:
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too.
 
-        As far as this handle has read the log; behind that, all count. ``stats`` says how far who looks reads.
+        As far as this handle has read the log; behind that, all count. ``stats`` tells how far mode "look" reads.
         """
         self._lifecycle.check()
         reader = self._read_side or self._look_side
@@ -484,7 +484,7 @@ class PersistentQueue:
     def maxsize(self) -> int:
         """The bound that the queue was opened with, or that was set since, in messages; 0 means no bound.
 
-        A larger or smaller one counts from the next put on; what is there stays.
+        A larger or smaller one counts from the next put on; existing messages stay.
         """
         return self._handle.capacity.maxsize
 
@@ -665,7 +665,7 @@ class PersistentQueue:
     def commit_prepared(self, id: str, *, force: bool = False) -> range:  # the word users know
         """Commit a prepared transaction; return the offsets of its puts. A second time returns the same.
 
-        What of it other handles own, in whichever process, they are asked to do.
+        Other handles, in any process, are asked to decide the parts that they own.
 
         Parameters
         ----------
@@ -738,7 +738,7 @@ class PersistentQueue:
     def close(self) -> None:
         """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.
 
-        Again does nothing, or continues where it was interrupted.
+        Again does nothing, or continues after an interruption.
         """
         if self._closing.is_over:
             return

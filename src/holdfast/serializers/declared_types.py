@@ -1,4 +1,4 @@
-"""What a queue declares as its type: which types, which classes their objects have, and what they are called. Pure."""
+"""The declared type of a queue: which types, which classes their objects have, and what they are called. Pure."""
 
 from __future__ import annotations
 

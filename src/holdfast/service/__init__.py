@@ -1,4 +1,4 @@
-"""What an application opens: many queues in one directory, typed messages, transactions, failover. docs/service.md.
+"""Opened by applications: many queues in one directory, typed messages, transactions, failover. docs/service.md.
 
 Rooms: ``workers/`` runs handlers, ``aio/`` is the same service for asyncio, ``configuration/`` reads what operators
 set, ``catalog/`` writes ``catalog.db``.

@@ -53,7 +53,7 @@ class Batches(Generic[Body]):
                     left.release()
 
     def _gather(self) -> DeliveryBatch[Body] | None:
-        """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
+        """Take messages until there are enough, or the time is over; a redelivered message comes alone."""
         gathered = self._gathered = [each for each in self._next if not each.is_settled]  # a lease may have run out
         self._next = ()
         deadline = time.monotonic() + self._max_wait

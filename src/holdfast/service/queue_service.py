@@ -118,7 +118,7 @@ class QueueService:
         compress_bytes : int or None
             Size from which payloads are compressed; None: never.
         also_read : sequence of paths
-            Directories of the same queue on nodes that died, as seen from the service's own: what is left there is
+            Directories of the same queue on nodes that died, as seen from the service's own: messages left there are
             taken too. docs/service.md.
         **settings
             Options of :class:`PersistentQueue`. Options that are not given come from the configuration.
@@ -155,7 +155,7 @@ class QueueService:
             return dict(self._queues)
 
     def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> TypedQueue[Any]:
-        """Take over the queue of a node that died: what is left there is taken too, with that of the same name here.
+        """Take over the queue of a node that died: messages left there are taken too, with that of the same name here.
 
         Parameters
         ----------

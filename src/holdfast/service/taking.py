@@ -106,8 +106,8 @@ class TypedTaking(Generic[Body]):
             End when nothing came in that time, instead of waiting on.
 
         Notes ----- Messages that the loop leaves by ``break``, ``return`` or an exception have failed, unless they were
-        settled before: ``with batch:`` in the loop settles it there. A message that was handed out before comes alone.
-        The loop ends when the queue is shut down.
+        settled before: ``with batch:`` in the loop settles it there. A redelivered message comes alone. The loop ends
+        when the queue is shut down.
         """
         batches = Batches(self.name, self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
         return batches.run(stop_when_empty=stop_when_empty)
@@ -118,7 +118,7 @@ class TypedTaking(Generic[Body]):
             batch.ack(batch)
 
     def decode_delivery(self, delivery: Delivery[Body]) -> bool:
-        """Give what was taken from the queue of bytes its object; False if it has none, and is in hand no more."""
+        """Decode a taken message to its object; False if it has none, and is in hand no more."""
         try:
             decode = self._decoders.get(delivery.stored_headers) or self._find_decoder(delivery.stored_headers)
             delivery.body = decode(delivery.payload)

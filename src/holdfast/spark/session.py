@@ -51,7 +51,7 @@ def local_session(
     Returns
     -------
     pyspark.sql.SparkSession
-        The one that is running, if there is one: Spark has one for each process, and its start options stay.
+        The running one, if there is one: Spark has one for each process, and its start options stay.
 
     Raises
     ------

@@ -51,7 +51,7 @@ def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool
 def _write(batch: DeliveryBatch, *, as_json: bool, line_end: bytes) -> None:
     for delivery in batch:
         write_bytes(json_line(message_document(delivery)) if as_json else delivery.payload + line_end)
-    sys.stdout.flush()  # what cannot be written is found out before the acknowledgement
+    sys.stdout.flush()  # a failed write shows before the acknowledgement
 
 
 @click.command()

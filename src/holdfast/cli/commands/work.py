@@ -20,7 +20,7 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _TextLines(logging.Formatter):
-    """Log records as text: one line each, and tracebacks indented, whatever anybody's messages and exceptions say."""
+    """Log records as text: one line each, with tracebacks indented, for any text of messages and exceptions."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
         record.message = printable(record.message)

@@ -1,4 +1,4 @@
-"""The fencing token of one opening: how an owner finds out that another one has opened the same files.
+"""The fencing token of one opening: it shows an owner that another one has opened the same files.
 
 Locks keep a second owner out. If they do not work (a network file system, a removed lock file), the second owner
 overwrites the token in the file that both would write to, before it reads anything. So an owner that finds its own

@@ -3,7 +3,7 @@
 A name may come from a process that was killed before its directory was synced, or the sync may have failed. A second
 sync could succeed over a lost name; over a new one it cannot.
 
-What is changed in place must have one name, or a copy changes with it.
+A file that is changed in place must have one name, or a copy changes with it.
 """
 
 from __future__ import annotations

@@ -3,13 +3,18 @@
 ::
 
     orders/
-      queue.json write.lock write.mark priorities empty; there from the first message with a priority on dedup.ids there
-      from the first message with a deduplication id on data/0000000001-00000000000000000000.data sequence - first
-      offset groups/.lock creating a group and retiring a file exclude each other groups/default/group.json read.lock
-      0000000007.position spare/ emptied data files, and the next one while it is being made prepared/<transaction
-      id>.batch puts of transactions that are not decided prepared/<nonce>.staging puts of one that is open, and has
-      many; gone with its process prepared/decided, groups/<name>/decided the latest transactions that were decided
-      prepared/joint.json the latest joint commits requests/ requests of other processes to the owner
+      queue.json    write.lock    write.mark
+      priorities                                      empty; there from the first message with a priority on
+      dedup.ids                                       there from the first message with a deduplication id on
+      data/0000000001-00000000000000000000.data       sequence - first offset
+      groups/.lock                                    creating a group and retiring a file exclude each other
+      groups/default/group.json  read.lock  0000000007.position
+      spare/                                          emptied data files, and the next one while it is being made
+      prepared/<transaction id>.batch                 puts of transactions that are not decided
+      prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
+      prepared/decided, groups/<name>/decided         the latest transactions that were decided
+      prepared/joint.json                             the latest joint commits
+      requests/                                       requests of other processes to the owner
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
-_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: durable_names.py
+_BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
     | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests"}
@@ -65,7 +70,7 @@ class QueueDirectory:
     write_lock : Path
         Held by the process that writes.
     write_mark : Path
-        Where the log ends now.
+        The high watermark.
     priorities : Path
         There once a message may have a priority; empty.
     dedup_ids : Path
@@ -73,21 +78,21 @@ class QueueDirectory:
     data : Path
         The data files.
     spare : Path
-        Data files in waiting; whatever stands here at opening is deleted.
+        Spare data files; opening a queue deletes the files in it.
     groups : Path
         One directory for each consumer group.
     groups_lock : Path
         Held while a group is made or deleted and while a data file is retired.
     reserve : Path
-        Room for a group that begins on a full disk.
+        The space reserved for a group that begins on a full disk.
     prepared : Path
-        Transactions that are not decided, and the memory of those that were; missing where there never was one.
+        Transactions that are not decided, and the memory of those that were; missing if there never was one.
     decided : Path
         The memory of decided transactions.
     joint : Path
-        The memory of joint commits; missing where there never was one.
+        The memory of joint commits; missing if there never was one.
     requests : Path
-        What other processes ask of the owner; missing where none ever did.
+        What other processes ask of the owner; missing if there never was one.
     """
 
     def __init__(self, root: Path) -> None:

@@ -117,7 +117,7 @@ class Storage(Protocol):
 
 
 class OsFile:
-    """An open file of the operating system. A forked child closes its copy: what the parent opened is the parent's."""
+    """An open file of the operating system. A forked child closes its copy: the parent's stay open."""
 
     __slots__ = ("__weakref__", "_fd")
 

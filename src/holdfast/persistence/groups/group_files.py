@@ -87,7 +87,7 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
 
 
 def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, files: LogFiles) -> GroupInfo:
-    """Write a damaged ``group.json`` anew; the caller holds the group's lock.
+    """Rewrite a damaged ``group.json``; the caller holds the group's lock.
 
     If no position file is left, the group starts over, at the oldest message that is still there.
     """

@@ -36,7 +36,7 @@ class Pause:
 
 
 def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
-    """Pause a group, durably. Raises ``OSError``; CommitUnknownError where the name of its directory may be lost."""
+    """Pause a group, durably. Raises ``OSError``; CommitUnknownError if the name of its directory may be lost."""
     until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
     fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason[:NOTE_CHARACTERS_MAX]}
     write_document(storage, within(directory, NAME), fields)

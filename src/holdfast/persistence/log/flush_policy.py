@@ -1,4 +1,4 @@
-"""When written bytes are synced to the disk; docs/durability.md says what survives what."""
+"""When written bytes are synced to the disk; docs/durability.md lists the guarantees."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.errors import ConfigError
 class FlushPolicy:
     """How many commits, and how much time, may pass before a sync. Make one with the three class methods.
 
-    Every policy survives the death of the process: no user-space buffer holds an acknowledged record. Only what is
-    synced survives the loss of power.
+    Every policy survives the death of the process: no user-space buffer holds an acknowledged record. Only synced bytes
+    survive a power cut.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class FlushPolicy:
 
     @classmethod
     def never(cls) -> FlushPolicy:
-        """Leave it to the operating system: survives ``kill -9``; power loss costs what is in the last file."""
+        """Leave it to the operating system: survives ``kill -9``; power loss costs at most the last file."""
         return cls(None, None)
 
     @property

@@ -4,7 +4,7 @@ A ring of fixed slots in one file, made as a whole before its first use, so that
 outcome is forgotten first; a slot that does not verify is forgotten too. Forgetting costs an answer, never a message.
 docs/format.md, "Decided transactions".
 
-What is *not* promised: what was noted is durable only once :meth:`OutcomeLog.sync` has returned.
+What is *not* promised: an outcome is durable only once :meth:`OutcomeLog.sync` has returned.
 """
 
 from __future__ import annotations

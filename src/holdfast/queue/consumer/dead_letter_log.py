@@ -1,4 +1,4 @@
-"""Logs which messages became dead letters, and why: the last that is heard of them without looking.
+"""Logs which messages became dead letters, and why: the last trace of them unless dead letters are listed.
 
 It is noted under the take lock and logged after it, because a handler of log records may be any code.
 """

@@ -1,4 +1,4 @@
-"""How long takers of a queue that was shut down wait, and what is left then. docs/work-queue.md, "Shutting down"."""
+"""Draining after a shutdown: the wait of takers, and the messages left. docs/work-queue.md, "Shutting down"."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASONS = {
 
 
 class Draining:
-    """What one consumer group waits for once it was shut down.
+    """The messages that a consumer group waits for after a shutdown.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Draining:
         self._until = 0.0
 
     def begin(self, seconds: float | None) -> None:
-        """Wait for so long from now; None: without a bound. Later calls set the bound anew."""
+        """Wait for so long from now; None: without a bound. Later calls replace the bound."""
         self._until = math.inf if seconds is None else self._monotonic() + seconds
         self.is_on = True
 
@@ -86,6 +86,6 @@ def shut_down_with(left: Mapping[str, int]) -> ShutDown:
 
 
 def log_left(name: object, error: ShutDown) -> None:
-    """Log what a loop leaves behind that ends by :class:`ShutDown`; nothing if that is nothing."""
+    """Log the messages that a loop leaves when it ends by :class:`ShutDown`; nothing if that is nothing."""
     if error.left:
         logger.warning("%s: %s", name, error)

@@ -1,4 +1,4 @@
-"""How long a handle has known of a message: its age at least, even if the wall clock was set since it was put."""
+"""The time that a handle has known a message: its age at least, even if the wall clock was set since then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KnownSince:
     def look(self, end: int, oldest: int | None) -> float:
         """Take note of the log's end; return for how many seconds message ``oldest`` has been known, at least.
 
-        What is older than ``oldest`` is asked for no more; None: there is no message.
+        Messages older than ``oldest`` are not asked for any more; None: there is no message.
         """
         now, looks = self._monotonic(), self._looks
         with self._lock:

@@ -1,4 +1,4 @@
-"""Looking at a queue that others own: takes no lock, changes nothing, pins nothing."""
+"""Reading a queue that others own: takes no lock, changes nothing, pins nothing."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LookSide:
             return found
 
     def _is_ready(self, offset: int, headers: bytes, progress: GroupProgress) -> bool:
-        """Whether a message is not held, and not one to be handed out later or not any more."""
+        """Whether a message is not held, delayed or ended."""
         options, now = decode_options(headers), self._time_ns()
         until_ns = progress.due_ns(offset, options.not_before_ns)
         is_over = progress.is_over(offset, options.expires_ns, now)
@@ -152,7 +152,7 @@ class LookSide:
 
     @property
     def leased(self) -> dict[int, int]:
-        """The messages that were handed out, as far as can be seen from here: their owner may have died since."""
+        """The messages that were delivered, as far as can be seen from here: their owner may have died since."""
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
             return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}

@@ -50,7 +50,7 @@ class OptionsSeen:
         self._hint = NO_HINT
 
     def read_on(self, reader: RunReader, progress: GroupProgress, end: LogEnd) -> None:
-        """Read on from where the last call came to, towards the end of the log; raises OSError."""
+        """Continue from the place of the last call, towards the end of the log; raises OSError."""
         if self._next_offset < progress.floor:
             self._next_offset, self._hint = progress.floor, progress.hint
         reader.seek(self._next_offset, self._hint)

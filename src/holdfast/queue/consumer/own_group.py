@@ -1,4 +1,4 @@
-"""The consumer group that a handle is for: found, begun where it is the default one, and opened."""
+"""The consumer group that a handle is for: found, begun if it is the default one, and opened."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OwnGroup:
         self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
 
     def recover(self, group: GroupInfo) -> GroupProgress:
-        """Return the progress of any group; where it is this one, :meth:`open` reads on from there."""
+        """Return the progress of any group; if it is this one, :meth:`open` reads on from there."""
         reader = self._reader(group)
         if group.name == self.name:
             self._recovered = (group, reader)
@@ -84,7 +84,7 @@ class OwnGroup:
         return find_group(self._storage, self._directory, self.name)
 
     def unused(self) -> GroupInfo:
-        """Return what the default group would be if it began now."""
+        """Return the default group as if it began now."""
         retired = tuple(retired_ranges(self._files))
         return GroupInfo(DEFAULT_GROUP, bytes(16), self._files.first_offset, retired)
 

@@ -26,7 +26,7 @@ class Pausing:
     Attributes
     ----------
     stored : Pause or None
-        What is in the file: nothing nearly always, which is looked at before every take.
+        The pause in the file: None nearly always, which is checked before every take.
 
     Raises
     ------

@@ -142,7 +142,7 @@ class ReadSide:
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder.
 
-        One that was handed out before comes alone.
+        A redelivered message comes alone.
         """
         seconds = self._lease_seconds if lease_seconds is None else lease_seconds
         lease: Callable[[list[Record]], list[Delivery]] = lambda records: self._lease(records, holder, seconds)  # noqa: E731
@@ -219,7 +219,7 @@ class ReadSide:
             self._redelivery.sweep(self._books, self._progress)
 
     def _take_back(self, records: Sequence[Record]) -> None:
-        """Undo a take that was cut short, wherever it was: the next one reads what is unfinished from the log again."""
+        """Undo a take that was cut short, wherever it was: the next one reads the log again."""
         for record in records:
             self._leases.by_offset.pop(record[0], None)
         self._backlog.must_read_anew = True
@@ -241,10 +241,10 @@ class ReadSide:
     # -- Acknowledging -----------------------------------------------------------------------------------------------
 
     def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None, *, is_decided: bool = False) -> None:
-        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, where one is stale.
+        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, if one is stale.
 
-        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a decision in the log, which is
-        durable, says it already, so nothing waits for a sync.
+        Those of a transaction take the transaction's own ``holder``. ``is_decided``: a durable commit record in the log
+        holds it already, so nothing waits for a sync.
         """
         if not deliveries:
             return
@@ -284,7 +284,7 @@ class ReadSide:
         failure: Failure = GIVEN_BACK,
         holder: Holder | None = None,
     ) -> None:
-        """Note that deliveries have failed; they wait ``delay`` seconds, or as the policy says, or were the last."""
+        """Note that deliveries have failed; they wait ``delay`` seconds or the back-off, or are dead."""
         failure = self.redacted(failure)  # before the lock: it is the application's function
         self._settle_by(lambda live: self._fail(live, delay, failure), deliveries, holder)
 
@@ -345,7 +345,7 @@ class ReadSide:
     def _settle_by(
         self, change: Callable[[list[Delivery]], object], deliveries: Sequence[Delivery], holder: Holder | None
     ) -> None:
-        """Settle deliveries, all of which are live, by ``change``; then make it durable, and wake takers.
+        """Settle live deliveries by ``change``; then make it durable, and wake takers.
 
         No context manager holds the lock: a lock written in Python would stay held if it is interrupted on entry.
         """
@@ -503,8 +503,8 @@ class ReadSide:
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:
         """Hold the next messages, over restarts, until :meth:`resolve`; None if nothing can be taken now.
 
-        Notes ----- Durability: power loss, whatever the flush policy. Cost: one sync; plain messages are not read
-        except for their frame headers.
+        Notes ----- Durability: power loss, under any flush policy. Cost: one sync; plain messages are not read except
+        for their frame headers.
         """
         self.give_back_due()
         with self._take_lock:
@@ -622,7 +622,7 @@ class ReadSide:
 
     @property
     def log_end(self) -> LogEnd:
-        """Where the log ends for consumers."""
+        """The high watermark for consumers."""
         return self._source.end
 
     @property
@@ -681,7 +681,8 @@ class ReadSide:
     def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
         """Give takers the messages left, then queue.ShutDown; at once, and with deliveries given back, if immediate.
 
-        ``timeout`` is how long takers wait for what is not ready yet, in seconds from now; None: without a bound.
+        ``timeout`` bounds the wait of takers for messages that are not ready yet, in seconds from now; None: without a
+        bound.
         """
         with self._take_lock:
             self._draining.begin(timeout)

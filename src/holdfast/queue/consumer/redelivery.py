@@ -170,7 +170,7 @@ class Redelivery:
         return len(dead)
 
     def sweep(self, books: ProgressStore, progress: GroupProgress) -> None:
-        """Finish dead letters that were kept long enough; looks now and then only."""
+        """Finish dead letters that were kept long enough; checks now and then only."""
         now = self._time_ns()
         if not progress.dead or now < self._sweep_due_ns:
             return

@@ -1,8 +1,8 @@
 """Messages in consumers' hands: each is leased until it is acknowledged or given back.
 
-Leases live in the memory of the process that owns the read side: when it dies, its lock is free, and whoever opens the
-group next takes all of them for given back. A lease does not run out while the ``with`` block of its delivery is open,
-nor while a transaction holds it: this process lives, or nobody would ask.
+Leases live in the memory of the process that owns the read side: when it dies, its lock is free, and the next owner of
+the group treats all of them as given back. A lease does not run out while the ``with`` block of its delivery is open,
+nor while a transaction holds it: this process lives, or it could not ask.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class Leases:
     by_offset : dict of int to Delivery
         In the order in which they were handed out.
     next_due : float
-        When to look again whether a lease has run out: not before the first one does.
+        When to check again whether a lease has expired: not before the first one does.
     monotonic : callable
         As above.
     """
@@ -332,7 +332,7 @@ class Leases:
         self.next_due = math.inf
 
     def seconds_left(self) -> float | None:
-        """Return how long until one may have run out; None if there is none."""
+        """Return how long until one may have expired; None if there is none."""
         return None if math.isinf(self.next_due) else max(0.0, self.next_due - self.monotonic())
 
     def grant(self, deliveries: Sequence[Delivery], seconds: float) -> None:
@@ -369,7 +369,7 @@ class Leases:
         for delivery in due:
             delivery.has_expired = True
         self.end(due)
-        self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)  # last: whoever is interrupted before looks again
+        self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)  # last: an interruption before it means another check
         return due
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:

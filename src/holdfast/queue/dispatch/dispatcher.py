@@ -94,7 +94,7 @@ class Dispatcher:
     # -- Taking ------------------------------------------------------------------------------------------------------
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
-        """Return the next messages; ``alone``: one that was handed out before comes without company."""
+        """Return the next messages; ``alone``: a redelivered message comes alone."""
         if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
             records = self._take_aside(count_max, alone=alone)
             if records:

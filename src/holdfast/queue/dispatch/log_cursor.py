@@ -80,7 +80,7 @@ class LogCursor:
         self._is_placed = False
 
     def begin(self, books: ProgressStore) -> None:
-        """Go on with the books of a group that has begun: from here on it pins what it has not finished."""
+        """Continue with the progress store of a group that has begun: from here on it pins unfinished messages."""
         self.books = books
         self._progress = books.progress
         self._reader.recheck = self._lookups.recheck = False
@@ -125,12 +125,12 @@ class LogCursor:
         return []
 
     def pass_plain(self, count_max: int, bytes_max: int) -> PlainRun | None:
-        """Pass over messages that ask for nothing; None if the next one has to be read."""
+        """Skip messages without options; None if the next one has to be read."""
         with storage_errors("reading", self._path):
             return self._reader.pass_plain(count_max, bytes_max, self._source.end)
 
     def _jump(self) -> None:
-        """Pass over many finished messages at once, so that one which is not does not make opening slow."""
+        """Skip many finished messages at once, so that a single unfinished one does not make opening slow."""
         run = self._progress.run_at(self._reader.next_offset)
         if run is not None and run[0] != self._jumped_to and run[0] - self._reader.next_offset >= _JUMP_COUNT_MIN:
             self._jumped_to = run[0]

@@ -1,4 +1,4 @@
-"""The books of one consumer group: its progress in memory and in its position file, kept equal, and what that frees.
+"""The progress store of a group: its progress in memory and in its position file, kept equal, and what that frees.
 
 The caller holds the take lock around everything but :meth:`ProgressStore.commit` and :meth:`ProgressStore.flush`.
 """
@@ -207,7 +207,7 @@ def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> li
     if len(records) == 1:  # spares single takes the comparisons
         offset, _, _, _, end, sequence = records[0]
         return [Change(kind, offset, 1, (sequence, end), delivery_count)]
-    records = sorted(records)  # costs little where they are
+    records = sorted(records)  # costs little if they are
     first, last, count = records[0], records[-1], len(records)
     if last[0] - first[0] == count - 1 and first[5] == last[5]:
         return [Change(kind, first[0], count, (last[5], last[4]), delivery_count)]

@@ -1,6 +1,6 @@
 """The sources of a read side: the high watermark, and the waiting for more.
 
-From the write side, if that is in this process; else by looking at ``write.mark``.
+From the write side, if that is in this process; else by polling ``write.mark``.
 """
 
 from __future__ import annotations

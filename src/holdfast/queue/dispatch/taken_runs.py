@@ -46,7 +46,7 @@ class TakenRuns:
 
     @property
     def bytes_left(self) -> int:
-        """How many more bytes go in; if none is taken yet, the first message fits, however large."""
+        """How many more bytes fit; if none is taken yet, the first message fits, however large."""
         return self._bytes_max - self.size_bytes
 
     def add(self, record: Record) -> bool:

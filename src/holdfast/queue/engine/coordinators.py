@@ -36,7 +36,7 @@ class Coordinator:
         _coordinators[queue_id] = self
 
     def begin(self, nonce: bytes) -> None:
-        """Note that a transaction is about to be decided: until :meth:`end` its absence says nothing."""
+        """Note that a transaction is about to be decided: until :meth:`end` its absence proves nothing."""
         self._deciding.add(nonce)
 
     def end(self, nonce: bytes) -> None:

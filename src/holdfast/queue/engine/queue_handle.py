@@ -372,7 +372,7 @@ class QueueHandle:
         return min(self.options.data_file_bytes // 4, SPILL_BYTES_MAX)
 
     def joint_file(self) -> JointFile:
-        """Return the memory of joint commits; who does not own the write side reads it."""
+        """Return the memory of joint commits; a handle without the write side only reads it."""
         if self.batches is not None:
             return self.batches.joint
         return JointFile(self.storage, self.directory.joint, is_owner=False)

@@ -23,7 +23,7 @@ _READ_COUNT = 64
 
 
 class MessageState(Enum):
-    """Where a message stands. A message whose order key is held by another one is ready, and waits for its turn."""
+    """The state of a message. A message whose order key is held by another one is ready, and waits for its turn."""
 
     READY = "ready"
     LEASED = "leased"
@@ -182,7 +182,7 @@ class Browser:
 def state_of(
     *, is_finished: bool = False, is_dead: bool = False, is_leased: bool = False, until_ns: int = 0, now_ns: int = 0
 ) -> MessageState:
-    """Return the state of a message of which this is known."""
+    """Return the state of a message, from these facts."""
     if is_finished:
         return MessageState.DONE
     if is_dead:

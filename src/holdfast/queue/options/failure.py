@@ -86,7 +86,7 @@ def _end_of(trace: str, characters_max: int) -> str:
 
 
 class HandlerError(Exception):
-    """Stands in the log for an exception that is not there, or whose text may not be shown: its kind and its text."""
+    """Replaces in the log an exception that is not there, or whose text may not be shown: its kind and its text."""
 
 
 def redacted(failure: Failure, redact: Redact | None) -> Failure:
@@ -114,7 +114,7 @@ def _cleaned(text: str, redact: Redact) -> str:
 
 
 def exception_info(failure: Failure) -> ExceptionInfo | None:
-    """Return what a log record says of the exception; of one in another process, its text. None if there was none.
+    """Return the exception to show in a log record; of one in another process, its text. None if there was none.
 
     The stand-in has no cause: that of the exception would be shown with its text.
     """

@@ -15,7 +15,7 @@ MODES = ("both", "produce", "consume", "look", "submit")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a queue is opened: see :class:`PersistentQueue`."""
+    """The options with which a queue is opened: see :class:`PersistentQueue`."""
 
     mode: str
     group: str

@@ -50,11 +50,11 @@ class RetryPolicy:
     backoff : Backoff or sequence of float, seconds
         The waits between deliveries; the last one of a list is used for all later failures. An empty list: none.
     lease_seconds : float
-        How long a delivery is its receiver's, unless ``receive`` says otherwise.
+        How long a delivery is its receiver's, unless ``receive`` overrides it.
     dead_letter_seconds : float
         How long dead letters are kept.
     expired : "drop" or "dead"
-        What becomes of a message that has expired: dropped, or a dead letter.
+        The end of a message that has expired: dropped, or a dead letter.
     """
 
     max_deliveries: int | None = 5

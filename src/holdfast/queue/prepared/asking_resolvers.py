@@ -1,4 +1,4 @@
-"""Prepared transactions as handles see them without a write side: its owner decides what has puts, when it is asked."""
+"""Prepared transactions as handles see them without a write side: its owner decides those with puts, on request."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class JointCommits:
 
 
 def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
-    """Do what a request says; raises UsageError if it says nothing of the kind."""
+    """Perform a request; raises UsageError if it is not a request for a joint commit."""
     try:
         verb = fields["verb"]
         seconds = float(fields["older_than_seconds"]) if verb == COLLECT else 0.0

@@ -43,7 +43,7 @@ class OutcomeMemory:
         return found
 
     def decided(self, transaction_id: str, nonce: bytes | None, *, is_committed: bool) -> Decided | None:
-        """As :meth:`find`; raises TransactionStateError if the other verdict is known."""
+        """As :meth:`find`; raises TransactionStateError if the other outcome is known."""
         decided = self.find(transaction_id, nonce)
         if decided is not None and decided.is_committed != is_committed:
             state = "committed" if decided.is_committed else "aborted"

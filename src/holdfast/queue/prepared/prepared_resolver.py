@@ -381,7 +381,7 @@ def _is_left_to_log(found: Found) -> bool:
 
 
 def _verdict_of_part(sides: QueueHandle, found: Found) -> Outcome:
-    """Return what became of a part: in doubt until a commit of its version, or of a later one, was decided."""
+    """Return the outcome of a part: in doubt until a commit of its version, or of a later one, was decided."""
     assert found.part_of is not None
     commit = sides.joint_file().find(found.part_of.application)
     if commit is None or not commit.covers(found.part_of):
@@ -390,7 +390,7 @@ def _verdict_of_part(sides: QueueHandle, found: Found) -> Outcome:
 
 
 def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
-    """Refuse a part of what was committed before; raises TransactionStateError."""
+    """Refuse a part of a version that was committed before; raises TransactionStateError."""
     commit = sides.joint_file().find(part_of.application)
     if commit is not None and commit.covers(part_of):
         raise TransactionStateError(
@@ -402,7 +402,7 @@ def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf)
 
 
 def _decided_elsewhere(sides: QueueHandle, found: Found) -> TransactionStateError:
-    """Return the error for who wants to decide what a joint commit, or another queue, decides."""
+    """Return the error for deciding a transaction that a joint commit, or another queue, decides."""
     part_of, decider = found.part_of, found.decider
     if part_of is not None:
         who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"

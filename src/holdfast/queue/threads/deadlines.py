@@ -20,7 +20,7 @@ class Deadlines:
     Attributes
     ----------
     pending : dict
-        What is to be called, and when: empty nearly always, which is looked at before every take.
+        The callbacks, with their times: empty nearly always, which is checked before every take.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -5,9 +5,9 @@ those left over leads next. The next leader is woken first, and wakes the thread
 sync. So they commit again while the disk works, and the disk never waits. Everybody waits at a lock of their own, which
 makes no crowd at one door. A thread alone neither waits nor hands its work over.
 
-A sync that fails answers everybody the same: nobody knows. One that is interrupted poisons the writer, so the next one
-fails. There is one leader at a time: a write error is reported once per open file, so the second of two concurrent
-syncs on one handle could succeed over lost data (docs/adr, group commit).
+A sync that fails answers everybody the same: the outcome is unknown. One that is interrupted poisons the writer, so the
+next one fails. There is one leader at a time: a write error is reported once per open file, so the second of two
+concurrent syncs on one handle could succeed over lost data (docs/adr, group commit).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a part of an open queue still takes: everything, what began before a shutdown, or nothing.
+"""What a part of an open queue takes: everything, what began before a shutdown, or nothing.
 
 A queue that is open when its process forks belongs to the parent. The child's copies forget themselves: they refuse
-every call, and let go of locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
+every call, and release locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.errors import ClosedError, ForkedError, ShutDown
 
 
 def forked_error() -> ForkedError:
-    """Return what a forked copy of a queue answers to every call."""
+    """Return the error with which a forked copy of a queue answers every call."""
     return ForkedError("this queue was opened before the fork; open it in the child, or leave it to the parent")
 
 
@@ -25,12 +25,12 @@ class Lifecycle:
     Parameters
     ----------
     what, advice : str
-        What is closed then, and what to do about it, for people.
+        The text about what is closed, and the advice, for errors.
 
     Attributes
     ----------
     refusal : callable or None
-        Makes the error for new work; None while the part is open. Hot paths look at it themselves.
+        Makes the error for new work; None while the part is open. Hot paths check it themselves.
     """
 
     __slots__ = ("_advice", "_what", "refusal")
@@ -45,12 +45,12 @@ class Lifecycle:
         return states.get(self.refusal, "draining")
 
     def check(self) -> None:
-        """Refuse new work where the part is not open."""
+        """Refuse new work if the part is not open."""
         if self.refusal is not None:
             raise self.refusal()
 
     def check_alive(self) -> None:
-        """Refuse where the part is closed or forked; what began before a shutdown can still be ended."""
+        """Refuse if the part is closed or forked; work that began before a shutdown can still be ended."""
         if self.refusal is not None and not isinstance(error := self.refusal(), ShutDown):
             raise error
 

@@ -132,7 +132,7 @@ class TransactionBase(ABC):
             self._give_up()
 
     def end_with_queue(self, *, wait: bool) -> None:
-        """Abort if it is open: a queue of it is being closed. What is prepared stays so.
+        """Abort if it is open: a queue of it is being closed. Prepared ones stay prepared.
 
         If a thread is busy with it, wait for the thread, or skip it.
         """

@@ -65,7 +65,7 @@ class AsyncBatches(Generic[Body]):
                     self._threads.start(partial(_release, by_queue(unused)[0]))
 
     async def _gather(self, gathered: list[Delivery[Body]]) -> None:
-        """Take messages until there are enough, or the time is over; one that was handed out before comes alone."""
+        """Take messages until there are enough, or the time is over; a redelivered message comes alone."""
         deadline = time.monotonic() + self._max_wait
         while len(gathered) < self._max_messages and not (gathered and gathered[0].delivery_count > 1):
             left = max(0.0, deadline - time.monotonic())

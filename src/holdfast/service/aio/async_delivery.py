@@ -198,7 +198,7 @@ def _has_ended(delivery: Delivery[Body]) -> bool:
 
 
 def _call_off(deliveries: Sequence[Delivery[Body]], leave: Callable[[], None]) -> None:
-    """Give back uncounted what is neither settled nor a transaction's, then leave the block."""
+    """Give back messages that are neither settled nor a transaction's, uncounted, then leave the block."""
     try:
         for each in deliveries:
             if not (each.is_settled or each.holder):

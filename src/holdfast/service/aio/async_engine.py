@@ -62,7 +62,7 @@ class AsyncEngine:
         self._settler = Settler(queue.name, self._fail_from_thread, self._end_from_thread)
 
     async def run(self, stop: asyncio.Event, grace_seconds: float) -> None:
-        """Work until ``stop`` is set, or the queue is shut down and drained; raises what makes it impossible to go on.
+        """Work until ``stop`` is set, or the queue is shut down and drained; raises the error that stops it.
 
         Then take no more, let handlers run for ``grace_seconds``, cancel the rest, and give their messages back. If the
         running task is cancelled, there is no grace.

@@ -160,7 +160,7 @@ class AsyncQueueService:
     # -- The service itself ------------------------------------------------------------------------------------------
 
     async def rebuild_catalog(self) -> None:
-        """Write the catalogue anew; as :meth:`QueueService.rebuild_catalog`."""
+        """Rewrite the catalogue; as :meth:`QueueService.rebuild_catalog`."""
         await self._threads.run_patiently(self.sync.rebuild_catalog)
 
     async def close(self) -> None:
@@ -181,7 +181,7 @@ class AsyncQueueService:
         self._closer.close()  # its thread has nothing left to do but to end
 
     def _close(self) -> None:
-        with ExitStack() as stack:  # all of it, whatever goes wrong
+        with ExitStack() as stack:  # all of it, also after errors
             stack.callback(self._threads.close)
             with self._lock:
                 for queue in self._queues.values():

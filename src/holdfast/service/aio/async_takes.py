@@ -1,8 +1,8 @@
 """Waits for messages on behalf of tasks: one thread for each queue, however many tasks wait there.
 
-The thread takes for one task after the other, first come first served, and sleeps where a consumer's thread would: so a
-put wakes it at once. Nothing has to be told to the thread when a task is cancelled. The second to come, the task that
-calls off or the thread with a message for it, sees that, and gives the message back.
+The thread takes for one task after the other, first come first served, and sleeps in the same place as a consumer's
+thread: so a put wakes it at once. Nothing has to be told to the thread when a task is cancelled. The second to come,
+the task that calls off or the thread with a message for it, sees that, and gives the message back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Take(Generic[Taken]):
     # -- The thread ------------------------------------------------------------------------------------------------
 
     def succeed(self, taken: Taken) -> None:
-        """Hand over what was taken; if no task wants it any more, it is given back."""
+        """Hand over taken messages; if no task wants it any more, it is given back."""
         with self._lock:
             is_wanted = not self.is_called_off
             if is_wanted:
@@ -187,7 +187,7 @@ class Takes:
                 raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
             self._bell.notify()
-        if self._is_watching:  # read behind the append: the thread says it watches, and then looks for new ones
+        if self._is_watching:  # read behind the append: the thread first registers, and then checks for new ones
             self._source.wake()
 
     def _closed(self) -> ClosedError:

@@ -1,7 +1,7 @@
 """The threads that do the work of a service for asyncio, so that an event loop never waits for a disk.
 
 Two places: one for calls that end by themselves soon, one for calls that may have to wait for others. So a hundred puts
-that wait for room never keep an acknowledgement from making it.
+that wait for space never delay an acknowledgement that frees it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Threads:
         self._patient = ThreadPool("holdfast-asyncio-waiting", THREADS_MAX)
 
     async def run(self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any) -> Result:
-        """Return what a call returns that soon ends.
+        """Return the result of a call that ends soon.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class Threads:
     async def run_patiently(
         self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any
     ) -> Result:
-        """Return what a call returns that may have to wait for others; as :meth:`run`."""
+        """Return the result of a call that may have to wait for others; as :meth:`run`."""
         return await self._wait(self._submit(self._patient, partial(call, *args, **options)), cancelled)
 
     async def run_put(

@@ -164,7 +164,7 @@ class Catalog:
     def _update(
         self, facts: Mapping[str, QueueFacts], signatures: Mapping[str, Signature], changed: Sequence[str]
     ) -> bool:
-        """Write what has changed; False if the catalogue has to be rewritten."""
+        """Write the changes; False if the catalogue has to be rewritten."""
         rows = self._read([facts[name] for name in changed])
         gone = {name for name in changed if not rows[name]}
         if not self._database.update(rows, facts.keys() - gone):

@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class CatalogUnavailableError(Exception):
-    """The catalogue cannot be written just now: read-only, no room, locked by another program."""
+    """The catalogue cannot be written just now: read-only, full disk, locked by another program."""
 
 
 class _Unusable(Exception):  # noqa: N818  # never leaves this module
@@ -134,7 +134,7 @@ class CatalogDatabase:
                 self._say(error)
                 self._put_aside()
 
-    # -- What stands there -------------------------------------------------------------------------------------------
+    # -- Checking the file --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -164,7 +164,7 @@ class CatalogDatabase:
         """Return what an error of SQLite is to us: the file's fault, the tables' fault, or that it cannot be now."""
         import sqlite3
 
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says it more precisely
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the higher bits only add detail
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return _Unusable(str(error), is_file=True)
         if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):

@@ -48,7 +48,7 @@ def _stamps(root: str) -> Iterator[tuple[str, Stamp]]:
 
 
 def _entries(directory: str) -> Iterator[tuple[str, Stamp]]:
-    """Yield a directory and what is in it, but for notes of dead letters: they are many, and written once."""
+    """Yield a directory and its files, except notes of dead letters: they are many, and written once."""
     yield from _stat(directory, ".")
     yield from _stat(directory, *(name for name in _names(directory) if not name.startswith("dead-")))
 

@@ -119,7 +119,7 @@ def _own_backoff(retry: Backoff | Sequence[float] | None) -> RetryPolicy | None:
     if retry is None:
         return None
     try:
-        return retry_policy(None, retry, 1, 1, "drop")  # of which only the back-off counts
+        return retry_policy(None, retry, 1, 1, "drop")  # only its back-off counts
     except ConfigError as error:
         raise ConfigError(str(error).replace("backoff", "retry", 1)) from None
 

@@ -1,6 +1,6 @@
 """Acknowledges for all threads of a consumer: messages finished during one step go into the next.
 
-So batches come by themselves, as in group commit: a slow disk makes them large, and an idle consumer's message is
+So batches form by themselves, as in group commit: a slow disk makes them large, and an idle consumer's message is
 acknowledged at once. No handler waits for a disk.
 """
 

@@ -148,7 +148,7 @@ class Workers:
                         engine.start()
                     logger.info("handling %s", ", ".join(engine.name for engine in engines))
                     self._wait(engines, grace_seconds)
-                finally:  # also where a thread could not be started
+                finally:  # also if a thread could not be started
                     for engine in engines:
                         engine.stop()
                 self._kill(engines, pools)

@@ -92,7 +92,7 @@ def record_batch(fields: list[tuple[str, Any]], walked: Walked, deliveries: Deli
 
 def _payload(walked: Walked, _: Deliveries) -> Any:
     data = pa.py_buffer(walked.data)
-    if walked.is_dense:  # values of header and payload, of which Arrow then cuts the headers
+    if walked.is_dense:  # values of header and payload; Arrow then cuts off the headers
         ends = array("i", walked.bounds[1::2])
         starts = array("i", (walked.bounds[0] - FRAME_HEADER_BYTES,)) + ends
         whole = pa.Array.from_buffers(pa.binary(), len(walked), [None, pa.py_buffer(starts), data])

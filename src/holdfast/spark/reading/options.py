@@ -80,7 +80,7 @@ class ReadOptions:
 
 
 def queue_path(given: Mapping[str, str]) -> Path:
-    """Return the path of the queue, whatever the working directory will be; raises ConfigError if none can be."""
+    """Return the absolute path of the queue; raises ConfigError if none can be."""
     if not given.get("path"):
         raise ConfigError(
             "which queue? say load('data/orders'), or in SQL CREATE TEMPORARY VIEW orders USING holdfast OPTIONS (path "

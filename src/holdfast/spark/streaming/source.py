@@ -96,7 +96,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(log.queue_id.hex(), group_id, offset).to_fields()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the bound of one batch; where there are two, :meth:`latestOffset` keeps both."""
+        """Return the bound of one batch; if there are two, :meth:`latestOffset` keeps both."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_messages is not None:

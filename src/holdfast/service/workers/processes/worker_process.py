@@ -37,7 +37,7 @@ class WorkerProcess:
     Parameters
     ----------
     name : str
-        The process's: says what it is for, to people and to itself.
+        The process's: names its purpose, for people and for itself.
     pickled_jobs : bytes
         The jobs, pickled.
     """
