@@ -1,4 +1,4 @@
-"""The dispatch of messages to a consumer group: the log in order, and messages deferred by options or retries.
+"""The dispatch of messages to a consumer group: the log in order, deferred messages, and deliveries with their leases.
 
 Invariants: the caller holds the take lock; a message is handed out to one consumer at a time; a message that was read
 is kept as a reference, without its payload.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -144,13 +144,12 @@ class Browser:
 
     @contextmanager
     def _reader(self) -> Iterator[LogReader]:
-        sides = self._sides
-        with storage_errors("browsing", sides.files.directory):
-            reader = LogReader(sides.files, self._losses.append, recheck=True)
-            try:
-                yield reader
-            finally:
-                reader.close()
+        files = self._sides.files
+        with (
+            storage_errors("browsing", files.directory),
+            closing(LogReader(files, self._losses.append, recheck=True)) as reader,
+        ):
+            yield reader
 
     def _message(self, record: Record, progress: GroupProgress, leased: Mapping[int, object]) -> BrowsedMessage | None:
         offset, timestamp, headers, payload, _, _ = record

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from holdfast.messages import Message
@@ -224,14 +224,8 @@ class Reservations:
                         break
                     yield from (record for record in records if first <= record[0] < first + count)
 
-    @contextmanager
-    def _reader(self, on_loss: Callable[[Damage], None]) -> Iterator[RunReader]:
-        sides = self._sides
-        reader = RunReader(sides.files, on_loss)
-        try:
-            yield reader
-        finally:
-            reader.close()
+    def _reader(self, on_loss: Callable[[Damage], None]) -> closing[RunReader]:
+        return closing(RunReader(self._sides.files, on_loss))
 
     def _side(self) -> ReadSide:
         self._check_open()
