@@ -1,9 +1,5 @@
 """Drains into Parquet and JSON by a real session: every message once, whatever fails in between."""
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +9,7 @@ from holdfast import PersistentQueue
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from support.processes.cli import run
-from support.spark import drains
-from support.spark.drains import MOMENTS, fill, write_parquet
+from support.spark.drains import fill, numbers, write_parquet
 
 pytestmark = pytest.mark.spark
 
@@ -26,14 +21,6 @@ def path(tmp_path: Path) -> Path:
     """A queue whose messages say their number."""
     fill(tmp_path / "q", range(COUNT))
     return tmp_path / "q"
-
-
-def numbers(spark: Any, out: Path) -> list[int]:
-    """Return the numbers of all messages that were written."""
-    from pyspark.sql.functions import col, get_json_object
-
-    rows = spark.read.parquet(str(out)).select(get_json_object(col("payload").cast("string"), "$.id").cast("int"))
-    return sorted(row[0] for row in rows.collect())
 
 
 def test_large_batches_are_read_by_tasks_and_small_ones_here(spark: Any, path: Path, tmp_path: Path) -> None:
@@ -101,38 +88,6 @@ def test_damage_in_the_middle_is_reported_and_the_rest_is_drained(spark: Any, pa
     assert len(lost) == report.lost_count < 5
     assert numbers(spark, tmp_path / "out") == sorted(set(range(COUNT)) - lost)
     assert drain(path, spark, print, group="night").message_count == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_driver_costs_nothing_and_counts_nothing_twice(
-    spark: Any, path: Path, tmp_path: Path, moment: str
-) -> None:
-    """Whoever drains next takes over at once: the dead one's lock is free, and its batch comes again as it was."""
-    out = tmp_path / "out"
-    with (tmp_path / "errors").open("wb") as errors:  # no pipe: its other end is held by what a dead driver leaves
-        killed = subprocess.run(
-            [sys.executable, drains.__file__, path, out, moment],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdout=errors,
-            stderr=errors,
-            timeout=100,
-            check=False,
-        )
-    assert killed.returncode == -signal.SIGKILL, (tmp_path / "errors").read_text()
-    fill(path, range(COUNT, COUNT + 100))
-    calls: list[tuple[str, int]] = []
-
-    def write(frame: Any, batch_id: str) -> None:
-        calls.append((batch_id, frame.count()))
-        write_parquet(out, frame, batch_id)
-
-    report = drain(path, spark, write, max_messages=2000, group="night")
-    assert numbers(spark, out) == list(range(COUNT + 100))
-    is_held = moment != "after the commit"
-    assert report.resumed_count == is_held
-    assert calls[0][1] == (4000 if is_held else 2000)
-    assert [each.name for each in out.iterdir() if each.name.startswith("_")] == []
 
 
 # -- From the shell --------------------------------------------------------------------------------------------------

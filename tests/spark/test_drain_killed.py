@@ -1,4 +1,4 @@
-"""A drain whose driver or executor is killed: whoever comes next runs the same batch, and every row counts once."""
+"""A drain, or a stream, whose driver is killed: the next driver runs the same batch, and every row counts once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -17,12 +18,14 @@ import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
-from holdfast.spark import DrainProgress, drain
+from holdfast.spark import DrainProgress, drain, finalize
 from support.processes.children import Signal, child
 from support.processes.cli import command, run
 from support.processes.threads import Threads, wait_until
+from support.spark import drains, streams
 from support.spark.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
-from support.spark.drains import TablesForSpark
+from support.spark.drains import MOMENTS, TablesForSpark, numbers, write_parquet
+from support.spark.streams import STREAM
 
 COUNT = 600
 BATCH = 250
@@ -233,6 +236,58 @@ def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: 
 
 
 # -- The driver, with Spark ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # a JVM starts, on a machine that may have other things to do
+@pytest.mark.spark
+def test_a_killed_driver_costs_nothing_and_counts_nothing_twice(spark: Any, tmp_path: Path) -> None:
+    """It was in the middle of a stream, and at each moment of three drains; what it was about is taken up at once."""
+    places = {name: tmp_path / "places" / name for name in (STREAM, *MOMENTS)}
+    for name, place in places.items():
+        drains.fill(place / "q", range(3000), size=300 if name == STREAM else 200)
+        drains.fill(place / "q", range(3000, 8000 if name == STREAM else 10_000))
+    with (tmp_path / "errors").open("wb") as errors:  # no pipe: its other end is held by what a dead driver leaves
+        killed = subprocess.run(
+            [sys.executable, streams.__file__, tmp_path / "places"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=errors,
+            stderr=errors,
+            timeout=200,
+            check=False,
+        )
+    assert killed.returncode == -signal.SIGKILL, (tmp_path / "errors").read_text()
+    assert_the_stream_loses_and_repeats_nothing(spark, places[STREAM])
+    for moment in MOMENTS:
+        assert_the_drain_begins_with_what_was_held(spark, places[moment], is_held=moment != "after the commit")
+
+
+def assert_the_stream_loses_and_repeats_nothing(spark: Any, place: Path) -> None:
+    """Started anew from its checkpoint, Spark's file sink has every message once; the group kept what that took."""
+    path, checkpoint, out = place / "q", place / "checkpoint", place / "out"
+    streams.consume_all(path)
+    assert not (checkpoint / "commits" / "7").exists(), "it was in the middle"
+    streams.write_now(spark, path, checkpoint, out, group="stream", maxMessagesPerTrigger=1000)
+    assert streams.offsets_in(spark, out) == list(range(8000))
+    assert finalize(path, checkpoint, group="stream") == 8000
+    assert len(list((path / "data").iterdir())) == 1
+
+
+def assert_the_drain_begins_with_what_was_held(spark: Any, place: Path, *, is_held: bool) -> None:
+    """The dead one's lock is free, and its batch comes again as it was; what was committed does not."""
+    path, out = place / "q", place / "out"
+    drains.fill(path, range(10_000, 10_100))
+    calls: list[tuple[str, int]] = []
+
+    def write(frame: Any, batch_id: str) -> None:
+        calls.append((batch_id, frame.count()))
+        write_parquet(out, frame, batch_id)
+
+    report = drain(path, spark, write, max_messages=2000, group="night")
+    assert numbers(spark, out) == list(range(10_100))
+    assert report.resumed_count == is_held
+    assert calls[0][1] == (4000 if is_held else 2000)
+    assert [each.name for each in out.iterdir() if each.name.startswith("_")] == []
 
 
 @pytest.mark.slow

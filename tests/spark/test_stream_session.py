@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +10,8 @@ import pytest
 
 from holdfast import PersistentQueue
 from holdfast.spark import finalize
-from support.spark import streams
 from support.spark.drains import fill
-from support.spark.streams import run_now, write_now
+from support.spark.streams import consume_all, offsets_in, run_now, write_now
 
 pytestmark = pytest.mark.spark
 
@@ -32,18 +27,6 @@ def depth(path: Path, group: str) -> int:
     """Return how much of a queue a group has not finished."""
     with PersistentQueue(path, mode="look", group=group) as looked:
         return looked.stats().depth
-
-
-def offsets_in(spark: Any, out: Path) -> list[int]:
-    """Return the offsets of all rows of a table."""
-    return sorted(row[0] for row in spark.read.parquet(str(out)).select("offset").collect())
-
-
-def consume_all(path: Path) -> None:
-    """Finish everything for the default group."""
-    with PersistentQueue(path, data_file_bytes=2**18) as queue:
-        while queue.stats().depth:
-            queue.get_many(1000, timeout=0)
 
 
 def test_every_message_is_in_the_sink_once_over_restarts(spark: Any, path: Path, tmp_path: Path) -> None:
@@ -119,29 +102,6 @@ def test_a_batch_of_which_nothing_is_left_is_empty(spark: Any, path: Path, tmp_p
     run_now(spark, path, tmp_path / "checkpoint", each, failOnDataLoss="false", maxMessagesPerTrigger=1000)
     assert seen[0] < 1000
     assert seen[-1] > 0
-
-
-@pytest.mark.slow
-def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark: Any, path: Path, tmp_path: Path) -> None:
-    """Started anew from its checkpoint, Spark's file sink has every message once; the group kept what that took."""
-    fill(path, range(3000, 8000))
-    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    with (tmp_path / "errors").open("wb") as errors:  # no pipe: its other end is held by what a dead driver leaves
-        killed = subprocess.run(
-            [sys.executable, streams.__file__, path, checkpoint, out],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdout=errors,
-            stderr=errors,
-            timeout=100,
-            check=False,
-        )
-    assert killed.returncode == -signal.SIGKILL, (tmp_path / "errors").read_text()
-    consume_all(path)
-    assert not (checkpoint / "commits" / "7").exists(), "it was in the middle"
-    write_now(spark, path, checkpoint, out, group="stream", maxMessagesPerTrigger=1000)
-    assert offsets_in(spark, out) == list(range(8000))
-    assert finalize(path, checkpoint, group="stream") == 8000
-    assert len(list((path / "data").iterdir())) == 1
 
 
 def test_what_the_documentation_shows_runs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,8 @@
-"""Drains for tests: a stand-in for Spark that hands out tables, and a driver that kills itself on the way."""
+"""Drains for tests: a stand-in for Spark that hands out tables, and a drain that goes on elsewhere on its way."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,12 +10,6 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from holdfast import PersistentQueue
-
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
-}
 
 MOMENTS = ("before the write", "after the write", "after the commit")
 
@@ -98,26 +89,28 @@ def write_parquet(out: Path, frame: Any, batch_id: str) -> None:
     frame.write.mode("overwrite").parquet(f"{out}/batch_id={batch_id}")
 
 
-def drain_and_die(path: Path, out: Path, moment: str) -> None:
-    """Drain in batches of 4,000 messages, and be killed at a moment of the second one."""
-    from holdfast.spark import drain
-    from holdfast.spark.session import local_session
+def numbers(spark: Any, out: Path) -> list[int]:
+    """Return the numbers of all messages that were written."""
+    from pyspark.sql.functions import col, get_json_object
 
-    spark = local_session("local[1]", settings=_SETTINGS)
+    rows = spark.read.parquet(str(out)).select(get_json_object(col("payload").cast("string"), "$.id").cast("int"))
+    return sorted(row[0] for row in rows.collect())
+
+
+def drain_until(spark: Any, place: Path, moment: str, go_on: Callable[[], None]) -> None:
+    """Drain ``place/q`` in batches of 4,000 messages, and go on elsewhere at a moment of the second one."""
+    from holdfast.spark import drain
+
     batches: list[str] = []
 
-    def die(now: str) -> None:
+    def arrive(now: str) -> None:
         if now == moment and len(batches) > 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            go_on()
 
     def write(frame: Any, batch_id: str) -> None:
         batches.append(batch_id)
-        die("before the write")
-        write_parquet(out, frame, batch_id)
-        die("after the write")
+        arrive("before the write")
+        write_parquet(place / "out", frame, batch_id)
+        arrive("after the write")
 
-    drain(path, spark, write, max_messages=4000, group="night", on_progress=lambda _: die("after the commit"))
-
-
-if __name__ == "__main__":
-    drain_and_die(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    drain(place / "q", spark, write, max_messages=4000, group="night", on_progress=lambda _: arrive("after the commit"))

@@ -1,4 +1,4 @@
-"""Streams for tests: a query that ends with what is there, and a driver that is killed in the middle of one."""
+"""Streams for tests: a query that ends with what is there, and a driver that is killed in one, and in drains."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from holdfast import PersistentQueue
+from support.spark.drains import MOMENTS, drain_until
 
 KILLED_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
+
+
+STREAM = "stream"
+"""The name of its place, beside those of drains, which are their moments."""
 
 
 def rows_of(spark: Any, path: Path, **options: Any) -> Any:
@@ -39,11 +47,21 @@ def write_now(spark: Any, path: Path, checkpoint: Path, out: Path, **options: An
     return query
 
 
-def stream_and_die(path: Path, checkpoint: Path, out: Path) -> None:
-    """Write a queue to Parquet in batches of 1,000 messages, and be killed at some moment of the third one."""
-    from holdfast.spark.session import local_session
+def offsets_in(spark: Any, out: Path) -> list[int]:
+    """Return the offsets of all rows of a table."""
+    return sorted(row[0] for row in spark.read.parquet(str(out)).select("offset").collect())
 
-    spark = local_session("local[1]", settings=KILLED_SETTINGS)
+
+def consume_all(path: Path) -> None:
+    """Finish everything for the default group."""
+    with PersistentQueue(path, data_file_bytes=2**18) as queue:
+        while queue.stats().depth:
+            queue.get_many(1000, timeout=0)
+
+
+def stream_and_die(spark: Any, place: Path) -> None:
+    """Write ``place/q`` to Parquet in batches of 1,000 messages, and be killed at some moment of the third one."""
+    checkpoint = place / "checkpoint"
 
     def watch() -> None:
         while not (checkpoint / "offsets" / "2").exists():
@@ -51,8 +69,23 @@ def stream_and_die(path: Path, checkpoint: Path, out: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
-    write_now(spark, path, checkpoint, out, group="stream", maxMessagesPerTrigger=1000, retainBatches=1)
+    arguments = (spark, place / "q", checkpoint, place / "out")
+    write_now(*arguments, group="stream", maxMessagesPerTrigger=1000, retainBatches=1)
+
+
+def die_in_the_middle(root: Path) -> None:
+    """Be killed in the middle of a stream, while drains are at each of their moments, as the places below root say.
+
+    Each drain goes on with the next one, and the last of them with the stream.
+    """
+    from holdfast.spark.session import local_session
+
+    spark = local_session("local[1]", settings=KILLED_SETTINGS)
+    go_on = partial(stream_and_die, spark, root / STREAM)
+    for moment in MOMENTS:
+        go_on = partial(drain_until, spark, root / moment, moment, go_on)
+    go_on()
 
 
 if __name__ == "__main__":
-    stream_and_die(*map(Path, sys.argv[1:]))
+    die_in_the_middle(Path(sys.argv[1]))
