@@ -63,7 +63,7 @@ class Codec(Generic[Body]):
     Attributes
     ----------
     content_type : str
-        Of what it encodes.
+        The content type that it writes.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The declared type of a queue: which types, which classes their objects have, and what they are called. Pure."""
+"""The declared type of a queue: its types, the classes of their objects, and their names. Pure."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class TypedQueue(TypedTaking[Body]):
     name : str
         Its name in the service.
     raw : PersistentQueue
-        The queue of bytes below: what is not here is there.
+        The queue of bytes below: other methods are there.
     codec : Codec
-        What turns its objects into bytes and back.
+        Turns its objects into bytes and back.
     failover : FailoverSource
         The queues of dead nodes that are taken from too.
     """

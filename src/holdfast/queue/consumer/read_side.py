@@ -80,7 +80,7 @@ class ReadSide:
     Attributes
     ----------
     deadlines : Deadlines
-        The times at which held messages are given back.
+        The times at which unsettled messages are given back.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class ReadSide:
         failure: Failure = GIVEN_BACK,
         holder: Holder | None = None,
     ) -> None:
-        """Note that deliveries have failed; they wait ``delay`` seconds or the back-off, or are dead."""
+        """Note that deliveries have failed; they wait ``delay`` seconds or the back-off, or are dead letters."""
         failure = self.redacted(failure)  # before the lock: it is the application's function
         self._settle_by(lambda live: self._fail(live, delay, failure), deliveries, holder)
 
@@ -366,7 +366,7 @@ class ReadSide:
             self._settle(ticket)
 
     def _in_step(self, change: Callable[[], Changed]) -> Changed:
-        """Write something, and do it in memory; if that is cut short, the log is read again."""
+        """Write a change, and apply it in memory; if that is cut short, the log is read again."""
         try:
             return change()
         except BaseException:

@@ -28,7 +28,7 @@ else:
     Body = TypeVar("Body")
 
 _LOOK_SECONDS_MIN = 0.02
-"""The shortest pause between two looks at all leases: so long, at most, one is over before anybody notices."""
+"""The shortest pause between two checks of all leases: a lease can be over for so long before it is noticed."""
 
 
 class Deliverer(Protocol):
@@ -261,7 +261,7 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
         self._deliverer.extend(self._unsettled() if items is None else items, wanted)
 
     def _unsettled(self) -> list[Delivery]:
-        """Return those that the caller may settle, and those with an expired lease: he has to hear of it."""
+        """Return those that the caller may settle, and those with an expired lease: the receiver has to learn of it."""
         return [each for each in self._deliveries if each.has_expired or not (each.is_settled or each.holder)]
 
     @overload
@@ -378,7 +378,7 @@ class Leases:
         Raises
         ------
         LeaseExpiredError
-            The lease of one has run out.
+            The lease of one has expired.
         StaleReceiptError
             One was settled before.
         """

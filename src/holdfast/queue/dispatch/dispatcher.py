@@ -41,7 +41,7 @@ class Dispatcher:
     Parameters
     ----------
     log : GroupLog
-        The log to read: where to start, and what is finished, held or dead.
+        The log to read: the start, and the messages that are finished, held or dead.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
     policy : RetryPolicy

@@ -36,11 +36,11 @@ class GroupLog:
     path : Path
         The group's directory, for errors.
     progress : GroupProgress
-        What it has done so far: where to start, and what is finished.
+        Its progress so far: the start, and the finished messages.
     books : ProgressStore or None
-        Those of a group that exists already.
+        The progress store of a group that exists already.
     open_books : callable
-        Opens them at the first take: looking at a queue does not make a group.
+        Opens them at the first take: showing a queue does not create a group.
     """
 
     source: Source

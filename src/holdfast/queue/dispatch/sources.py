@@ -32,7 +32,7 @@ _NOT_SHOWN = "write.mark does not verify: no message is shown until the queue is
 
 
 class Source(Protocol):
-    """The write side as the read side sees it: itself, or what another process shows of it."""
+    """The write side as the read side sees it: itself, or the state that another process publishes."""
 
     @property
     def end(self) -> LogEnd:

@@ -76,8 +76,8 @@ class Deduplication:
         for each in remembered:  # if the wall clock was set back meanwhile, no id may be from the future
             latest = max(latest, min(each.timestamp_ns, self._wall_ns))
             self._take_up(Remembered(each.digest, each.offset, latest))
-        # Messages of the last data file bring back what was forgotten early. As many as the ring holds stay until the
-        # next put, which gives it its new size.
+        # Messages of the last data file bring back ids that were forgotten early. As many as the ring holds stay until
+        # the next put, which gives it its new size.
         self._forget(self._wall_ns, max(ids_max, ring.slot_count))
 
     def find(self, dedup_id: str) -> int | None:

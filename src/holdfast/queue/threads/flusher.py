@@ -110,7 +110,7 @@ class Flusher:
                 except HoldfastError as error:
                     logger.error("background flush failed: %s", error)
                     return
-                except Exception:  # memory, or a fault of ours: unflushed commits keep waiting
+                except Exception:  # memory, or a bug: unflushed commits keep waiting
                     logger.exception("background flush failed, and is tried again")
                     busy = True
                 if not busy:

@@ -2,11 +2,11 @@
 
 The first to ask leads: it notes the end and syncs. Threads with a commit at or below the noted ticket are done; one of
 those left over leads next. The next leader is woken first, and wakes the threads that are done when it begins its own
-sync. So they commit again while the disk works, and the disk never waits. Everybody waits at a lock of their own, which
-makes no crowd at one door. A thread alone neither waits nor hands its work over.
+sync. So they commit again while the disk works, and the disk never waits. Each thread waits at its own lock, so that no
+crowd waits at one. A thread alone neither waits nor hands its work over.
 
-A sync that fails answers everybody the same: the outcome is unknown. One that is interrupted poisons the writer, so the
-next one fails. There is one leader at a time: a write error is reported once per open file, so the second of two
+A failed sync gives all threads the same answer: the outcome is unknown. One that is interrupted poisons the writer, so
+the next one fails. There is one leader at a time: a write error is reported once per open file, so the second of two
 concurrent syncs on one handle could succeed over lost data (docs/adr, group commit).
 """
 

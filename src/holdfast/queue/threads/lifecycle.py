@@ -1,7 +1,7 @@
 """What a part of an open queue takes: everything, what began before a shutdown, or nothing.
 
-A queue that is open when its process forks belongs to the parent. The child's copies forget themselves: they refuse
-every call, and release locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
+A queue that is open when its process forks belongs to the parent. The child's copies are useless: they refuse every
+call, and release locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Lifecycle:
 
 
 class Forgetful(Protocol):
-    """Something that has locks and files which a forked child must not use."""
+    """An object with locks and files that a forked child must not use."""
 
     def forget_after_fork(self) -> None:
         """Refuse every call; unlock and write nothing."""
@@ -86,7 +86,7 @@ _open: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
 
 def watch(queue: Forgetful) -> None:
-    """Make ``queue`` forget itself in every process forked from here on."""
+    """Register ``queue``, so that its copy in every process forked from now on refuses every call."""
     _open.add(queue)
 
 

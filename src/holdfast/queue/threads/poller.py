@@ -109,7 +109,7 @@ class _Poller:
 def _look(watched: Polled) -> float:
     try:
         return watched.look()
-    except Exception:  # a fault of ours in one queue must not leave all others alone
+    except Exception:  # a bug in one queue must not stop the polling of all others
         logger.exception("%r cannot be polled", watched)
         return _TROUBLE_SECONDS
 

@@ -51,11 +51,11 @@ class TaskCount:
         return 0 if self._released else max(0, self._put_count() - self._done_count)
 
     def look_again(self) -> None:
-        """Have everybody who joins see whether that is over."""
+        """Wake all threads in ``join``, so that they check the count."""
         self._bell.ring()
 
     def release(self) -> None:
-        """Let everybody who joins go."""
+        """End the wait of all threads in ``join``."""
         self._released = True
         self._bell.ring()
 

@@ -25,7 +25,7 @@ class AsyncDelivery(Generic[Body]):
     Attributes
     ----------
     body : object
-        What was put.
+        The object that was put.
     sync : Delivery
         The same for threads.
     """
@@ -139,7 +139,7 @@ class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
 
     @property
     def bodies(self) -> list[Body]:
-        """What was put."""
+        """The object that was put."""
         return [each.body for each in self._deliveries]
 
     async def ack(self, items: Sequence[AsyncDelivery[Body]] | None = None) -> None:

@@ -40,7 +40,7 @@ class AsyncQueue(Generic[Body]):
     Attributes
     ----------
     sync : TypedQueue
-        The same queue for threads: what is not here is there.
+        The same queue for threads: other methods are there.
     takes : Takes
         What waits for its messages.
     """

@@ -80,7 +80,7 @@ class Catalog:
     # -- In the background -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to keep the catalogue up to date, off everybody's way; without a thread, when it is stopped."""
+        """Begin to keep the catalogue up to date, in the background; without a thread, when it is stopped."""
         self._is_kept = True
         if self._thread is None:
             self._stopping.clear()

@@ -152,7 +152,7 @@ def create_schema(db: Database) -> None:
 
 
 def drop_everything(db: Database) -> None:
-    """Take all tables and views out of a database of ours, whichever version made them."""
+    """Remove all tables and views of any version from a catalogue."""
     for view in db.view_names():
         db.view(view).drop()
     for table in db.table_names():

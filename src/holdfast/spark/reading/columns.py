@@ -61,7 +61,7 @@ Deliveries = Mapping[int, int] | None
 
 
 def chosen_fields(schema: StructType) -> list[tuple[str, Any]]:
-    """Return names and Arrow types of the columns that a read asks for; raises ConfigError for others than ours."""
+    """Return names and Arrow types of the columns that a read asks for; raises ConfigError for unknown columns."""
     known = {field.name: field.dataType for field in SCHEMA.fields}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:

@@ -38,7 +38,7 @@ class StreamOffset:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> StreamOffset:
-        """Return what Spark hands back; raises ConfigError if it is not ours."""
+        """Return what Spark hands back; raises ConfigError if it is not a place in a queue."""
         try:
             before = tuple(map(int, fields["before"]))
             return cls(str(fields["queue"]), str(fields["group"]), int(fields["offset"]), before)

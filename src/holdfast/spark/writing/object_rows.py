@@ -76,7 +76,7 @@ class ObjectRows:
         return [encode(row)[0] for row in batch.select(self._names).to_pylist(maps_as_pydicts="strict")]
 
     def headers(self, own: list[Mapping[str, str] | None] | None, count: int) -> list[Any]:
-        """Return the headers of as many messages: what they are, and the application's own."""
+        """Return the headers of as many messages: their type, and the application's own."""
         if own is None:
             return [self._common] * count
         return [self._common if each is None else self._with(each) for each in own]
