@@ -18,7 +18,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-TEMPORARY = {"exchange", "remote", "server"}  # rooms that a change of the protocol between processes replaces
 
 WORDS_MAX = 40
 REWRITTEN = [
@@ -167,8 +166,6 @@ def paragraphs(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_docstrings_and_comments_are_in_plain_words(path: Path) -> None:
     """A reader of the source gets the words of the glossary too; texts that no page shows are no exception."""
-    if path.parent.name in TEMPORARY:
-        pytest.skip("replaced together with its room")
     source = path.read_text(encoding="utf-8")
     found = [*docstrings(source), *comments(source)]
     assert [(line, match[0]) for line, text in found for match in RETIRED_IN_SOURCES.finditer(prose(text))] == []

@@ -1,10 +1,10 @@
-"""Mailboxes: ``requests/<mailbox>.answers``, where the owner of a queue answers what one handle asked of it.
+"""Mailboxes: ``requests/<mailbox>.answers``, in which the owner of a queue answers the requests of one handle.
 
-Made and locked by the handle that asks, for as long as it lives: a mailbox whose lock is free has nobody behind it. An
+Made and locked by the handle that asks, for as long as it lives: a mailbox with a free lock has no client any more. An
 answer is one write into the slot of its request's number, with a checksum, so a reader sees all of it or waits a little
 longer. docs/format.md, "Requests".
 
-What is *not* promised: nothing here is ever synced. Who waits for an answer does not outlive the loss of power.
+What is *not* promised: nothing here is ever synced. A process that waits for an answer does not survive a power cut.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAKING = ".making"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an owner says of one request.
+    """The answer to one request.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Answer:
     offsets : range
         Of its messages, once they are committed.
     text : str
-        The error, or what a verb on a group returns: JSON, at most ``TEXT_BYTES_MAX`` bytes of UTF-8.
+        The error, or the result of a verb on a group: JSON, at most ``TEXT_BYTES_MAX`` bytes of UTF-8.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Answer:
 
     @classmethod
     def decode(cls, slot: bytes) -> Answer | None:
-        """Return what a slot says; None if it says nothing, or is just being written."""
+        """Return the answer in a slot; None if it is empty, or is being written."""
         if len(slot) != ANSWER_SLOT.size:
             return None
         crc, verdict, _, size, number, first, count, text = ANSWER_SLOT.unpack(slot)
@@ -88,7 +88,7 @@ def _position(number: int) -> int:
 
 
 class Mailbox:
-    """The side of the handle that asks: makes the mailbox, holds its lock and reads what is answered.
+    """The side of the client: makes the mailbox, holds its lock and reads the answers.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ class Mailbox:
             self.name, self._lock, self._file = self._make()
 
     def _make(self) -> tuple[str, SideLock, File]:
-        """Make it under another name and lock it there: so nobody ever sees one that is not locked yet."""
-        for _ in range(_ATTEMPTS):  # an owner that clears away leftovers may take one of these for such
+        """Make it under another name and lock it there: so an unlocked mailbox is never visible."""
+        for _ in range(_ATTEMPTS):  # an owner that removes leftovers may take one of these for such
             name = secrets.token_hex(8)
             making, path = self._directory / (name + MAKING), self._directory / (name + ANSWERS)
             lock = locks.try_acquire(self._storage, making)
@@ -142,7 +142,7 @@ class Mailbox:
         return answer if answer is not None and answer.number == number else None
 
     def close(self) -> None:
-        """Let go of it and remove it."""
+        """Close and remove it."""
         remove_quietly(self._storage, self._directory / (self.name + ANSWERS))
         self.forget()
         self._lock.release()
@@ -153,7 +153,7 @@ class Mailbox:
 
 
 def remove_quietly(storage: Storage, path: Path) -> bool:
-    """Remove a file that costs nothing but room; return whether it is gone."""
+    """Remove a file that only costs space; return whether it is gone."""
     try:
         storage.remove(path)
     except FileNotFoundError:
@@ -178,7 +178,7 @@ class Answers:
         self._files: dict[str, File] = {}
 
     def write(self, mailbox: str, answer: Answer) -> bool:
-        """Answer a request; False if nobody waits for it. What was answered later in the same slot stays.
+        """Answer a request; False if no client waits for it. A later answer in the same slot stays.
 
         Raises ``OSError``.
         """
@@ -199,7 +199,7 @@ class Answers:
         return there is not None and there.number >= number
 
     def is_done(self, mailbox: str, number: int) -> bool:
-        """Whether a request was answered with offsets, or its slot has gone on. Raises ``OSError``."""
+        """Whether a request was answered with offsets, or its slot has a later one. Raises ``OSError``."""
         file = self._open(mailbox)
         there = None if file is None else Answer.decode(file.read_at(ANSWER_SLOT.size, _position(number)))
         return there is not None and (there.number, there.verdict == ANSWER_DONE) >= (number, True)
@@ -230,5 +230,5 @@ class Answers:
             self._files.pop(mailbox).close()
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all of them."""
         self.keep(set())

@@ -1,19 +1,19 @@
-"""The files in ``requests/``: what other processes ask of the owner of a side. docs/format.md, "Requests".
+"""The files in ``requests/``: requests of other processes to the owner of a side. docs/format.md, "Requests".
 
 ::
 
     requests/
-      <mailbox>.answers                 made and locked by who asks; the owner answers there
+      <mailbox>.answers                 made and locked by the client; the owner answers there
       <mailbox>-<number>.staging        a request while it is written
       <mailbox>-<number>.batch          messages to commit: a batch file
-      <mailbox>-<number>.claimed        the same, once the owner has taken it: nobody else may take it away any more
+      <mailbox>-<number>.claimed        the same, once the owner has taken it: it cannot be taken back any more
       <mailbox>-<number>.prepare        a batch file, synced, to be moved into prepared/
       <mailbox>-<number>.verb           a verb on a prepared transaction
       <mailbox>-<number>.ask.<group>    a verb on a consumer group, for the owner of its read side
       <mailbox>-<number>.taken.<group>  the same, once that owner is at it
 
-A name is given up by a rename or a removal, and one of two that try is told that it was too late. That is all that
-asking, withdrawing and taking a request need to agree.
+A rename or a removal ends a name, and the second of two attempts fails. Asking, withdrawing and taking a request need
+no other agreement.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _MAILBOX = re.compile(rf"([0-9a-f]{{16}})(?:{re.escape(ANSWERS)}|{re.escape(MAKI
 
 @dataclass(frozen=True, slots=True)
 class RequestName:
-    """What the name of a request says: whose it is, which one, how far it has come, and which group it is about."""
+    """The name of a request: its mailbox, its number, its state, and its group."""
 
     mailbox: str
     number: int
@@ -81,7 +81,7 @@ class RequestName:
 
     @classmethod
     def parse(cls, name: str) -> RequestName | None:
-        """Return what a name says; None if it is not that of a request."""
+        """Return the fields of a name; None if it is not that of a request."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -93,12 +93,12 @@ class RequestName:
         return replace(self, kind=kind)
 
     def path(self, directory: QueueDirectory) -> Path:
-        """Return where it stands."""
+        """Return its path."""
         return directory.requests / str(self)
 
     @property
     def waiting_file(self) -> str:
-        """What the decision of its batch says of where the batch waits: the name under which an owner commits it."""
+        """The place of the batch in its commit record: the name under which an owner commits it."""
         return f"{DIRECTORY}/{self.as_kind(CLAIMED)}"
 
 
@@ -120,14 +120,14 @@ def move(storage: Storage, source: Path, target: Path) -> bool:
 
 
 def check_asker(storage: Storage, path: Path) -> None:
-    """Refuse a request that another user has made: an owner does nothing on the word of who may not open its queue.
+    """Refuse a request that another user has made: an owner does nothing for a user who may not open its queue.
 
     Raises
     ------
     UsageError
         It is another user's.
     OSError
-        It cannot be looked at.
+        It cannot be read.
     """
     with storage.open(path, writable=False) as file:
         user = file.owner()
@@ -141,7 +141,7 @@ def check_asker(storage: Storage, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestedBatch:
-    """What somebody wants committed; ``payloads`` is None if it is larger than was asked for."""
+    """A batch to be committed; ``payloads`` is None if it is larger than was asked for."""
 
     summary: BatchSummary
     payloads: list[bytes] | None
@@ -149,7 +149,7 @@ class RequestedBatch:
 
     @property
     def dedup_id(self) -> str:
-        """What tells a message put twice; empty if there is none, and for several messages."""
+        """The deduplication id; empty if there is none, and for several messages."""
         return dedup_id_of(self.headers.get(0, b"")) if self.summary.message_count == 1 else ""
 
 
@@ -159,7 +159,7 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
     Raises
     ------
     CorruptionError
-        It is not whole, or not what its name says.
+        It is incomplete, or does not fit its name.
     UsageError
         Another user has made it.
     OSError
@@ -186,7 +186,7 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
 
 
 def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
-    """Write what is asked as JSON with a checksum; nothing is synced. Raises ``OSError``, or UsageError: too much."""
+    """Write a verb as JSON with a checksum; nothing is synced. Raises ``OSError``; UsageError if it is too large."""
     text = json.dumps(fields, sort_keys=True)
     if len(text) > VERB_BYTES_MAX - _CHECKSUM_LINE_BYTES:
         raise UsageError(f"a request of {len(text)} bytes is more than an owner reads; ask for less at a time")
@@ -195,7 +195,7 @@ def write_verb(storage: Storage, path: Path, fields: dict[str, Any]) -> None:
 
 
 def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
-    """Return what :func:`write_verb` wrote; raises CorruptionError, ``OSError``, or UsageError: another user has."""
+    """Return the verb of :func:`write_verb`; raises CorruptionError, ``OSError``; UsageError for another user's."""
     check_asker(storage, path)
     checksum, _, text = read_whole(storage, path, VERB_BYTES_MAX).partition(b"\n")
     try:
@@ -211,7 +211,7 @@ def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
 
 
 def finish_committed(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> bool:
-    """Answer a request that the log has, and remove its file; False if ``decision`` is not that of a request.
+    """Answer a request that is in the log, and remove its file; False if ``decision`` is not that of a request.
 
     The file is removed under both of its names: after a loss of power the older one may be back.
     """
@@ -232,16 +232,16 @@ def finish_committed(storage: Storage, directory: QueueDirectory, decision: Comm
 
 
 def sync_requests(storage: Storage, directory: QueueDirectory) -> None:
-    """Make durable which requests are there, if there ever were any. Raises ``OSError``."""
+    """Make the names of requests durable, if there ever were any. Raises ``OSError``."""
     if DIRECTORY in storage.list(directory.root):
         storage.sync_directory(directory.requests)
 
 
 def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
-    """Remove what processes that have died asked or left half done; return the mailboxes that are alive.
+    """Remove requests and leftovers of dead processes; return the mailboxes that are alive.
 
-    The caller has the write side, and has done again what its log decides: what is left here of a dead process was
-    not committed, and nobody was told that it was. Names that are not ours are left alone. Raises ``OSError``.
+    The caller has the write side, and has redone its log: requests of a dead process that are left here were not
+    committed, and were not answered. Other names are ignored. Raises ``OSError``.
     """
     by_mailbox: dict[str, list[str]] = {}
     for file_name in list_requests(storage, directory.requests):
@@ -253,12 +253,12 @@ def clear_abandoned(storage: Storage, directory: QueueDirectory) -> set[str]:
         if is_alive(storage, directory.requests, mailbox):
             alive.add(mailbox)
             continue
-        for file_name in sorted(names, key=lambda each: each.endswith(ANSWERS)):  # it goes last: it says whose it was
+        for file_name in sorted(names, key=lambda each: each.endswith(ANSWERS)):  # last: it names the owner
             remove_quietly(storage, directory.requests / file_name)
     return alive
 
 
 def is_alive(storage: Storage, requests: Path, mailbox: str) -> bool:
-    """Whether somebody holds the lock of a mailbox, under either of its names."""
+    """Whether the lock of a mailbox is held, under either of its names."""
     endings = (MAKING, ANSWERS)  # in the order in which it has them
     return any(not locks.is_free(storage, requests / (mailbox + ending)) for ending in endings)

@@ -13,7 +13,7 @@ _STANDARD: dict[str, type[Exception]] = {"full": Full, "shut_down": ShutDown}
 
 
 def as_text(error: Exception) -> str:
-    """Return an error as a line of JSON that fits into an answer; what does not fit is cut."""
+    """Return an error as a line of JSON that fits into an answer; longer text is cut."""
     code = next((code for code, kind in _STANDARD.items() if isinstance(error, kind)), None)
     fields: dict[str, Any] = {"code": code or getattr(error, "code", HoldfastError.code), "message": str(error)}
     context = getattr(error, "context", {})

@@ -1,7 +1,7 @@
-"""What may be asked of the owner of a group's read side, by name. docs/format.md, "Requests".
+"""The verbs for the owner of a group's read side, by name. docs/format.md, "Requests".
 
-Each verb takes its fields as JSON has them, and returns what JSON can say in a few hundred bytes. Each may be done
-twice: where an owner dies between doing and answering, the next one does it again.
+Each verb takes its fields as JSON, and returns JSON of a few hundred bytes. Each may be done twice: if an owner dies
+between doing and answering, the next one does it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEAD_DISCARD = "dead_discard"
 
 
 class GroupControls(Protocol):
-    """A read side, as far as others may ask something of it. What it has done is durable when it returns."""
+    """The part of a read side that serves others. Each verb is durable when it returns."""
 
     def pause(self, until_ns: int | None, reason: str | None) -> object:
         """Hand out nothing until then, in nanoseconds since the epoch; None: until :meth:`resume`."""
@@ -38,7 +38,7 @@ class GroupControls(Protocol):
 
 
 def perform(controls: GroupControls, fields: Fields) -> Fields:
-    """Do what ``fields["verb"]`` says with the other fields; return what it returns.
+    """Perform ``fields["verb"]`` with the other fields; return its result.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def perform(controls: GroupControls, fields: Fields) -> Fields:
 
 
 def perform_logged(controls: GroupControls, path: Path, group: str, fields: Fields, asker: Asker) -> Fields:
-    """As :func:`perform`, with a word in the log of who asked and what came of it."""
+    """As :func:`perform`, logged with the client and the result."""
     details = {"group": group, **{name: value for name, value in fields.items() if name != "verb"}}
     return logged(path, str(fields.get("verb")), details, asker, lambda: perform(controls, fields))
 
@@ -102,7 +102,7 @@ def _offsets(verb: str, fields: Fields) -> list[int]:
 
 
 def check_names(verb: str, fields: Fields, known: Collection[str]) -> None:
-    """Refuse unknown fields: one that is passed over could be what matters to whoever asks, a newer version."""
+    """Refuse unknown fields: one that is ignored could matter to a client of a newer version."""
     unknown = sorted(fields.keys() - set(known))
     if unknown:
         raise UsageError(f"this version of {verb} knows no {', '.join(unknown)}")

@@ -1,7 +1,7 @@
-"""Asks the owner of a side, in whichever process it is, and waits for its answer. docs/format.md, "Requests".
+"""Asks the owner of a side, in any process, and waits for its answer. docs/format.md, "Requests".
 
-A request is a file; whoever renames or removes it first decides what becomes of it. So one that is given up was taken
-back, and nothing was done, or the owner has taken it, and answers.
+A request is a file; the first rename or removal decides its fate. So a client that gives up has taken it back, and
+nothing was done; or the owner has taken it, and answers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _POLL_SECONDS_MAX = 0.005
 
 
 class Helper(Protocol):
-    """Serves requests where nobody owns the side."""
+    """Serves requests while the side has no owner."""
 
     failure: HoldfastError | None
 
@@ -71,7 +71,7 @@ class Helper(Protocol):
         """Whether it serves just now, or did when it was called last."""
 
     def call(self) -> None:
-        """Look whether nobody owns the side, and if so, serve."""
+        """Serve, if the side has no owner."""
 
     def stop(self) -> None:
         """Leave."""
@@ -85,16 +85,16 @@ class NoAnswerError(CommitUnknownError):
 
 
 class Requester:
-    """What one handle asks of the owner of one side. Threads may share it.
+    """The requests of one handle to the owner of one side. Threads may share it.
 
     Parameters
     ----------
     storage, clock, directory
         The queue.
     lock_path : Path
-        The lock of the side: says who owns it.
+        The lock of the side: names its owner.
     helper : Helper
-        Who serves where nobody does.
+        Serves while there is no owner.
 
     Raises
     ------
@@ -142,16 +142,16 @@ class Requester:
             self._slots.release()
 
     def ask(self, staged: Path, name: RequestName, timeout: float | None) -> Answer:
-        """Let the owner see a request, and return what it answers.
+        """Let the owner see a request, and return its answer.
 
         Raises
         ------
         queue.Full, RetryableError
-            There was no room, or no answer, within ``timeout``: the request was taken back, nothing was done.
+            There was no space, or no answer, within ``timeout``: the request was taken back, nothing was done.
         NoAnswerError
             The request is gone without an answer.
         CommitUnknownError
-            The owner has taken the request, and does not say what became of it.
+            The owner has taken the request, and does not report its outcome.
         HoldfastError
             The owner refused.
         """
@@ -165,7 +165,7 @@ class Requester:
             raise
         except StorageError as error:
             raise self._unless_done(error, name, path, staged) from error
-        except BaseException:  # interrupted: nobody does it from here on, unless it is under way
+        except BaseException:  # interrupted: it is not done from here on, unless it is in progress
             remove_quietly(self._storage, path)
             raise
         if isinstance(answer, HoldfastError):
@@ -189,9 +189,9 @@ class Requester:
     # -- Waiting -----------------------------------------------------------------------------------------------------
 
     def _unless_done(self, error: StorageError, name: RequestName, path: Path, staged: Path) -> StorageError:
-        """Return what waiting raises that failed: the same where the request can be taken back, else that nobody knows.
+        """Return the error of a failed wait: the same if the request can be taken back, else an unknown outcome.
 
-        Whoever owns the side may have served it, and only the answer could not be read.
+        The owner of the side may have served it, and only the answer could not be read.
         """
         try:
             if self._withdraw(path, staged):
@@ -205,9 +205,9 @@ class Requester:
         )
 
     def _await(self, name: RequestName, path: Path, staged: Path, timeout: float | None) -> Answer | HoldfastError:
-        """Poll for the answer; see to it that somebody serves; take the request back once ``timeout`` is over.
+        """Poll for the answer; serve if there is no owner; take the request back once ``timeout`` is over.
 
-        Returned is the answer, or why nobody can serve, once the request is taken back.
+        Returns the answer; or the error of the helper, once the request is taken back.
         """
         started = now = self._clock.monotonic()
         look_at = started if self._was_alone else started + OWNER_SECONDS
@@ -255,7 +255,7 @@ class Requester:
         return answer
 
     def _take_back(self, path: Path, staged: Path, answer: Answer | None) -> None:
-        """Raise what an unanswered request raises, once it is taken back; where it cannot be, do nothing."""
+        """Raise the error of an unanswered request, once it is taken back; if it cannot be, do nothing."""
         if not self._withdraw(path, staged):
             return
         if self._refusal is not None:
@@ -277,7 +277,7 @@ class Requester:
             return move(self._storage, path, staged)
 
     def _see_to_it(self, path: Path, staged: Path) -> HoldfastError | None:
-        """Have the request served if nobody owns the side; return why that cannot be, once it is taken back."""
+        """Let the helper serve if the side has no owner; return its error, once the request is taken back."""
         failure, self._helper.failure = self._helper.failure, None
         if failure is not None and self._withdraw(path, staged):
             return failure
@@ -300,16 +300,16 @@ class Requester:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise why nothing can be asked any more, where that is so."""
+        """Raise the error if nothing can be asked any more."""
         if self._refusal is not None:
             raise self._refusal()
 
     def refuse(self, refusal: Callable[[], Exception]) -> None:
-        """Refuse further requests, and take back those that nobody has taken."""
+        """Refuse further requests, and take back those that no owner has taken."""
         self._refusal = self._refusal or refusal
 
     def close(self) -> None:
-        """Take back what nobody has taken, stop serving, and close the mailbox."""
+        """Take back what no owner has taken, stop serving, and close the mailbox."""
         self._refusal = lambda: ClosedError("the queue is closed; open it again")
         for _ in range(ANSWER_SLOTS):  # every request that is under way ends with an error, or its answer
             self._slots.acquire()

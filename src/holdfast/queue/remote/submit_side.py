@@ -27,14 +27,14 @@ PREPARE_SECONDS = 60.0
 
 
 class SubmitSide:
-    """The write side as a handle sees it that does not own it. Threads may share it.
+    """The write side for a handle that does not own it. Threads may share it.
 
     Parameters
     ----------
     storage, clock, directory, queue_id
         The queue.
     helper : Helper
-        Who serves where nobody owns the write side.
+        Serves while the write side has no owner.
     end : callable
         Returns the offset of the message that comes next, as far as this process may see.
     priorities : Priorities
@@ -71,7 +71,7 @@ class SubmitSide:
         return self.put_many((payload,), timeout, {0: headers} if headers else None).start
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
-        """As :meth:`put`: the owner finds the id in the headers, and answers with what it remembers."""
+        """As :meth:`put`: the owner finds the id in the headers, and answers with the remembered offset."""
         return self.put(payload, headers, timeout)
 
     def put_many(
@@ -90,7 +90,7 @@ class SubmitSide:
             raise
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
-        """Begin a batch file that nobody looks at."""
+        """Begin a batch file that no owner reads."""
         path = self._directory.requests / f"{self._requester.mailbox_name}-{nonce.hex()}.{STAGING}"
         return BatchFileWriter(self._storage, path, self._queue_id)
 
@@ -100,9 +100,9 @@ class SubmitSide:
         Raises
         ------
         queue.Full, RetryableError
-            There was no room, or no answer, within ``timeout``: the request was taken back, nothing was put.
+            There was no space, or no answer, within ``timeout``: the request was taken back, nothing was put.
         CommitUnknownError
-            The owner has taken the request, and does not say what became of it.
+            The owner has taken the request, and does not report its outcome.
         HoldfastError
             The owner refused: as its own ``put``.
         """
@@ -125,7 +125,7 @@ class SubmitSide:
     # -- Transactions ------------------------------------------------------------------------------------------------
 
     def prepared_name(self, transaction_id: str) -> str:
-        """Return where, below the queue's directory, a prepared batch stands."""
+        """Return the path of a prepared batch below the queue's directory."""
         return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
 
     def prepare(self, writer: BatchFileWriter, decision: CommitRecord) -> BatchSummary:
@@ -143,7 +143,7 @@ class SubmitSide:
         return replace(summary, path=path)
 
     def _is_prepared(self, path: Path, nonce: bytes) -> bool:
-        """Whether a batch has come into ``prepared/``, though nobody says so: who did that died before it answered."""
+        """Whether a batch has come into ``prepared/`` without an answer: the owner died before it answered."""
         with storage_errors("looking for a prepared transaction", path):
             try:
                 if read_summary(self._storage, path, self._queue_id).decision.nonce != nonce:
@@ -156,14 +156,14 @@ class SubmitSide:
     def decide(
         self, verb: str, transaction_id: str, *, force: bool, nonce: bytes | None, timeout: float | None = None
     ) -> range:
-        """Have a verb on a prepared transaction done; return its offsets. Raises what the owner raises."""
+        """Have a verb on a prepared transaction done; return its offsets. Raises the owner's error."""
         fields: dict[str, object] = {"verb": verb, "id": transaction_id, "force": force}
         if nonce is not None:
             fields["nonce"] = nonce.hex()
         return self.ask(fields, timeout)
 
     def ask(self, fields: dict[str, object], timeout: float | None = None) -> range:
-        """Have a verb done, which may be done twice; return the offsets. Raises what the owner raises."""
+        """Have a verb done, which may be done twice; return the offsets. Raises the owner's error."""
         return self._requester.ask_verb(VERB, fields, timeout).offsets
 
     # -- Ending ------------------------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ class SubmitSide:
         self._requester.refuse(ShutDown)
 
     def flush(self) -> None:
-        """Do nothing: what was answered is as durable as it will be."""
+        """Do nothing: an answered put is as durable as it will be."""
 
     def close(self) -> None:
-        """Take back what nobody has taken, stop serving, and close the mailbox."""
+        """Take back requests that no owner has taken, stop serving, and close the mailbox."""
         self._requester.close()
 
     def forget(self) -> None:

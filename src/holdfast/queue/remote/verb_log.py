@@ -1,6 +1,6 @@
-"""Logs what operators do to a queue: who asked, what, and what came of it. Whoever does it logs it, the owner.
+"""Logs what operators do to a queue: the client, the verb, and the result. The owner, which performs it, logs it.
 
-The verbs are those that people and their tools use; what an application does all the time is not logged.
+The verbs are those that people and their tools use; frequent verbs of applications are not logged.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def own_process() -> Asker:
 
 
 def holder_of(storage: Storage, requests: Path, mailbox: str) -> Asker:
-    """Return who asks through a mailbox: requests of other users were refused before; the note in its lock says more.
+    """Return the client behind a mailbox, from its lock; requests of other users were refused before.
 
-    The process is None if that says nothing.
+    The process is None if it is unknown.
     """
     return Asker(os.geteuid(), locks.read_owner(storage, requests / (mailbox + ANSWERS)).pid)
 
 
 def logged(path: Path, verb: str, details: Mapping[str, object], asker: Asker, do: Callable[[], Result]) -> Result:
-    """Do what is asked, log it, and return what it returns; raises what it raises."""
+    """Perform a verb, log it, and return its result; raises its error."""
     try:
         result = do()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What may be asked of a group's owner about the votes that it holds, by name. docs/format.md, "Requests".
+"""The verbs for a group's owner about its votes, by name. docs/format.md, "Requests".
 
 Beside ``group_verbs.py``, and served in the same way: each may be done twice.
 """
@@ -21,15 +21,15 @@ _NONCE_DIGITS = 32
 
 
 class VoteControls(Protocol):
-    """The votes of a group, for who owns its read side. What it has done is durable when it returns."""
+    """The votes of a group, for the owner of its read side. Each verb is durable when it returns."""
 
     def has_vote(self, nonce: bytes) -> bool:
         """Whether messages are held under a transaction."""
 
     def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
-        """Finish what a vote holds, or let go of it.
+        """Finish the messages of a vote, or release them.
 
-        ``is_decided``: a log says so, and this follows it. Else this is what decides the transaction.
+        ``is_decided``: a log has decided, and this follows it. Else this decides the transaction.
         """
 
 
@@ -45,7 +45,7 @@ def settle_vote_fields(transaction_id: str, nonce: bytes, *, is_committed: bool,
 
 
 def perform_on_votes(votes: VoteControls, fields: Fields) -> Fields:
-    """Do what ``fields["verb"]`` says, one of ``VOTE_VERBS``; return what it returns.
+    """Perform ``fields["verb"]``, one of ``VOTE_VERBS``; return its result.
 
     Raises
     ------

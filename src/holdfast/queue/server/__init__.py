@@ -1,6 +1,6 @@
-"""The owner serves what other processes ask. Temporary: a socket replaces it.
+"""The owner serves requests of other processes. Temporary: a socket replaces it.
 
-Invariants: a request is answered after what it asked for is durable; a refusal changes nothing.
+Invariants: a request is answered after its result is durable; a refusal changes nothing.
 
 May import: prepared, inspect and everything below them.
 """

@@ -1,4 +1,4 @@
-"""Does a verb on a consumer group for a handle that may not own it: itself, or through whoever does.
+"""Does a verb on a consumer group for a handle that may not own it: itself, or through its owner.
 
 ``docs/format.md``, "Requests". Handles that never ask make no mailbox.
 """
@@ -29,7 +29,7 @@ class GroupAsker:
     Parameters
     ----------
     sides : QueueHandle
-        The handle, of any mode. Where it owns the read side, nobody is asked.
+        The handle, of any mode. If it owns the read side, no request is made.
     group : str or None
         The group; None: the one that the handle was opened for.
     """
@@ -42,18 +42,18 @@ class GroupAsker:
         self._refusal: Callable[[], Exception] | None = None
 
     def do(self, fields: dict[str, Any], *, timeout: float = ASK_SECONDS) -> dict[str, Any]:
-        """Have ``fields["verb"]`` done with the other fields; return what it returns: :mod:`group_verbs`.
+        """Have ``fields["verb"]`` done with the other fields; return the result: :mod:`group_verbs`.
 
         Raises
         ------
         RetryableError
             The owner does not answer within ``timeout`` seconds: nothing was done.
         CommitUnknownError
-            The owner has begun, and does not say what became of it. Ask again: verbs may be done twice.
+            The owner has begun, and does not report the outcome. Ask again: verbs may be done twice.
         DiskFullError, StorageError
             The request cannot be written: asking changes the queue's directory, in each mode.
         HoldfastError
-            What the owner raises.
+            The owner's error.
         """
         if self._refusal is not None:
             raise self._refusal()
@@ -79,7 +79,7 @@ class GroupAsker:
             return self._requester
 
     def close(self) -> None:
-        """Take back what no owner has taken, and close the mailbox."""
+        """Take back requests that no owner has taken, and close the mailbox."""
         with self._lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
             requester, self._requester = self._requester, None

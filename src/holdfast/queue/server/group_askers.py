@@ -28,7 +28,7 @@ class GroupAskers:
         self._refusal: Callable[[], Exception] | None = None
 
     def do(self, group: str, fields: Fields, timeout: float) -> Fields:
-        """Have a verb on a group done; return what it returns. Raises as :meth:`GroupAsker.do`."""
+        """Have a verb on a group done; return its result. Raises as :meth:`GroupAsker.do`."""
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -38,7 +38,7 @@ class GroupAskers:
         return asker.do(fields, timeout=timeout)
 
     def close(self) -> None:
-        """Take back what no owner has taken, and close the mailboxes."""
+        """Take back requests that no owner has taken, and close the mailboxes."""
         with self._lock:
             self._refusal = lambda: ClosedError("the queue is closed; open it again")
             askers, self._askers = self._askers, {}

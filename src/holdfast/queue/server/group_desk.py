@@ -1,8 +1,8 @@
-"""Serves what other processes ask of the owner of a group's read side, one round at a time. docs/format.md, "Requests".
+"""Serves requests to the owner of a group's read side, one round at a time. docs/format.md, "Requests".
 
-A request is taken by a rename, so that it cannot be taken back any more. Then it is done, answered and removed. Whoever
-takes over after a crash in between finds it taken: where it was answered it is removed, else it is done, perhaps again.
-One whose asker has died is removed, and not done.
+A request is taken by a rename, so that it cannot be taken back any more. Then it is done, answered and removed. The
+next owner after a crash in between finds it taken: if it was answered it is removed, else it is done, perhaps again. A
+request of a dead client is removed, and not done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("holdfast")
 
 
 class GroupDesk:
-    """Serves requests for whoever has the read side of a group; for one thread at a time.
+    """Serves requests for the owner of the read side of a group; for one thread at a time.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class GroupDesk:
         return [name for name in found if name not in self._stuck]
 
     def serve(self, names: Sequence[str] | None = None) -> bool:
-        """Serve what waits now; return whether there was anything. Raises StorageError if it cannot be looked for.
+        """Serve what waits now; return whether there was anything. Raises StorageError if the directory cannot be read.
 
-        ``names`` are those in ``requests/``, where somebody has just listed them.
+        ``names`` are those in ``requests/``, just listed.
         """
         if names is None:
             with storage_errors("serving requests", self._directory.requests):
@@ -80,13 +80,13 @@ class GroupDesk:
         try:
             if not self._is_over(name):
                 self._answers.write(name.mailbox, self._do(name.as_kind(TAKEN)))
-        except BaseException:  # interrupted: given back, for whoever has asked to remove it, or to be done anew
+        except BaseException:  # interrupted: given back, so that its client can remove it, or an owner do it again
             move(self._storage, taken, asked)
             raise
         self._remove(name.as_kind(TAKEN))
 
     def _is_over(self, name: RequestName) -> bool:
-        """Whether nobody waits for it any more: who asked has died, or has got the answer of an earlier owner."""
+        """Whether no client waits for it any more: it has died, or has the answer of an earlier owner."""
         if not is_alive(self._storage, self._directory.requests, name.mailbox):
             return True
         return self._answers.is_answered(name.mailbox, name.number)
@@ -102,7 +102,7 @@ class GroupDesk:
             error: Exception = HoldfastError(f"{fields['verb']} is done, but what it returns does not fit an answer")
         except REFUSALS as refusal:
             error = refusal
-        except Exception as fault:  # of ours: whoever asked shall not wait for it in vain
+        except Exception as fault:  # a bug: the client shall not wait for it in vain
             logger.exception("request %s of %s fails", name, self._path)
             error = HoldfastError(f"the owner of the group failed, and logged why: {fault!r}")
         return Answer(name.number, ANSWER_ERROR, text=as_text(error))
@@ -124,5 +124,5 @@ class GroupDesk:
             logger.warning("%s cannot be removed: %s", path, error)
 
     def close(self) -> None:
-        """Close the mailboxes; what waits goes on waiting for the next owner."""
+        """Close the mailboxes; waiting requests keep waiting for the next owner."""
         self._answers.close()

@@ -1,7 +1,7 @@
-"""Serves what is asked of a group that nobody owns: takes its read side for a moment, and lets go.
+"""Serves requests to a group without an owner: takes its read side for a moment, and releases it.
 
-Who comes to stay does not fail because of a visitor: it waits until the visit is over, as for one to the write side
-(``visitor.py``).
+A permanent owner does not fail because of a temporary one: it waits until the visit is over, as for one to the write
+side (``visitor.py``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ logger = logging.getLogger("holdfast")
 
 
 class GroupVisitor:
-    """Visits the read side of a group in the thread that calls it, if nobody owns it.
+    """Takes the read side of a group in the calling thread, if it has no owner.
 
     Parameters
     ----------
     asking : QueueHandle
         The handle that asks.
     group : str
-        What it asks for.
+        The group of its requests.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class GroupVisitor:
         self.is_there = False
 
     def call(self) -> None:
-        """Serve what waits if nobody owns the group, and leave; one thread of a handle does it for all."""
+        """Serve waiting requests if the group has no owner, and leave; one thread of a handle does it for all."""
         if not self._turn.acquire(blocking=False):
             return
         try:
@@ -70,7 +70,7 @@ class GroupVisitor:
             if may_visit(self._asking, self._lock_path):
                 self._visit()
         except QueueLockedError:
-            pass  # somebody was faster
+            pass  # another owner was faster
         except HoldfastError as error:
             self.failure = error
         finally:

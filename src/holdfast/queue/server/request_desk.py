@@ -1,10 +1,10 @@
-"""Serves what other processes ask of the owner of the write side, one round at a time. docs/format.md, "Requests".
+"""Serves requests to the owner of the write side, one round at a time. docs/format.md, "Requests".
 
-A batch goes into the log with a decision, which names the request's file; several share one sync. Then it is answered,
-and its file removed. Whoever takes over after a crash in between finds the decision in the log, and does those two
-again (``persistence/outcomes/redo.py``); a request that was taken, and is not in the log, is served anew.
+A batch goes into the log with a commit record, which names the request's file; several share one sync. Then it is
+answered, and its file removed. The next owner after a crash in between finds the commit record in the log, and redoes
+those two steps (``persistence/outcomes/redo.py``). A request that was taken, and is not in the log, is served again.
 
-A refusal removes the file before it is answered, so that nobody can commit it any more.
+A refusal removes the file before it is answered, so that it cannot be committed any more.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ REFUSALS = (HoldfastError, Full, ShutDown)
 
 
 class RequestDesk:
-    """Serves requests for whoever has the write side; for one thread at a time.
+    """Serves requests for the owner of the write side; for one thread at a time.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RequestDesk:
         self._seen: set[RequestName] = set()
 
     def clear(self) -> None:
-        """Remove what dead processes have left, and close their mailboxes."""
+        """Remove leftovers of dead processes, and close their mailboxes."""
         with storage_errors("clearing", self._directory.requests):
             self._answers.keep(clear_abandoned(self._storage, self._directory))
         self._has_cleared = True
@@ -102,14 +102,14 @@ class RequestDesk:
         return [name for name in found if name.kind in kinds]
 
     def serve(self, names: Sequence[str] | None = None) -> bool:
-        """Serve what waits now; return whether there was anything new: what failed is tried again at leisure.
+        """Serve what waits now; return whether there was anything new: failed requests are tried again later.
 
-        ``names`` are those in ``requests/``, where somebody has just cleared and listed them.
+        ``names`` are those in ``requests/``, just cleared and listed.
 
         Raises
         ------
         StorageError
-            ``requests/`` cannot be read or written. What waits there still waits.
+            ``requests/`` cannot be read or written. Its requests still wait.
         """
         if not self._has_cleared:
             self.clear()
@@ -118,7 +118,7 @@ class RequestDesk:
                 names = list_requests(self._storage, self._directory.requests)
             found = self.find(names)
             round_max = len(found) if self._takes_over else ROUND_MAX
-            self._takes_over = False  # of those taken before us; from here on what is taken is ours, and under way
+            self._takes_over = False  # of those taken by earlier owners; requests taken from here on are in progress
             if not found:
                 self._seen.clear()
                 return False
@@ -126,7 +126,7 @@ class RequestDesk:
             for name in found[:round_max]:
                 try:
                     self._handle(name, appended)
-                except OSError as error:  # the others are not held up, and what was appended is settled
+                except OSError as error:  # the others are not held up, and appended batches are settled
                     logger.error("request %s of %s waits: %s", name, self._sides.path, error)
             self._settle(appended)
             self._answers.keep({each.removesuffix(ANSWERS) for each in names if each.endswith(ANSWERS)})
@@ -146,7 +146,7 @@ class RequestDesk:
         try:
             batch = self._read(claimed)
             if name.kind == CLAIMED and batch.dedup_id and self._answers.is_done(name.mailbox, name.number):
-                self._remove(name)  # was put before, and so stands nowhere in the log
+                self._remove(name)  # was put before, and so has no record in the log
                 return
             committed = self._commit(batch)
         except CommitUnknownError as error:  # its file stays: the log says, once this is reopened
@@ -170,9 +170,9 @@ class RequestDesk:
             raise storage_error(error, "reading a request", path) from error
 
     def _commit(self, batch: RequestedBatch) -> tuple[range, bool] | None:
-        """Put a batch into the log, or make its file a part of the log; None if there is no room now.
+        """Put a batch into the log, or make its file a part of the log; None if there is no space now.
 
-        The second value is false where its message was put before: then nothing was done.
+        The second value is false if its message was put before: then nothing was done.
         """
         if batch.payloads is not None:
             decision = batch.summary.decision
@@ -203,7 +203,7 @@ class RequestDesk:
             self._answers.write(claimed.mailbox, Answer(claimed.number, ANSWER_NO_ROOM))
 
     def _settle(self, appended: list[tuple[RequestName, CommitRecord | None, range]]) -> None:
-        """Make durable what was appended, or was put before, answer it, and remove its files."""
+        """Make appended or remembered messages durable, answer the request, and remove its files."""
         if not appended:
             return
         new = [offsets.stop for _, decision, offsets in appended if decision is not None]
@@ -231,7 +231,7 @@ class RequestDesk:
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
     def _obey(self, name: RequestName) -> None:
-        """Do what a verb says, unclaimed: doing it twice changes nothing, and who misses an answer asks again."""
+        """Perform a verb, unclaimed: doing it twice changes nothing, and a client that misses an answer asks again."""
         try:
             offsets = self._decide(name) if name.kind == VERB else self._prepare(name)
         except REFUSALS as error:
@@ -239,7 +239,7 @@ class RequestDesk:
         except OSError as error:
             if not isinstance(error, MISSING):
                 self._refuse(name, storage_error(error, "reading a request", name.path(self._directory)))
-        except Exception as error:  # a fault of ours must not leave all others unanswered
+        except Exception as error:  # a bug must not leave all others unanswered
             logger.exception("request %s of %s", name, self._sides.path)
             self._refuse(name, CommitUnknownError(f"the owner failed ({error!r}): look what has been done"))
         else:
@@ -323,5 +323,5 @@ class RequestDesk:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the mailboxes; what waits goes on waiting for the next owner."""
+        """Close the mailboxes; waiting requests keep waiting for the next owner."""
         self._answers.close()

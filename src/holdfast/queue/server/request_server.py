@@ -1,10 +1,10 @@
-"""Looks for what other processes ask of an owner, and serves it. docs/format.md, "Requests".
+"""Polls for requests of other processes to an owner, and serves them. docs/format.md, "Requests".
 
-Looking is one listing for both sides of a handle, by the thread that looks after all queues of the process
-(``queue/threads/poller.py``). If nobody ever asked anything, the directory is not there, and that is one system call
-that fails. A thread of the queue's own serves what is found. It looks again soon while requests come, and ends when
-none have come for a while: so nobody waits for the requests of another queue. If no thread can be started, the one that
-looks serves too.
+A poll is one listing for both sides of a handle, by the thread that polls all queues of the process
+(``queue/threads/poller.py``). If there was never a request, the directory is missing, which costs one failing system
+call. A thread of the queue's own serves the requests. It polls again soon while requests come, and ends when none have
+come for a while: so no queue waits for the requests of another. If no thread can be started, the polling thread serves
+too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RequestServer:
     def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
         self._storage = sides.storage
         self._clock = sides.clock
-        self._requests = sides.directory.requests  # kept: making a path costs as much as looking
+        self._requests = sides.directory.requests  # kept: making a path costs as much as a poll
         self._path = sides.path
         self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
         self._group_desk = GroupDesk(sides, in_doubt.own_votes) if sides.read_side is not None else None
@@ -73,7 +73,7 @@ class RequestServer:
         return f"<RequestServer {self._path}>"
 
     def stop(self) -> None:
-        """Serve no more; what is under way is finished, what waits goes on waiting."""
+        """Serve no more; running requests are finished, others keep waiting."""
         unwatch(self, self._clock)
         self._stopped.set()
         join_thread(self._thread)
@@ -92,8 +92,8 @@ class RequestServer:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     def look(self) -> float:
-        """See whether anything is asked, and have it served; return how soon to look again."""
-        if self._is_serving:  # it looks for itself
+        """Check for requests, and have them served; return how soon to poll again."""
+        if self._is_serving:  # it polls by itself
             return IDLE_SECONDS
         try:
             names = list_requests(self._storage, self._requests)
@@ -139,7 +139,7 @@ class RequestServer:
             except (HoldfastError, OSError) as error:
                 logger.error("requests to %s wait: %s", self._path, error)
                 pause = _TROUBLE_SECONDS
-            except Exception:  # a fault of ours in one request must not leave all others unanswered
+            except Exception:  # a bug in one request must not leave all others unanswered
                 logger.exception("requests to %s wait", self._path)
                 pause = _TROUBLE_SECONDS
             if now - asked_at >= _LINGER_SECONDS:
@@ -147,12 +147,12 @@ class RequestServer:
                 return
 
     def _end(self) -> None:
-        """Leave the looking to others again: what is asked from here on, they find."""
+        """Leave the polling to the poller again: it finds later requests."""
         self._close_desks()
         self._is_serving = False
 
     def _clear(self) -> None:
-        """Remove now and then what the dead have left: who has the write side knows what of it is in the log."""
+        """Remove leftovers of dead processes now and then: the owner of the write side knows which are in the log."""
         if self._write_desk is not None and self._is_clearing_due():
             self._write_desk.clear()
             self._cleared_at = self._clock.monotonic()
@@ -163,5 +163,5 @@ class RequestServer:
 
 
 def _pause_max(names: list[str]) -> float:
-    """Return how long nobody needs to look: who asks has a mailbox."""
+    """Return how long no poll is needed: each client has a mailbox."""
     return IDLE_SECONDS if any(each.endswith(ANSWERS) for each in names) else ALONE_SECONDS

@@ -1,6 +1,6 @@
-"""Serves requests where nobody owns the write side: takes it for a moment, and lets go when nothing more comes.
+"""Serves requests while the write side has no owner: takes it for a moment, and releases it when no more come.
 
-Who comes to stay does not fail because of a visitor: it waits a little, says so, and the visitor leaves
+A permanent owner does not fail because of a temporary one: it waits a little, notes that, and the temporary one leaves
 (``persistence/filesystem/locks.py``). Many handles may try to visit; one does, and serves all.
 """
 
@@ -39,7 +39,7 @@ _AWAITED_SECONDS = 0.02
 
 
 class Visitor:
-    """Visits the write side of a queue in a thread of its own, when it is called and nobody owns it.
+    """Takes the write side of a queue in a thread of its own, when it is called and the side has no owner.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Visitor:
         return self._sides is not None
 
     def call(self) -> None:
-        """Have requests served if nobody owns the write side; returns at once, or soon if there can be no thread."""
+        """Have requests served if the write side has no owner; returns at once, or soon if there can be no thread."""
         if self._sides is not None:
             self._more.set()
             return
@@ -76,7 +76,7 @@ class Visitor:
             self._run(ALONE_SECONDS)
 
     def stop(self) -> None:
-        """Leave, once what is under way is finished."""
+        """Leave, once running requests are finished."""
         with self._lock:
             self._end()
         join_thread(self._thread)

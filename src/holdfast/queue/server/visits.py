@@ -1,4 +1,4 @@
-"""When a side may be taken for a moment, by a handle that asks and finds nobody to answer."""
+"""Decides when a client without an owner to ask may take the side for a moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 
 
 def may_visit(asking: QueueHandle, lock_path: Path) -> bool:
-    """Whether nobody owns the side with that lock, and nobody waits for it who comes to stay."""
+    """Whether the side with that lock has no owner, and no permanent owner waits for it."""
     with storage_errors("looking for an owner", lock_path):
         if locks.is_awaited(asking.storage, lock_path, asking.clock):
             return False
