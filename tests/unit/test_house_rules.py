@@ -164,6 +164,13 @@ def test_the_face_of_each_room_says_what_it_is_for_and_what_it_may_import(room: 
     assert re.search(r"\b(May import:|imports only)", face)
 
 
+def test_unit_tests_follow_the_rooms() -> None:
+    """Each folder of them is a room, and each room of queue and persistence has one; a module need not have a file."""
+    folders = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/**/test_*.py")}
+    assert folders - {room.name for room in ROOMS} == {"support"}  # whose tests are of tests/support
+    assert {room.name for room in ROOMS if room.parent.name in {"queue", "persistence"}} <= folders
+
+
 @pytest.mark.parametrize("folder", [".", "src", "tests", "tests/unit", "benchmarks", "examples"])
 def test_no_folder_on_the_import_path_offers_a_top_level_queue(folder: str) -> None:
     """A module or folder of that name would hide the standard library's ``queue``."""
