@@ -267,7 +267,7 @@ def test_a_participants_file_that_comes_back_is_not_committed_again(storage: Sim
     tx.commit()
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
     with pytest.raises(HoldfastError):
-        handle_of(b).require_batches().sync()
+        handle_of(b).require_batches().prepared.sync()
     storage.faults = None
     b.close()
     with open_queue(storage, "b", POLICY) as b:

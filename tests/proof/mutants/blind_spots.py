@@ -80,7 +80,7 @@ BLIND_SPOTS = (
         "decision-ends-early",
         "A decision ends while the acknowledgements that follow from it are in no position file yet.",
         "queue/transactions/branch.py",
-        "            self.witnesses.append(side.flush)\n            return\n        for each in acked:",
+        "            self.needs |= OwnFiles.GROUP\n            return\n        for each in acked:",
         "            return\n        for each in acked:",
         "durable",
     ),
@@ -159,9 +159,9 @@ BLIND_SPOTS = (
     Mutation(
         "ids-before-an-adopted-batch-forgotten",
         "Adopting a large batch leaves a data file, and keeps none of the ids that only this file says.",
-        "persistence/log/log_writer.py",
-        "        self.before_leaving()\n        seal, carried",
-        "        seal, carried",
+        "queue/producer/write_side.py",
+        "            self._writer.check_fence()\n            self._prepare_to_leave()\n            offsets",
+        "            self._writer.check_fence()\n            offsets",
         "features",
     ),
     Mutation(

@@ -311,9 +311,9 @@ MUTATIONS = (
     Mutation(
         "ids-not-kept-at-adoption",
         "A batch is adopted as a data file, and the ids of the file before it are not kept: nobody looks there again.",
-        "persistence/log/log_writer.py",
-        "        self.open_decisions.end()\n        self.before_leaving()\n        seal, carried",
-        "        self.open_decisions.end()\n        seal, carried",
+        "queue/producer/write_side.py",
+        "            self._prepare_to_leave()\n            offsets = self._writer.adopt(",
+        "            self._record_ends.end_own()\n            offsets = self._writer.adopt(",
         "families",
     ),
     Mutation(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory
 from holdfast.persistence.filesystem.storage import Storage, write_whole
+from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FLAGS_SINGLE, FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.format.framing import encode_frame
@@ -18,6 +19,27 @@ from support.builders.clocks import START_NS, FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 6000
+
+
+class RollingWriter(LogWriter):
+    """A log writer that rolls by itself, as no ids and no other files depend on what its data files say."""
+
+    def append(self, payload: bytes, headers: bytes = b"") -> int:
+        """Append one record, and roll before if there is no room; return its offset."""
+        while (offset := super().append(payload, headers)) is None:
+            self.roll()
+        return offset
+
+    def append_batch(
+        self,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes] | None = None,
+        decision: CommitRecord | None = None,
+    ) -> range:
+        """Append records that commit together, and roll before if there is no room; return their offsets."""
+        while (offsets := super().append_batch(payloads, headers, decision)) is None:
+            self.roll()
+        return offsets
 
 
 class LogParts:
@@ -45,11 +67,11 @@ class LogParts:
             self.storage, self.directory, files or self.files(), self.queue_id, finished_offset=finished_offset
         )
 
-    def writer(self, *, synced_only: bool = True, file_bytes: int = FILE_BYTES) -> LogWriter:
+    def writer(self, *, synced_only: bool = True, file_bytes: int = FILE_BYTES) -> RollingWriter:
         """Recover the log and return a writer that goes on where it ends."""
         files = self.files()
         log = self.recover(files=files)
-        return LogWriter(
+        return RollingWriter(
             self.storage,
             self.directory,
             files,

@@ -10,7 +10,7 @@ import pytest
 from holdfast import CommitUnknownError, DiskFullError, PoisonedError, RecordTooLargeError, StorageError
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FRAMES_START
-from holdfast.persistence.log import log_writer as data_file_writer
+from holdfast.persistence.log import segment_writer
 from holdfast.persistence.log.log_writer import LogWriter
 from support.builders.log_parts import LogParts
 from support.storages.refusals import refusing
@@ -124,7 +124,7 @@ def test_an_interrupted_sync_poisons(parts: LogParts) -> None:
 
 def test_a_batch_that_no_data_file_holds_is_refused(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is written; the error says how much there may be."""
-    monkeypatch.setattr(data_file_writer, "DATA_FILE_BYTES_LIMIT", 20_000)
+    monkeypatch.setattr(segment_writer, "DATA_FILE_BYTES_LIMIT", 20_000)
     writer = parts.writer()
     writer.append(b"a")
     count = parts.storage.mutation_count

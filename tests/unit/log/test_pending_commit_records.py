@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast import StorageError
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles, PendingCommitRecords
 
+NO_FILES = OwnFiles(0)
 NONCE, OTHER = b"n" * 16, b"o" * 16
 
 
@@ -16,13 +17,23 @@ def opened() -> PendingCommitRecords:
     return decisions
 
 
+def waiting_for(*checks: DurabilityCheck, own: OwnFiles = NO_FILES) -> Needs:
+    """Return what a commit record needs that waits for other queues, and for ``own`` files."""
+    return Needs(own, checks)
+
+
+def end(decisions: PendingCommitRecords, durable: OwnFiles = NO_FILES) -> None:
+    """End what can end once ``durable`` files are synced."""
+    decisions.end(decisions.applied_needs(), durable)
+
+
 def test_what_has_ended_meanwhile_is_not_taken_up_again() -> None:
     """Another thread may have ended it: nothing is kept of a decision that is not open."""
     decisions = opened()
     asked: list[bytes] = []
     decisions.confirm(OTHER)
-    decisions.applied(OTHER, lambda: asked.append(OTHER))
-    decisions.end()
+    decisions.applied(OTHER, waiting_for(lambda: asked.append(OTHER)))
+    end(decisions)
     assert not decisions.is_durable(OTHER)
     assert asked == []
     decisions.confirm(NONCE)
@@ -41,11 +52,47 @@ def test_a_decision_stays_open_while_a_consequence_cannot_be_made_durable() -> N
             raise answer
         return answer
 
-    decisions.applied(NONCE, witness)
+    decisions.applied(NONCE, waiting_for(witness))
     for _ in range(3):
-        decisions.end()
+        end(decisions)
         assert len(decisions) == 1
         assert decisions.first_position(9000) == 5000
-    decisions.end()
+    end(decisions)
     assert len(decisions) == 0
     assert decisions.first_position(9000) == 9000
+
+
+def test_a_decision_ends_once_its_own_files_and_all_other_queues_have_followed() -> None:
+    """In any order; what was durable once is not asked for again."""
+    decisions = opened()
+    asked: list[str] = []
+
+    def first() -> None:
+        asked.append("first")
+
+    def second() -> bool:
+        asked.append("second")
+        return asked.count("second") > 1
+
+    decisions.applied(NONCE, waiting_for(first, second, own=OwnFiles.GROUP | OwnFiles.PREPARED))
+    end(decisions, OwnFiles.PREPARED)
+    assert decisions.applied_needs() == {NONCE: Needs(OwnFiles.GROUP, (second,))}
+    assert decisions.has_deferred
+    assert decisions.applied_needs(own_only=True) == {}
+    end(decisions)
+    assert not decisions.has_deferred
+    assert asked == ["first", "second", "second"]
+    assert decisions.applied_needs(own_only=True) == {NONCE: Needs(OwnFiles.GROUP)}
+    end(decisions, OwnFiles.GROUP)
+    assert len(decisions) == 0
+
+
+def test_what_was_applied_since_the_files_were_synced_stays_open() -> None:
+    """Its entries may not be in what the sync covered."""
+    decisions = opened()
+    decisions.applied(NONCE, Needs(OwnFiles.GROUP))
+    applied = decisions.applied_needs(own_only=True)
+    decisions.add(CommitRecord("u", OTHER, 1, 0), 6000)
+    decisions.applied(OTHER, Needs(OwnFiles.GROUP))
+    decisions.end(applied, OwnFiles.GROUP)
+    assert [each.nonce for each in decisions] == [OTHER]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError
+from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 
@@ -84,7 +85,7 @@ def test_parts_that_cannot_be_let_go_of_fail_no_commit(queue: PersistentQueue, m
         raise StorageError("not today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(WaitingBatches, "drop", failing)
+        patch.setattr(PreparedFiles, "drop", failing)
         queue.joint_commits.commit(APP, 1, [chosen])
     assert waiting(queue) == [b"winner"]
     queue.joint_commits.commit(APP, 2, [])

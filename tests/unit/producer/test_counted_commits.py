@@ -11,7 +11,7 @@ def test_the_commit_that_syncs_covers_those_that_were_counted_before(tmp_path: P
     with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(commits=2)) as queue:
         side = handle_of(queue).require_write_side()
         writer = side._writer  # the race itself cannot be had at will
-        offsets = [writer.append(b"first"), writer.append(b"second")]
+        offsets = [side._append(b"first", b""), side._append(b"second", b"")]
         for offset in reversed(offsets):
             side._commit(offset + 1)
         assert writer.synced[2] == 2

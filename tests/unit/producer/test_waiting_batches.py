@@ -152,7 +152,7 @@ def test_a_committed_batch_whose_file_is_gone_is_committed(
         assert queue.commit_prepared("t") == range(1)
         assert storage.before_verb is None
         assert "could not be removed" not in caplog.text
-        assert handle_of(queue).require_batches().sync()
+        assert handle_of(queue).require_batches().prepared.sync()
 
 
 def test_an_aborted_batch_that_cannot_be_removed_stays_in_doubt(storage: SimulatedStorage) -> None:
@@ -172,11 +172,11 @@ def test_a_removal_that_could_not_be_synced_keeps_decisions_open(storage: Simula
     with open_queue(storage) as queue:
         prepare(queue, "puts", "t")
         batches, _ = batches_of(queue)
-        assert batches.sync()
+        assert batches.prepared.sync()
         with refusing(storage, "sync_directory", "prepared"), pytest.raises(StorageError, match="syncing"):
             queue.abort_prepared("t")
-        assert not batches.sync()
+        assert not batches.prepared.sync()
         left = kill(storage, queue)
     with open_queue(left) as again:
         assert waiting(again) == []
-        assert handle_of(again).require_batches().sync()
+        assert handle_of(again).require_batches().prepared.sync()

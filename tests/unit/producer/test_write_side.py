@@ -18,7 +18,7 @@ def test_a_decision_that_was_cut_short_before_its_sync_is_synced_when_somebody_a
     queue = open_queue(storage)
     side = handle_of(queue).require_write_side()
     assert not side.has_decided(NONCE)
-    side._writer.append_batch([b"x"], decision=CommitRecord("t", NONCE, 1, 0))
+    side._append_batch([b"x"], None, CommitRecord("t", NONCE, 1, 0))
     assert side.has_decided(NONCE)
     count = storage.mutation_count
     assert side.has_decided(NONCE)
@@ -29,7 +29,7 @@ def test_a_decision_that_was_cut_short_before_its_sync_is_synced_when_somebody_a
 
 def appended(side: WriteSide) -> int:
     """Append one message by itself; return the ticket to settle it by."""
-    return side._writer.append(b"x") + 1
+    return side._append(b"x", b"") + 1
 
 
 def test_commits_of_others_count_for_the_policy(storage: SimulatedStorage) -> None:

@@ -134,7 +134,7 @@ def test_a_sync_that_fails_is_told_to_all_who_shared_it(bench: Bench) -> None:
     """Nobody knows of any of them: their files stay, and the next opening answers."""
     bench.asker.ask(64, b"a")
     bench.asker.ask(65, b"b")
-    bench.sides.require_write_side()._writer.append(b"first")
+    bench.sides.require_write_side()._append(b"first", b"")
     with refusing(bench.storage, "sync", ".data"):
         bench.desk.serve()
     assert [bench.answer(each).verdict for each in (64, 65)] == [ANSWER_ERROR] * 2

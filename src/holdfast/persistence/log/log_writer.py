@@ -6,10 +6,9 @@ The caller holds the append lock around everything but :meth:`LogWriter.sync` an
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-from holdfast.errors import FencedError, RecordTooLargeError, StorageError
+from holdfast.errors import FencedError
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import File, storage_error
@@ -29,11 +28,9 @@ from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import encode_frame
 from holdfast.persistence.format.seal import Seal, capacity_for
 from holdfast.persistence.log import next_data_file
-from holdfast.persistence.log.segment_writer import SegmentWriter
+from holdfast.persistence.log.segment_writer import SegmentWriter, check_fits
 from holdfast.persistence.segment.batch_file import adopt_header, append_carried
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
-
-logger = logging.getLogger("holdfast")
 
 
 class LogWriter(SegmentWriter):
@@ -59,22 +56,18 @@ class LogWriter(SegmentWriter):
 
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
-    def _make_room(self, size: int) -> None:
-        """Make space for ``size`` bytes of frames in the active file; the slow path of every append."""
-        self._poison.check()
-        if capacity_for(FRAMES_START + size) > DATA_FILE_BYTES_LIMIT:
-            raise RecordTooLargeError(
-                f"{size} bytes cannot commit together: a data file holds less than 4 GiB; put them in several batches",
-                size_bytes=size,
-                max_bytes=DATA_FILE_BYTES_LIMIT - FRAMES_START,
-            )
-        self._roll(size)
+    def roll(self) -> None:
+        """Seal the active file and begin the next one, with room for the append that has just found none.
 
-    def _roll(self, size: int) -> None:
-        """Seal the active file and continue in a new one, which is made first: on a full disk nothing changes."""
-        self.check_fence()
-        self.open_decisions.end()
-        self.before_leaving()
+        That append has checked the fence; its caller has made durable since what only the active file says.
+
+        Raises
+        ------
+        RecordTooLargeError, DiskFullError, StorageError
+            Nothing has happened: the next file is made first.
+        CommitUnknownError, PoisonedError
+            As :meth:`append`.
+        """
         seal = self._seal()
         header = DataFileHeader(
             queue_id=self._header.queue_id,
@@ -85,7 +78,9 @@ class LogWriter(SegmentWriter):
             previous_end=self._sealed_end(seal),
         )
         carried, positions = self._carry(header)
-        wanted = max(self._file_bytes, capacity_for(FRAMES_START + len(carried) + size))
+        frames_bytes = len(carried) + self._wanted_bytes
+        check_fits(frames_bytes)
+        wanted = max(self._file_bytes, capacity_for(FRAMES_START + frames_bytes))
         try:
             file = next_data_file.prepare(
                 self._storage, self._directory, header, min(wanted, DATA_FILE_BYTES_LIMIT), carried
@@ -170,6 +165,8 @@ class LogWriter(SegmentWriter):
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a synced batch file the next data file, sealed as it is: its name in ``data/`` commits it.
 
+        The caller has checked the fence, and made durable what only the active file says.
+
         Parameters
         ----------
         file : File
@@ -190,9 +187,6 @@ class LogWriter(SegmentWriter):
             As :meth:`append`.
         """
         self._poison.check()
-        self.check_fence()
-        self.open_decisions.end()
-        self.before_leaving()
         seal, carried = self._seal(), list(self.open_decisions)
         first = self.end[2]
         header = DataFileHeader(
@@ -234,21 +228,26 @@ class LogWriter(SegmentWriter):
 
     # -- Closing -----------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Sync, append a mark frame as the witness of a clean close, cut the file behind it, and close the files.
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may be written: this was neither abandoned nor poisoned."""
+        return not self._is_abandoned and self._poison.cause is None
 
-        Called again after an interruption, it closes the rest.
+    @property
+    def has_grown(self) -> bool:
+        """Whether a clean close has to be noted: something was appended since this opening."""
+        return self.is_open and self._file is not None and self.end != self._opened_end
+
+    def close(self) -> None:
+        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and close the files.
+
+        After this, or an interruption of it, :meth:`abandon` closes what is left.
         """
-        if self._is_abandoned:
-            self.abandon()
-            return
         try:
-            if self._poison.cause is None:
-                self.open_decisions.end()
-            if self._poison.cause is None and self._file is not None and self.end != self._opened_end:
-                self.sync()
-                if not self._is_ready_to_close():
-                    return
+            if self.has_grown:
+                assert self._file is not None
+                if self.end != self.synced:
+                    self.sync()
                 self.check_fence()
                 flag = FLAG_OPEN_DECISIONS if len(self.open_decisions) else 0
                 self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
@@ -260,17 +259,8 @@ class LogWriter(SegmentWriter):
         finally:
             self.abandon()
 
-    def _is_ready_to_close(self) -> bool:
-        """Whether all that a clean close promises is durable; else the next opening recovers, as after a crash."""
-        try:
-            self.before_leaving()
-        except StorageError as error:
-            logger.warning("%s was not closed in order; the next opening reads more: %s", self._path, error)
-            return False
-        return True
-
     def abandon(self) -> None:
-        """Close the handles and write nothing: after a fork, in the child."""
+        """Close the handles and write nothing; again does nothing."""
         self._is_abandoned = True
         if self._file is not None:
             self._file.close()

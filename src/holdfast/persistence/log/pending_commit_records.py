@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
 from itertools import chain
 
 from holdfast.errors import HoldfastError
@@ -17,7 +19,34 @@ from holdfast.persistence.format.commit_record import CommitRecord
 logger = logging.getLogger("holdfast")
 
 DurabilityCheck = Callable[[], object]
-"""Makes one consequence of a decision durable; returns False, or raises, where it cannot do so now."""
+"""Makes one consequence of a commit record durable; returns False, or raises, if it cannot do so now."""
+
+
+class OwnFiles(Flag):
+    """Files of the queue itself, beside its log, in which consequences of a commit record are noted."""
+
+    GROUP = auto()
+    """The position file of the handle's own group."""
+    PREPARED = auto()
+    """What was removed from ``prepared/``, and the memory of decided transactions."""
+    REQUESTS = auto()
+    """What was removed from ``requests/``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What has to be durable before a commit record that was applied may end.
+
+    Attributes
+    ----------
+    own : OwnFiles
+        Files of the queue itself.
+    others : tuple of callable
+        Checks of other queues, and of groups with other owners. They never run under the append lock.
+    """
+
+    own: OwnFiles
+    others: tuple[DurabilityCheck, ...] = ()
 
 
 class PendingCommitRecords:
@@ -28,7 +57,7 @@ class PendingCommitRecords:
         self._positions: dict[bytes, int] = {}
         self._decisions: dict[bytes, CommitRecord] = {}
         self._durable: set[bytes] = set()
-        self._witnesses: dict[bytes, tuple[DurabilityCheck, ...]] = {}
+        self._needs: dict[bytes, Needs] = {}
 
     def __len__(self) -> int:
         return len(self._decisions)
@@ -61,7 +90,7 @@ class PendingCommitRecords:
             self._decisions.pop(nonce, None)
             self._positions.pop(nonce, None)
             self._durable.discard(nonce)
-            self._witnesses.pop(nonce, None)
+            self._needs.pop(nonce, None)
 
     def find(self, nonce: bytes) -> CommitRecord | None:
         """Return a pending commit record, or None."""
@@ -77,26 +106,47 @@ class PendingCommitRecords:
         with self._lock:
             return min([end, *self._positions.values()])
 
-    def applied(self, nonce: bytes, *witnesses: DurabilityCheck) -> None:
-        """Note that all consequences of a commit record were applied, with the durability checks for them."""
+    def applied(self, nonce: bytes, needs: Needs) -> None:
+        """Note that all consequences of a commit record were applied, and what has to be durable before it ends."""
         with self._lock:
             if nonce in self._decisions:
-                self._witnesses[nonce] = witnesses
+                self._needs[nonce] = needs
 
-    def end(self) -> None:
-        """Run the durability checks, each once for all records, and forget the records that are complete."""
+    def applied_needs(self, *, own_only: bool = False) -> dict[bytes, Needs]:
+        """Return the needs of applied records; ``own_only``: of those that need only the queue's own files."""
         with self._lock:
-            applied = dict(self._witnesses)
-        wanted = dict.fromkeys(chain.from_iterable(applied.values()))  # each once, and in the order of the log
-        answers = {witness: _is_durable(witness) for witness in wanted}
-        for nonce, witnesses in applied.items():
-            if all(answers[witness] for witness in witnesses):
+            return {nonce: needs for nonce, needs in self._needs.items() if not (own_only and needs.others)}
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether one that was applied needs more than the queue's own files."""
+        with self._lock:
+            return any(needs.others for needs in self._needs.values())
+
+    def end(self, applied: Mapping[bytes, Needs], durable: OwnFiles) -> None:
+        """End those of ``applied`` that need no more; each check of other queues runs once for all of them.
+
+        Parameters
+        ----------
+        applied : mapping of bytes to Needs
+            What :meth:`applied_needs` returned.
+        durable : OwnFiles
+            Files that were synced since.
+        """
+        checks = dict.fromkeys(chain.from_iterable(needs.others for needs in applied.values()))  # in the log's order
+        done = {check for check in checks if is_durable(check)}
+        for nonce, needs in applied.items():
+            left = Needs(needs.own & ~durable, tuple(check for check in needs.others if check not in done))
+            if left.own or left.others:
+                self.applied(nonce, left)  # what is durable stays so
+            else:
                 self.remove(nonce)
 
 
-def _is_durable(witness: DurabilityCheck) -> bool:
+def is_durable(check: DurabilityCheck) -> bool:
+    """Run a check; a failure means that its consequence is not known to be durable, and is logged."""
     try:
-        return witness() is not False
+        return check() is not False
     except (HoldfastError, OSError) as error:
         logger.info("a commit record stays pending for now: %s", error)
         return False

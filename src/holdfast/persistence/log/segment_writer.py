@@ -9,13 +9,12 @@ What is *not* promised here: an append is durable only once :meth:`SegmentWriter
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from holdfast.clock import Clock
-from holdfast.errors import FencedError
+from holdfast.errors import FencedError, RecordTooLargeError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
@@ -31,6 +30,7 @@ from holdfast.persistence.format.constants import (
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
+    FRAMES_START,
     INDEX_STRIDE_BYTES,
     KIND_MARK,
     KIND_MESSAGE,
@@ -39,7 +39,7 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import encode_batch, encode_frame
 from holdfast.persistence.format.message_options import has_priority
-from holdfast.persistence.format.seal import seal_room
+from holdfast.persistence.format.seal import capacity_for, seal_room
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_files import LogFiles
@@ -50,7 +50,7 @@ _pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
 _CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 
-class SegmentWriter(ABC):
+class SegmentWriter:
     """The part of :class:`LogWriter` inside one data file.
 
     Attributes
@@ -62,9 +62,6 @@ class SegmentWriter(ABC):
     prioritized_end : int
         Offset behind the last message that may have a priority; 0: none ever had. Never behind :attr:`end`: it is
         raised before a message is written. An append that fails leaves it too high.
-    before_leaving : callable
-        Makes durable what only the active file holds; called before each roll and each clean close. May raise
-        StorageError.
     """
 
     def __init__(
@@ -92,12 +89,12 @@ class SegmentWriter(ABC):
         self._file_bytes = file_bytes
         self.open_decisions = tail.decisions
         self._is_abandoned = False
+        self._wanted_bytes = 0
         self._sync_lock = threading.Lock()
         self._poison = Poison("the write side", directory.root)
         self._timestamp_ns = tail.timestamp_ns
         self._use(tail.file, tail.header, tail.position, tail.message_count)
         self._opened_end = self.end
-        self.before_leaving: Callable[[], object] = lambda: None
         self.prioritized_end = tail.next_offset if priorities.is_used else 0
         self.publish()
         self._compared_ns = (
@@ -125,8 +122,8 @@ class SegmentWriter(ABC):
 
     # -- Appending ---------------------------------------------------------------------------------------------------
 
-    def append(self, payload: bytes, headers: bytes = b"") -> int:
-        """Append one record as a commit of its own; return its offset.
+    def append(self, payload: bytes, headers: bytes = b"") -> int | None:
+        """Append one record as a commit of its own; return its offset, or None if it needs a roll before.
 
         Raises
         ------
@@ -151,11 +148,11 @@ class SegmentWriter(ABC):
         size = len(body) + _CRC_BYTES
         end = position + FRAME_SIZE_END + size
         if end > self._limit:
-            self._make_room(FRAME_SIZE_END + size)
-            return self.append(payload, headers)
+            self._lack_room(FRAME_SIZE_END + size)
+            return None
         prefix = _pack_prefix(STX, size, crc32c(self._salt ^ size, body))
         try:
-            done = self._file.write_at((prefix, body), position)  # type: ignore[union-attr]  # _make_room has made it
+            done = self._file.write_at((prefix, body), position)  # type: ignore[union-attr]  # else the limit is 0
             if done != end - position:
                 self._finish_write(prefix + body, done, position)
             # What _advance does, unrolled: every message runs through here.
@@ -175,8 +172,10 @@ class SegmentWriter(ABC):
         payloads: Sequence[bytes],
         headers: Mapping[int, bytes] | None = None,
         decision: CommitRecord | None = None,
-    ) -> range:
+    ) -> range | None:
         """Append records that commit together, in one write and inside one data file; return their offsets.
+
+        As :meth:`append` it returns None, and has written nothing, if the active file has no room for them.
 
         Parameters
         ----------
@@ -200,7 +199,8 @@ class SegmentWriter(ABC):
         if timestamp - self._compared_ns >= WINDOW_NS:
             self._look_for_others()
         if self._position + size > self._limit:
-            self._make_room(size)
+            self._lack_room(size)
+            return None
         assert self._file is not None
         position, index = self._position, self._index
         buffers = encode_batch(
@@ -282,7 +282,7 @@ class SegmentWriter(ABC):
     def poison(self, cause: BaseException) -> None:
         """Refuse every later write: memory and disk may be apart."""
         self._poison.set(cause)
-        self._limit = -1  # sends every append to _make_room, which refuses it
+        self._limit = -1  # sends every append to _lack_room, which refuses it
 
     def _finish_write(self, frame: bytes, done: int, position: int) -> None:
         """Continue after a short write; the next attempt raises the error that stopped it."""
@@ -430,6 +430,19 @@ class SegmentWriter(ABC):
     def _path(self) -> Path:
         return self._directory.data_file(DataFileName(self._header.sequence, self._header.first_offset))
 
-    @abstractmethod
-    def _make_room(self, size: int) -> None:
-        """Make space for ``size`` bytes of frames in the active file."""
+    def _lack_room(self, size: int) -> None:
+        """See whether a roll may make room for ``size`` bytes of frames; the slow path of every append."""
+        self._poison.check()
+        check_fits(size)
+        self.check_fence()
+        self._wanted_bytes = size
+
+
+def check_fits(size: int) -> None:
+    """Refuse frames that no data file holds; raises RecordTooLargeError."""
+    if capacity_for(FRAMES_START + size) > DATA_FILE_BYTES_LIMIT:
+        raise RecordTooLargeError(
+            f"{size} bytes cannot commit together: a data file holds less than 4 GiB; put them in several batches",
+            size_bytes=size,
+            max_bytes=DATA_FILE_BYTES_LIMIT - FRAMES_START,
+        )

@@ -28,7 +28,7 @@ from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import outcome_changes
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles, PendingCommitRecords
 from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeLog
 from holdfast.persistence.segment.batch_file_reader import read_summary
 
@@ -57,7 +57,7 @@ def redo_decisions(
         if not finish_committed(storage, directory, decision):
             _remove_waiting_file(storage, directory, queue_id, decision)
         watch(storage, directory, clock, decisions, decision, settled)
-    decisions.end()
+    decisions.end(decisions.applied_needs(), OwnFiles(0))
     return damage
 
 
@@ -128,10 +128,8 @@ def watch(
 ) -> None:
     """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
     others = [each for each in decision.participants if each.path != OWN or each.group not in settled]
-    decisions.applied(
-        decision.nonce,
-        *(settled_witness(storage, directory.root, clock, each, decision.nonce) for each in others),
-    )
+    checks = [settled_witness(storage, directory.root, clock, each, decision.nonce) for each in others]
+    decisions.applied(decision.nonce, Needs(OwnFiles(0), tuple(checks)))
 
 
 def settled_witness(

@@ -26,6 +26,7 @@ from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, r
 from holdfast.persistence.format.report import Damage, RecoveryReport
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
+from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.index.dedup_ring import DedupRing
@@ -33,13 +34,13 @@ from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.outcomes.joint_file import JointFile
+from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.outcomes.redo import redo_decisions
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
 from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
 from holdfast.queue.consumer.known_since import KnownSince
 from holdfast.queue.consumer.look_side import LookSide
-from holdfast.queue.consumer.own_group import OwnGroup
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.consumer.redelivery import Redelivery
@@ -50,6 +51,7 @@ from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.producer.capacity import Capacity
+from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import open_deduplication
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
@@ -211,16 +213,20 @@ class QueueHandle:
             file_bytes=options.data_file_bytes,
             synced_only=options.flush.syncs_every_commit,
         )
-        if options.writes:
-            ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
-            ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
-            self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids, self.capacity)
-            self.batches = WaitingBatches(
-                self.storage, self.directory, self.queue_id, self.write_side, options.data_file_bytes
-            )
-            self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
-        else:
-            writer.abandon()
+        try:
+            if options.writes:
+                ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
+                ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
+                prepared = PreparedFiles(self.storage, self.directory)
+                ends = CommitRecordEnds(self.storage, self.directory, writer.open_decisions, self.group, prepared)
+                self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids, self.capacity, ends)
+                self.batches = WaitingBatches(
+                    self.storage, self.directory, self.queue_id, self.write_side, prepared, options.data_file_bytes
+                )
+                self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
+        finally:
+            if self.write_side is None:
+                writer.abandon()
 
     # -- The read side -----------------------------------------------------------------------------------------------
 

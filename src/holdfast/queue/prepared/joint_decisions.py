@@ -90,7 +90,7 @@ class JointDecisions:
         """Abort parts that have waited for so long: see ``JointCommits.collect``."""
         self._sides.require_write_side()
         check_age(older_than_seconds)
-        self._sides.require_batches().removals.check()
+        self._sides.require_batches().prepared.removals.check()
         oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
         for found in self._parts():
             is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
@@ -102,7 +102,7 @@ class JointDecisions:
     @contextmanager
     def _for_good(self) -> Iterator[None]:
         """Refuse if aborted parts may come back, because their removal is not known to be durable."""
-        removals = self._sides.require_batches().removals
+        removals = self._sides.require_batches().prepared.removals
         removals.check()
         try:
             yield
@@ -190,7 +190,7 @@ class JointDecisions:
         for transaction_id, nonce in commit.parts:
             if transaction_id in waiting:
                 self._publish_part(commit, transaction_id, nonce)
-        self._sides.require_batches().sync()
+        self._sides.require_batches().prepared.sync()
         self._file.finished(commit)
 
     def _publish_part(self, commit: JointCommit, transaction_id: str, nonce: bytes) -> None:

@@ -29,12 +29,14 @@ class OutcomeMemory:
 
     def reserve(self, *, puts: bool) -> None:
         """Reserve space for one more outcome; raises DiskFullError or StorageError."""
-        (self._sides.require_batches().decided if puts else self._of_own_group()).reserve()
+        (self._sides.require_batches().prepared.decided if puts else self._of_own_group()).reserve()
 
     def find(self, transaction_id: str, nonce: bytes | None) -> Decided | None:
         """Return the outcome of the latest transaction of this id, or of this nonce; None if it is unknown."""
         sides = self._sides
-        memories = [self._of_own_group()] if sides.batches is None else [self._of_own_group(), sides.batches.decided]
+        memories = [self._of_own_group()]
+        if sides.batches is not None:
+            memories.append(sides.batches.prepared.decided)
         found = _latest(memories, transaction_id, nonce)
         if found is None:
             with storage_errors("looking for decided transactions", sides.directory.groups):
@@ -67,7 +69,7 @@ class OutcomeMemory:
 
     def note_batch(self, decision: CommitRecord, offsets: range) -> None:
         """Note that a transaction with puts was committed; its commit record proves it until this is synced."""
-        decided = self._sides.require_batches().decided
+        decided = self._sides.require_batches().prepared.decided
         decided.note(decision.id, decision.nonce, COMMITTED, offsets, decision.timestamp_ns)
 
     def note_own_vote(self, transaction_id: str, nonce: bytes, verdict: int) -> None:

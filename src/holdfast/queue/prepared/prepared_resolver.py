@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.persistence.filesystem.layout import list_batch_files
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided
 from holdfast.persistence.outcomes.redo import OWN, other_root
 from holdfast.queue.engine.coordinators import Outcome
@@ -196,18 +196,18 @@ class PreparedResolver:
             self._votes.decide(found, COMMITTED, is_committed=True)
             return range(end, end)
         offsets = sides.require_batches().commit(batch)
-        witnesses: list[DurabilityCheck] = [sides.require_batches().sync]
+        own, others = OwnFiles.PREPARED, tuple[DurabilityCheck, ...]()
         try:
             if not self._follow(found, is_committed=True, is_durable=False):
-                witnesses += self._votes.witnesses(found)
+                others = self._votes.durability_checks(found)
             if is_asked:
                 self._memory.note_batch(batch.decision, offsets)
         except HoldfastError as error:
             logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, sides.path, error)
             return offsets
         if found.votes and sides.read_side is not None:
-            witnesses.append(sides.read_side.flush)
-        sides.require_write_side().open_decisions.applied(found.nonce, *witnesses)
+            own |= OwnFiles.GROUP
+        sides.require_write_side().open_decisions.applied(found.nonce, Needs(own, others))
         return offsets
 
     def _abort(self, found: Found) -> None:
@@ -244,14 +244,14 @@ class PreparedResolver:
             if decision is not None and decision.is_remembered:
                 self._memory.note_batch(decision, decision.offsets)
         else:
-            decided = batches.decided.find_nonce(found.nonce) if found.batch is not None else None
+            decided = batches.prepared.decided.find_nonce(found.nonce) if found.batch is not None else None
             if decided is None:
                 return False
             is_committed = decided.is_committed
         if found.batch is not None:
-            batches.decided.sync()  # after a failed sync its contents are unknown
-            batches.drop(found.batch.path)
-            batches.sync()
+            batches.prepared.decided.sync()  # after a failed sync its contents are unknown
+            batches.prepared.drop(found.batch.path)
+            batches.prepared.sync()
         self._follow(found, is_committed=is_committed)
         return True
 
@@ -355,8 +355,8 @@ class PreparedResolver:
         """Abort a transaction without remembering it by id."""
         batches = self._sides.batches
         if found.batch is not None and batches is not None:
-            batches.drop(found.batch.path)
-            batches.sync()
+            batches.prepared.drop(found.batch.path)
+            batches.prepared.sync()
         self._votes.follow(found, is_committed=False)
 
     # -- Ending ------------------------------------------------------------------------------------------------------

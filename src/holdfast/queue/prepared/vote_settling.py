@@ -107,14 +107,14 @@ class VoteSettling:
                 asked = settle_vote_fields(found.id, vote.nonce, is_committed=is_committed, is_decided=False)
                 self._ask(found, group, asked)
 
-    def witnesses(self, found: Found) -> list[DurabilityCheck]:
-        """Return a durability check: whether the votes of other groups are seen to be settled durably."""
+    def durability_checks(self, found: Found) -> tuple[DurabilityCheck, ...]:
+        """Return the durability checks of other groups' votes: whether they are seen to be settled durably."""
         sides = self._sides
-        return [
+        return tuple(
             settled_witness(sides.storage, sides.path, sides.clock, Participant(OWN, sides.queue_id, group), vote.nonce)
             for group, vote in found.votes
             if not self._is_own(group)
-        ]
+        )
 
     # -- Whose it is -------------------------------------------------------------------------------------------------
 

@@ -178,18 +178,9 @@ def open_deduplication(
     clock: Clock,
     options: Options,
 ) -> Deduplication:
-    """Return the deduplication of a recovered log; ``writer`` keeps it from here on.
-
-    Raises StorageError; then ``writer`` is abandoned.
-    """
-    try:
-        remembered = recall(files, tail, ring)
-    except BaseException:
-        writer.abandon()
-        raise
+    """Return the deduplication of a recovered log that ``writer`` appends to. Raises StorageError."""
+    remembered = recall(files, tail, ring)
     window_ns, ids_max = options.dedup_window_ns, options.dedup_max
     if options.is_visitor:  # a temporary owner keeps as many as the file holds
         ids_max = max(ids_max, ring.slot_count)
-    ids = Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)
-    writer.before_leaving = ids.keep
-    return ids
+    return Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
-from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
-from holdfast.persistence.outcomes.outcome_log import ABORTED, OutcomeLog
+from holdfast.persistence.outcomes.outcome_log import ABORTED
+from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
 from holdfast.queue.producer.write_side import WriteSide
@@ -41,38 +42,40 @@ class WaitingBatches:
         The queue.
     write_side : WriteSide
         Where batches are committed.
+    prepared : PreparedFiles
+        Where they are removed.
     file_bytes : int
         Size of a data file: a batch of more than a quarter of it is adopted.
 
     Attributes
     ----------
-    decided : OutcomeLog
-        The outcomes of transactions that were decided here.
+    prepared : PreparedFiles
+        As above.
     joint : JointFile
         The document of joint commits.
     copy_bytes_max : int
         A batch whose frames take more is adopted.
-    removals : Poison
-        Set when the removal of a batch may not survive a power cut.
     """
 
     def __init__(
-        self, storage: Storage, directory: QueueDirectory, queue_id: bytes, write_side: WriteSide, file_bytes: int
+        self,
+        storage: Storage,
+        directory: QueueDirectory,
+        queue_id: bytes,
+        write_side: WriteSide,
+        prepared: PreparedFiles,
+        file_bytes: int,
     ) -> None:
         self._storage = storage
         self._directory = directory
         self._queue_id = queue_id
         self._write_side = write_side
+        self.prepared = prepared
         self.copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
         self._lock = threading.Lock()
-        self._sync_lock = threading.Lock()
         self._sound: set[bytes] = set()
         self._is_made = False
-        self._has_removed = False
-        self._has_leftovers = False
-        self.decided = OutcomeLog(storage, directory.decided)
         self.joint = JointFile(storage, directory.joint, is_owner=True)
-        self.removals = Poison("the removal of prepared batches", directory.prepared)
         self._remove_staging()
 
     def _remove_staging(self) -> None:
@@ -149,7 +152,7 @@ class WaitingBatches:
             try:
                 self._storage.sync_directory(self._directory.prepared)
             except OSError as error:
-                self.removals.set(error)
+                self.prepared.removals.set(error)
                 with suppress(OSError):
                     self._storage.remove(path)
                 raise commit_unknown("preparing a transaction", path, error) from error
@@ -175,8 +178,8 @@ class WaitingBatches:
     def commit(self, summary: BatchSummary, *, is_new: bool = False) -> range:
         """Put a batch into the log, with the commit record in its file, durably; return its offsets.
 
-        Its file is gone from here on, though not durably so: see :meth:`sync`. ``is_new``: this process has just
-        written it, so it is not read before.
+        Its file is gone from here on, though not durably so: see :meth:`PreparedFiles.sync`. ``is_new``: this process
+        has just written it, so it is not read before.
 
         Raises
         ------
@@ -206,12 +209,12 @@ class WaitingBatches:
         except DiskFullError:
             return self._adopt(summary)
         self._sound.discard(summary.decision.nonce)
-        self._has_removed = True
+        self.prepared.note_removed()
         try:
             self._storage.remove(summary.path)
         except OSError as error:  # it is committed: its record stays pending, and the next opening removes this
             if not isinstance(error, MISSING):
-                self._has_leftovers = True
+                self.prepared.note_leftover()
                 logger.warning("%s is committed and could not be removed: %s", summary.path, error)
         return offsets
 
@@ -221,38 +224,18 @@ class WaitingBatches:
         with file:
             offsets = self._write_side.adopt(file, summary)
         self._sound.discard(summary.decision.nonce)
-        self._has_removed = True
+        self.prepared.note_removed()
         return offsets
 
     def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
         """Remove a prepared batch, durably, and remember it as aborted."""
-        self.decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
-        self.decided.sync()
-        self.drop(self._directory.batch_file(transaction_id))
+        decided = self.prepared.decided
+        decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
+        decided.sync()
+        self.prepared.drop(self._directory.batch_file(transaction_id))
         self._sound.discard(nonce)
-        self.sync()
-
-    def drop(self, path: Path) -> None:
-        """Remove a batch file."""
-        with storage_errors("removing a batch", path), suppress(*MISSING):
-            self._storage.remove(path)
-        self._has_removed = True
-
-    def sync(self) -> bool:
-        """Make removals and outcomes durable; False if a file could not be removed."""
-        self.decided.sync()
-        with self._sync_lock:
-            if self._has_removed:
-                self._has_removed = False  # before the sync: files removed meanwhile need the next one
-                try:
-                    with storage_errors("syncing", self._directory.prepared):
-                        self._storage.sync_directory(self._directory.prepared)
-                except BaseException as error:
-                    self._has_leftovers = True  # never sync again what a sync has failed on
-                    self.removals.set(error)
-                    raise
-            return not self._has_leftovers
+        self.prepared.sync()
 
     def close(self) -> None:
         """Close the outcome log."""
-        self.decided.close()
+        self.prepared.decided.close()

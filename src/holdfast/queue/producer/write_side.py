@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.clock import Clock
-from holdfast.errors import Full
+from holdfast.errors import Full, StorageError
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -20,11 +21,14 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.producer.capacity import Capacity
+from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import Deduplication
 from holdfast.queue.threads.flusher import Flusher
 from holdfast.queue.threads.group_commit import GroupCommit
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
+
+logger = logging.getLogger("holdfast")
 
 EARLY_SYNC_BYTES = 8 * 2**20
 """Policies that do not sync every commit still start writing this often, so that sealing a file, which always syncs,
@@ -32,9 +36,6 @@ waits for little, and so that recovery after a power cut has little to read."""
 
 _PUBLISH_SECONDS = 0.005
 """How far other processes lag behind a policy that does not sync every commit."""
-
-_OPEN_DECISIONS_MAX = 256
-"""At so many open decisions those that can end are made to: one sync of each position file, and so on, for them all."""
 
 _IDLE_SECONDS = 1.0
 """A queue that is idle for this long writes a mark frame as the witness of its last commit."""
@@ -57,6 +58,8 @@ class WriteSide:
         The ids that were put.
     capacity : Capacity
         The bounds of the queue.
+    record_ends : CommitRecordEnds
+        Ends the pending commit records of the log.
     """
 
     def __init__(
@@ -67,8 +70,10 @@ class WriteSide:
         clock: Clock,
         deduplication: Deduplication,
         capacity: Capacity,
+        record_ends: CommitRecordEnds,
     ) -> None:
         self._writer = writer
+        self._record_ends = record_ends
         self._capacity = capacity
         self.deduplication = deduplication
         self._lock = lock
@@ -130,11 +135,14 @@ class WriteSide:
         """Append one message and return its offset once it is as durable as the policy requires."""
         if self._capacity.is_bounded:
             size = FRAME_HEADER_BYTES + len(headers) + len(payload)
-            return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers))
+            return self._put_bounded(1, size, timeout, lambda: self._append(payload, headers))
         with self._append_lock:
             if self._lifecycle.refusal is not None:  # as check() does, without the call
                 raise self._lifecycle.refusal()
             offset = self._writer.append(payload, headers)
+            while offset is None:
+                self._roll()
+                offset = self._writer.append(payload, headers)
         if self._policy_commits is not None:
             self._commit(offset + 1)
         if self._flusher.idle or self.arrivals.waiting:
@@ -144,7 +152,7 @@ class WriteSide:
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
         """As :meth:`put`; for a message with a remembered id return that one's offset, once that is as durable."""
         size = FRAME_HEADER_BYTES + len(headers) + len(payload)
-        return self._put_bounded(1, size, timeout, lambda: self._writer.append(payload, headers), dedup_id)
+        return self._put_bounded(1, size, timeout, lambda: self._append(payload, headers), dedup_id)
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
@@ -152,12 +160,12 @@ class WriteSide:
         """Append a batch as one commit; return its offsets."""
         if self._capacity.is_bounded:
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
-            append = lambda: self._writer.append_batch(payloads, headers).start  # noqa: E731  # as put has one
+            append = lambda: self._append_batch(payloads, headers).start  # noqa: E731  # as put has one
             first = self._put_bounded(len(payloads), size, timeout, append)
             return range(first, first + len(payloads))
         with self._append_lock:
             self._lifecycle.check()
-            offsets = self._writer.append_batch(payloads, headers)
+            offsets = self._append_batch(payloads, headers)
         self._commit(offsets.stop)
         self._announce()
         return offsets
@@ -181,13 +189,13 @@ class WriteSide:
         """Append a batch that ends with a commit record, and sync it under any policy; return its offsets."""
         with self._append_lock:
             self._lifecycle.check()
-            offsets = self._writer.append_batch(payloads, headers, decision)
+            offsets = self._append_batch(payloads, headers, decision)
         if payloads:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
             self._writer.sync()
         self._writer.open_decisions.confirm(decision.nonce)
-        self.end_decisions_if_many()
+        self._record_ends.end_if_many()
         self._announce()
         return offsets
 
@@ -226,7 +234,7 @@ class WriteSide:
                 self._capacity.check_fits(len(payloads))
                 if not self._capacity.has_room(len(payloads), size):
                     return None
-            append = lambda: self._writer.append_batch(payloads, headers, decision)  # noqa: E731
+            append = lambda: self._append_batch(payloads, headers, decision)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True
 
     def has_room_for_one(self) -> bool:
@@ -254,16 +262,14 @@ class WriteSide:
         elif self._policy_commits is not None:  # its own thread may not have counted it yet
             self._count_commit(self._policy_commits)
 
-    def end_decisions_if_many(self) -> None:
-        """Keep the number of pending commit records bounded."""
-        if len(self._writer.open_decisions) >= _OPEN_DECISIONS_MAX:
-            follow_up("commit records stay pending for now", self.end_decisions)
-
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
         with self._append_lock:
             self._lifecycle.check()
+            self._writer.check_fence()
+            self._prepare_to_leave()
             offsets = self._writer.adopt(file, batch)
+        self._record_ends.end_if_many()
         self._announce()
         return offsets
 
@@ -274,7 +280,40 @@ class WriteSide:
 
     def end_decisions(self) -> None:
         """End the commit records that can end: their consequences are made durable elsewhere."""
-        self._writer.open_decisions.end()
+        self._record_ends.end_all()
+
+    def end_decisions_if_many(self) -> None:
+        """Keep the number of pending commit records bounded."""
+        self._record_ends.end_if_many()
+
+    # -- Leaving a data file: under the append lock, and by calls to the queue's own files only ----------------------
+
+    def _append(self, payload: bytes, headers: bytes) -> int:
+        offset = self._writer.append(payload, headers)
+        while offset is None:
+            self._roll()
+            offset = self._writer.append(payload, headers)
+        return offset
+
+    def _append_batch(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord | None = None
+    ) -> range:
+        offsets = self._writer.append_batch(payloads, headers, decision)
+        while offsets is None:
+            self._roll()
+            offsets = self._writer.append_batch(payloads, headers, decision)
+        return offsets
+
+    def _roll(self) -> None:
+        self._prepare_to_leave()
+        self._writer.roll()
+
+    def _prepare_to_leave(self) -> None:
+        """Make durable what only the active file says, and end decisions that need no other queue's files."""
+        self._record_ends.end_own()
+        self.deduplication.keep()
+
+    # -- Waiting for room --------------------------------------------------------------------------------------------
 
     def _put_bounded(
         self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
@@ -351,14 +390,15 @@ class WriteSide:
             writer.publish()
             if self._is_sync_due():
                 writer.sync()
+        has_deferred = self._record_ends.end_deferred(now)
         if moved or (self._policy.seconds is not None and writer.end != writer.synced):
             return True
         if self._policy.commits is None or end == self._marked_end:
-            return False
+            return has_deferred
         if now - self._moved_at < _IDLE_SECONDS:
             return True
         self._leave_mark()
-        return False
+        return has_deferred
 
     def _flush_now(self) -> None:
         """Do the background's work at once, if it has no thread."""
@@ -411,10 +451,29 @@ class WriteSide:
         self._wake()
         self._flusher.stop()
         try:
-            with self._append_lock:
-                self._writer.close()
+            try:
+                self._close_writer()
+            finally:
+                self._writer.abandon()
         finally:
             self._lock.release()
+
+    def _close_writer(self) -> None:
+        """End what can end, and leave the last file clean if what that promises can be made durable."""
+        writer = self._writer
+        if writer.is_open:
+            self._record_ends.end_all()
+        with self._append_lock:
+            if not writer.has_grown:
+                return
+            writer.sync()
+            try:
+                self.deduplication.keep()
+            except StorageError as error:
+                path = self._lock.path.parent
+                logger.warning("%s was not closed in order; the next opening reads more: %s", path, error)
+                return
+            writer.close()
 
     def forget(self) -> None:
         """In a forked child: touch nothing that the parent owns."""

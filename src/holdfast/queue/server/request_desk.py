@@ -39,12 +39,12 @@ from holdfast.persistence.exchange.requests import (
     move,
     read_batch,
     read_verb,
-    sync_requests,
 )
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import MISSING, storage_error, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
+from holdfast.persistence.log.pending_commit_records import Needs, OwnFiles
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary, verify_batch
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -220,13 +220,10 @@ class RequestDesk:
             try:
                 self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
                 if self._remove(name) and decision is not None:
-                    self._write_side.open_decisions.applied(decision.nonce, self._sync)
+                    self._write_side.open_decisions.applied(decision.nonce, Needs(OwnFiles.REQUESTS))
             except OSError as error:
                 logger.warning("request %s is committed, and the next opening answers it: %s", name, error)
         self._write_side.end_decisions_if_many()
-
-    def _sync(self) -> None:
-        sync_requests(self._storage, self._directory)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.log.pending_commit_records import Needs, OwnFiles
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -52,8 +52,8 @@ class Branch:
         Messages that the transaction acknowledges, by offset.
     has_voted : bool
         Whether acknowledgements are prepared.
-    witnesses : list of callable
-        Durability checks of the commit record's consequences here.
+    needs : OwnFiles or None
+        Files here with the commit record's consequences; None if the next opening has to note them.
     """
 
     def __init__(self, sides: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
@@ -72,7 +72,7 @@ class Branch:
         self.acked: dict[int, Delivery] = {}
         self.has_voted = False
         self._staged: BatchSummary | None = None
-        self.witnesses: list[DurabilityCheck] = []
+        self.needs: OwnFiles | None = None
 
     @property
     def is_staged(self) -> bool:
@@ -285,25 +285,25 @@ class Branch:
             offsets = sides.require_batches().commit(summary, is_new=True)
             self._writer = None
         self._follow(acked)
-        if not decision.participants:
-            write_side.open_decisions.applied(decision.nonce, *self.witnesses)
+        if not decision.participants and self.needs is not None:
+            write_side.open_decisions.applied(decision.nonce, Needs(self.needs))
         return offsets
 
     def _follow(self, acked: Sequence[Delivery]) -> None:
         """Note the messages that the commit record finishes; if that fails, it stays pending for the next opening."""
-        self.witnesses = [self.sides.require_batches().sync]
+        self.needs = OwnFiles.PREPARED
         if not acked:
             return
         side = self.sides.require_read_side()
         trouble = f"committed, and not noted yet; the next opening of {self.sides.path} does"
         ack = partial(side.ack, acked, self._holder, is_decided=True)
         if follow_up(trouble, ack, level=logging.ERROR):
-            self.witnesses.append(side.flush)
+            self.needs |= OwnFiles.GROUP
             return
         for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
             self._received.pop(each.offset, None)
         self.acked = {}
-        self.witnesses.append(_never)
+        self.needs = None
 
     def _acknowledged(self, deliveries: Sequence[Delivery]) -> tuple[Acknowledged, ...]:
         if not deliveries:
@@ -352,22 +352,20 @@ class Branch:
         """Follow a commit of another queue: put the batch into the log, finish the messages of the vote."""
         sides, end = self.sides, self.sides.next_offset()
         offsets = range(end, end)
-        self.witnesses = []
         if self._staged is not None:
             offsets = sides.require_batches().commit(self._staged)
-            sides.require_write_side().open_decisions.applied(self._nonce, sides.require_batches().sync)
+            sides.require_write_side().open_decisions.applied(self._nonce, Needs(OwnFiles.PREPARED))
             self._staged = None
         if self.has_voted:
-            side = sides.require_read_side()
-            side.resolve(self._nonce, is_committed=True, is_durable=False)
-            self.witnesses.append(side.flush)
+            sides.require_read_side().resolve(self._nonce, is_committed=True, is_durable=False)
         return offsets
 
     def abort_prepared(self) -> None:
         """Discard the prepared batch and vote, durably."""
         if self._staged is not None and self.sides.submit_side is None:
-            self.sides.require_batches().drop(self._staged.path)
-            self.sides.require_batches().sync()
+            prepared = self.sides.require_batches().prepared
+            prepared.drop(self._staged.path)
+            prepared.sync()
             self._staged = None
         self._let_go_of_vote()
 
@@ -375,10 +373,6 @@ class Branch:
         if self.has_voted:
             self.has_voted = False
             self.sides.require_read_side().resolve(self._nonce, is_committed=False, is_durable=True)
-
-
-def _never() -> bool:
-    return False
 
 
 def check_deliveries(items: Delivery | Sequence[Delivery]) -> list[Delivery]:

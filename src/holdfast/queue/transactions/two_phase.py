@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.persistence.filesystem.storage import is_disk_full
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs
 from holdfast.persistence.outcomes.redo import relative_path
 from holdfast.queue.transactions.branch import Branch
 
@@ -124,13 +124,13 @@ def _commit(branch: Branch, offsets: dict[Branch, range]) -> None:
 
 def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, range], deciding: Branch) -> None:
     """Follow the commit in every queue. If that fails, the commit counts, and the next opening does the rest."""
-    witnesses: list[DurabilityCheck] = list(deciding.witnesses)
+    checks: list[DurabilityCheck] = []
     has_followed = True
     for branch in branches:
         trouble = f"committed; {branch.sides.path} follows when it is reopened"
-        if follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
-            witnesses += branch.witnesses
-        else:
+        if not follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
             has_followed = False
-    if has_followed:
-        deciding.sides.require_write_side().open_decisions.applied(nonce, *witnesses)
+        elif branch.has_voted:
+            checks.append(branch.sides.require_read_side().flush)
+    if has_followed and deciding.needs is not None:
+        deciding.sides.require_write_side().open_decisions.applied(nonce, Needs(deciding.needs, tuple(checks)))

@@ -60,6 +60,7 @@ class OwnGroup:
         self.name = name
         self._is_new = is_new
         self._opened: GroupInfo | None = None
+        self._writer: PositionFileWriter | None = None
         self._recovered: tuple[GroupInfo, PositionFileReader] | None = None
         self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
 
@@ -115,7 +116,7 @@ class OwnGroup:
         self._opened = group
         recovered, self._recovered = self._recovered, None
         reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
-        positions = PositionFileWriter(
+        self._writer = PositionFileWriter(
             self._storage,
             self._directory.group(group.name),
             self._clock,
@@ -124,7 +125,12 @@ class OwnGroup:
             reader.refresh,
             file_bytes=file_bytes,
         )
-        return positions, (*group.damage, *reader.damage)
+        return self._writer, (*group.damage, *reader.damage)
+
+    def sync(self) -> None:
+        """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""
+        if self._writer is not None:
+            self._writer.sync()
 
     def positions(self) -> tuple[PositionFileReader, bool]:
         """Return the progress to show, and whether the group has begun; until then it starts at the oldest."""
