@@ -25,7 +25,7 @@ class PreparedFiles:
     decided : OutcomeLog
         The memory of transactions that were decided here.
     removals : Poison
-        Set when a sync has failed: nobody knows whether a batch that was removed stays so over a loss of power.
+        Set when a sync has failed: the removal of a batch may not survive a power cut.
     """
 
     def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
