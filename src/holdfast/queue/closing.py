@@ -66,14 +66,12 @@ class Closing:
 
     def call_off(self) -> None:
         """Do nothing when the queue is collected: nothing is left to be closed, or another thread closes it."""
-        self.is_over = True
         if self._finalizer is not None:
             self._finalizer.detach()
+        self.is_over = True  # last: a close that was interrupted before continues
 
     def _drop(self, name: str) -> None:
         """Warn, and have it closed. The garbage collector may come here while any lock is held: this takes none."""
-        if self.is_over:
-            return
         if self._resting is not None:
             self._resting.close_soon(self._close_dropped, self._is_in_use)
         else:

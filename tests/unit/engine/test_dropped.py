@@ -211,8 +211,9 @@ def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, m
     """It has let go of everything by itself."""
     path = tmp_path / "orders"
 
-    def interrupt(queue: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(part: object) -> None:
+        if isinstance(part, PersistentQueue):
+            raise KeyboardInterrupt
 
     with warnings.catch_warnings(record=True) as caught, monkeypatch.context() as patched:
         warnings.simplefilter("always", ResourceWarning)

@@ -33,7 +33,14 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def verbs_of(queue: PersistentQueue, tx: Transaction) -> list[Callable[[], object]]:
     """Return a few of every kind."""
-    return [lambda: queue.put(b"x"), lambda: queue.get(timeout=0), queue.stats, lambda: tx.put(b"x"), tx.commit]
+    return [
+        lambda: queue.put(b"x"),
+        lambda: queue.get(timeout=0),
+        queue.stats,
+        queue.task_done,
+        lambda: tx.put(b"x"),
+        tx.commit,
+    ]
 
 
 @pytest.mark.parametrize("mode", ["both", "produce", "consume"])
