@@ -14,6 +14,7 @@ from holdfast.persistence.format.framing import encode_frame
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
 from support.builders.clocks import START_NS, FakeClock
 from support.storages.simulated_storage import SimulatedStorage
@@ -72,16 +73,13 @@ class LogParts:
         files = self.files()
         log = self.recover(files=files)
         return RollingWriter(
-            self.storage,
             self.directory,
             files,
             self.clock,
             log.tail,
-            log.mark,
-            log.fence,
+            WatermarkFile(self.storage, self.directory.write_mark, log.mark, log.fence, synced_only=synced_only),
             Priorities(self.storage, self.directory),
             file_bytes=file_bytes,
-            synced_only=synced_only,
         )
 
     def data_file(

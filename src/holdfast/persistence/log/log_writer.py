@@ -38,20 +38,16 @@ class LogWriter(SegmentWriter):
 
     Parameters
     ----------
-    storage, directory, files, clock
-        The storage, the known data files, and the clock for timestamps.
+    directory, files, clock
+        The queue, its known data files, and the clock for timestamps.
     tail : LogTail
         The end of the log to append to.
-    mark : File
-        ``write.mark``.
-    fence : Fence
-        The token of this opening, which is in ``write.mark``.
+    mark : WatermarkFile
+        ``write.mark``, with the token of this opening.
     priorities : Priorities
         Whether messages may have priorities.
     file_bytes : int
         Size at which a data file is sealed; a larger batch gets a file of its own.
-    synced_only : bool
-        Whether consumers may see a record only once it is synced.
     """
 
     # -- Rolling -----------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from typing import NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import FencedError, RecordTooLargeError
-from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
+from holdfast.persistence.filesystem.fence import WINDOW_NS, unnamed
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import File, Storage, storage_error, write_whole
+from holdfast.persistence.filesystem.storage import File, storage_error, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
@@ -66,23 +66,20 @@ class SegmentWriter:
 
     def __init__(
         self,
-        storage: Storage,
         directory: QueueDirectory,
         files: LogFiles,
         clock: Clock,
         tail: LogTail,
-        mark: File,
-        fence: Fence,
+        mark: WatermarkFile,
         priorities: Priorities,
         *,
         file_bytes: int,
-        synced_only: bool,
     ) -> None:
-        self._storage = storage
+        self._storage = files.storage
         self._directory = directory
         self._files = files
         self._time_ns = clock.time_ns
-        self._mark = WatermarkFile(storage, directory.write_mark, mark, fence, synced_only=synced_only)
+        self._mark = mark
         self._mark_trouble = f"write.mark of {directory.root} cannot be written; other processes see new messages later"
         self._compared_ns = self._named_ns = -WINDOW_NS
         self._priorities = priorities

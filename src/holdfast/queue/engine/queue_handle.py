@@ -33,6 +33,7 @@ from holdfast.persistence.index.dedup_ring import DedupRing
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.outcomes.redo import redo_decisions
@@ -201,18 +202,10 @@ class QueueHandle:
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
         """Make the writer; a consumer only lets it publish the high watermark."""
         options = self.options
-        writer = LogWriter(
-            self.storage,
-            self.directory,
-            self.files,
-            self.clock,
-            log.tail,
-            log.mark,
-            log.fence,
-            self.priorities,
-            file_bytes=options.data_file_bytes,
-            synced_only=options.flush.syncs_every_commit,
-        )
+        synced_only = options.flush.syncs_every_commit
+        mark = WatermarkFile(self.storage, self.directory.write_mark, log.mark, log.fence, synced_only=synced_only)
+        size = options.data_file_bytes
+        writer = LogWriter(self.directory, self.files, self.clock, log.tail, mark, self.priorities, file_bytes=size)
         try:
             if options.writes:
                 ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
