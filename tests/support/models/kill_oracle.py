@@ -135,9 +135,13 @@ class TakeModel:
         return offset >= self.floor and offset not in self.finished and offset not in self.in_flight
 
     def cut_off(self, count: int) -> CutOffGet:
-        """Return what a ``get`` of up to ``count`` may have taken: what was handed out before, then the others."""
-        line, offset = sorted(filter(self.is_open, self.counted))[:count], self.floor
-        while len(line) < count:
+        """Return what a ``get`` of up to ``count`` may have taken: what was handed out before, then the others.
+
+        Calls that were cut off before may have finished as many in front, and so this one may have come further.
+        """
+        in_front = sum(get.left for get in self.gets) + sum(map(len, self.maybe))
+        line, offset = sorted(filter(self.is_open, self.counted))[: count + in_front], self.floor
+        while len(line) < count + in_front:
             if self.is_open(offset) and offset not in self.handed_out:
                 line.append(offset)
             offset += 1

@@ -22,6 +22,14 @@ ALLOWED = {
         "D 0=1:0 1=2:0; N 1; a 0; A; g 1; R 2; D 2=2:1 3=2:2; a 2 3; A",
         4,
     ),
+    "two gets that did not return have taken what came next, one behind the other": (
+        "D 0=1:0 1=2:0; a 0; A; g 1; R 2; g 1; G 2:0; g 1; R 3",
+        4,
+    ),
+    "a get that did not return has taken what came behind an ack that did not return": (
+        "D 0=1:0; a 0; R 2; g 2; R 3; D 3=2:2; a 3; A",
+        4,
+    ),
     "a get that did not return has taken what was released, which comes when it comes": (
         "D 0=1:0 1=2:0; f 1; F; a 0; A; g 1; R 2; D 2=2:1 3=2:2; a 2 3; A",
         4,
@@ -51,6 +59,12 @@ BROKEN = {
     "half a batch": ("D 0=1:0 1=2:0 2=2:1 3=2:2 4=3:0; a 0 1 2 3 4; A", 5, "ends at 5"),
     "half an ack": ("D 0=1:0 1=2:0; a 0 1; R 2; D 1=2:0", 4, "half of|came again"),
     "a get took more than it asked for": ("g 1; R 2; D 2=2:1 3=2:2; a 2 3; A", 4, "passed over"),
+    "two gets took more than they asked for": ("g 1; R 2; g 1; R 3; D 3=2:2; a 3; A", 4, "passed over"),
+    "a get took what was not the head, behind another that did not return": (
+        "g 1; R 2; g 1; R 3; D 1=2:0; a 1; A; D 3=2:2; a 3; A",
+        4,
+        "passed over",
+    ),
     "a get has taken what was not the head": ("g 2; R 2; D 0=1:0; a 0; A; D 2=2:1 3=2:2; a 2 3; A", 4, "passed over"),
     "lost beside a get that has taken the head": ("g 1; R 2; D 1=2:0; a 1; A; D 3=2:2; a 3; A", 4, "passed over"),
     "lost beside a get, behind what was given back": (
