@@ -105,7 +105,7 @@ def test_a_queue_whose_data_files_are_all_gone_goes_on_behind_what_its_group_has
     with PersistentQueue(path, storage=storage) as handle:
         handle.put(b"one")
         assert handle.get() == b"one"
-        books = handle_of(handle).require_read_side().books
+        books = handle_of(handle).require_read_side().progress_store
         assert books is not None
         books.lose(range(1, count))
     for name in storage.list(path / "data"):

@@ -29,7 +29,7 @@ from holdfast.persistence.format.report import DAMAGED, Damage, RecoveryReport, 
 from holdfast.persistence.groups.position_entry import Change, decode_entry, encode_entry
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.watermark import read_write_mark
-from holdfast.persistence.outcomes.outcome_log import ABORTED, Decided
+from holdfast.persistence.outcomes.outcome_log import ABORTED, OutcomeEntry
 from holdfast.persistence.segment.file_walk import FileWalk
 from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame, put
@@ -181,10 +181,10 @@ def resealed(slot: bytes, at: int) -> bytes:
 
 def test_slots_that_speak_of_more_messages_than_there_can_be_say_nothing() -> None:
     """Their number could not even be counted."""
-    answer, decided = Answer(64, ANSWER_DONE, range(5)), Decided(1, "t", bytes(16), ABORTED, range(5), 1)
+    answer, decided = Answer(64, ANSWER_DONE, range(5)), OutcomeEntry(1, "t", bytes(16), ABORTED, range(5), 1)
     assert Answer.decode(resealed(answer.encode(), 24)) is None
     with pytest.raises(ValueError, match="messages from"):
-        Decided.decode(resealed(decided.encode(), 48))
+        OutcomeEntry.decode(resealed(decided.encode(), 48))
 
 
 def test_reports_count_more_messages_than_len_can() -> None:

@@ -155,7 +155,7 @@ class TransactionsAgainstModel(TransactionWorlds, RuleBasedStateMachine):
     @rule(name=names, transaction_id=st.sampled_from(IDS))
     def decide_again(self, name: str, transaction_id: str) -> None:
         """What was decided is answered the same, and never otherwise."""
-        verdict = self.model.decided[name].get(transaction_id)
+        verdict = self.model.outcome_log[name].get(transaction_id)
         if verdict is None or transaction_id in self.model.in_doubt[name]:
             return
         queue = self.queues[name]

@@ -341,7 +341,7 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
             damage += found
             batch = read_summary(storage, path, queue_id)
             check_batch_name(batch, name)
-            nonces.add(batch.decision.nonce)
+            nonces.add(batch.commit_record.nonce)
         except CorruptionError as error:
             damaged_ids.add(name)
             if not found:

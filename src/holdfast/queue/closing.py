@@ -27,18 +27,18 @@ class Closing:
 
     def __init__(
         self,
-        sides: QueueHandle,
+        handle: QueueHandle,
         transactions: OpenTransactions,
-        in_doubt: PreparedResolver,
+        resolver: PreparedResolver,
         askers: tuple[GroupAsker, GroupAskers],
-        resting: IdleHandles | None,
+        idle_handles: IdleHandles | None,
         server: RequestServer | None,
     ) -> None:
-        self._sides = sides
+        self._handle = handle
         self._transactions = transactions
-        self._in_doubt = in_doubt
+        self._resolver = resolver
         self._askers = askers
-        self._resting = resting
+        self._idle_handles = idle_handles
         self._server = server
         self.is_over = False
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
@@ -48,16 +48,16 @@ class Closing:
         try:
             for asker in self._askers:
                 asker.close()
-            self._in_doubt.stop_asking()
-            if self._resting is not None:
-                self._resting.stop()
+            self._resolver.stop_asking()
+            if self._idle_handles is not None:
+                self._idle_handles.stop()
             if self._server is not None:
                 self._server.stop()  # first: a closed write side refuses what another owner would take
             self._transactions.close(wait=False)
         finally:
-            self._sides.close()
+            self._handle.close()
         self._transactions.close(wait=True)
-        self._in_doubt.close()
+        self._resolver.close()
 
     def expect(self, queue: object) -> None:
         """Have the parts closed once ``queue`` is collected."""
@@ -72,18 +72,18 @@ class Closing:
 
     def _drop(self, name: str) -> None:
         """Warn, and have it closed. The garbage collector may come here while any lock is held: this takes none."""
-        if self._resting is not None:
-            self._resting.close_soon(self._close_dropped, self._is_in_use)
+        if self._idle_handles is not None:
+            self._idle_handles.close_soon(self._close_dropped, self._is_in_use)
         else:
-            assert self._sides.look_side is not None, "every mode has a side"
-            self._sides.look_side.close()
+            assert self._handle.look_side is not None, "every mode has a side"
+            self._handle.look_side.close()
         warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
 
     def _is_in_use(self) -> bool:
         """Whether a delivery or a transaction is open, which may outlive the object that they come from."""
-        if self._sides.read_side is not None:
-            self._sides.read_side.give_back_due()
-            if self._sides.read_side.leased:
+        if self._handle.read_side is not None:
+            self._handle.read_side.give_back_due()
+            if self._handle.read_side.leased:
                 return True
         return self._transactions.is_any_open
 
@@ -91,4 +91,4 @@ class Closing:
         try:
             self.close()
         except HoldfastError as error:
-            logger.error("closing %s, which was dropped, failed: %s", self._sides.path, error)
+            logger.error("closing %s, which was dropped, failed: %s", self._handle.path, error)

@@ -31,9 +31,9 @@ from holdfast.queue.options.arguments import as_bytes, check_count, check_maxsiz
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Options, check_options
 from holdfast.queue.options.retry_policy import Backoff, retry_policy
-from holdfast.queue.prepared.asking_resolvers import ConsumerVerdicts, SubmittedVerdicts
+from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_commits import JointCommits
-from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
@@ -176,12 +176,12 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self._handle = sides = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
-        self._read_side: ReadSide | None = sides.read_side
-        self._look_side = sides.look_side
+        self._handle = handle = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
+        self._read_side: ReadSide | None = handle.read_side
+        self._look_side = handle.look_side
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        self._resting: IdleHandles | None = None
+        self._idle_handles: IdleHandles | None = None
         self._server: RequestServer | None = None
         try:
             self._open_transactions()
@@ -194,33 +194,33 @@ class PersistentQueue:
 
     def _open_transactions(self) -> None:
         """Resolve earlier transactions; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
-        sides = self._handle
+        handle = self._handle
         self._transactions = OpenTransactions()
-        self._group_asker = GroupAsker(sides)
-        self._group_askers = GroupAskers(sides)
-        ask = asking(sides.storage, sides.clock, sides.path)
-        if sides.options.mode == "submit":
-            self._in_doubt: PreparedResolver = SubmittedVerdicts(sides, ask, self._group_askers.do)
-        elif sides.options.mode == "consume":
-            self._in_doubt = ConsumerVerdicts(sides, ask, self._group_askers.do)
+        self._group_asker = GroupAsker(handle)
+        self._group_askers = GroupAskers(handle)
+        ask = asking(handle.storage, handle.clock, handle.path)
+        if handle.options.mode == "submit":
+            self._resolver: PreparedResolver = SubmitResolver(handle, ask, self._group_askers.do)
+        elif handle.options.mode == "consume":
+            self._resolver = ConsumerResolver(handle, ask, self._group_askers.do)
         else:
-            self._in_doubt = PreparedResolver(sides, ask, self._group_askers.do)
-        self._joint_decisions = JointDecisions(sides, self._in_doubt)
-        if sides.look_side is None:
-            self._joint_decisions.resume()
-            self._in_doubt.resolve()
-        if sides.write_side is not None or sides.read_side is not None:
-            self._resting = IdleHandles(sides)
-            self._server = RequestServer(sides, self._in_doubt)
+            self._resolver = PreparedResolver(handle, ask, self._group_askers.do)
+        self._joint_resolver = JointResolver(handle, self._resolver)
+        if handle.look_side is None:
+            self._joint_resolver.resume()
+            self._resolver.resolve()
+        if handle.write_side is not None or handle.read_side is not None:
+            self._idle_handles = IdleHandles(handle)
+            self._server = RequestServer(handle, self._resolver)
         askers = (self._group_asker, self._group_askers)
-        self._closing = Closing(sides, self._transactions, self._in_doubt, askers, self._resting, self._server)
+        self._closing = Closing(handle, self._transactions, self._resolver, askers, self._idle_handles, self._server)
 
     def _give_up_opening(self) -> None:
         """Close everything opened so far."""
         if hasattr(self, "_closing"):
             self._closing.call_off()
         try:
-            for part in (self._resting, self._server):
+            for part in (self._idle_handles, self._server):
                 if part is not None:
                     part.stop()
         finally:
@@ -228,19 +228,19 @@ class PersistentQueue:
 
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
-        sides = self._handle
-        self._write_side: WriteSide | SubmitSide | None = sides.write_side or sides.submit_side
-        opened_depth, opened_end, reader = sides.depth(), sides.next_offset(), sides.read_side
-        sides.known_since.look(opened_end, None)
+        handle = self._handle
+        self._write_side: WriteSide | SubmitSide | None = handle.write_side or handle.submit_side
+        opened_depth, opened_end, reader = handle.depth(), handle.next_offset(), handle.read_side
+        handle.known_since.look(opened_end, None)
 
         def put_count() -> int:
             gone = reader.out_of_reach_count if reader is not None else 0
-            return opened_depth + sides.next_offset() - opened_end - gone
+            return opened_depth + handle.next_offset() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(sides, check_open=self._lifecycle.check)
-        self.reservations = Reservations(sides, self._in_doubt, check_open=self._lifecycle.check)
-        self.joint_commits = JointCommits(sides, self._in_doubt, check_open=self._lifecycle.check)
+        self.groups = Groups(handle, check_open=self._lifecycle.check)
+        self.reservations = Reservations(handle, self._resolver, check_open=self._lifecycle.check)
+        self.joint_commits = JointCommits(handle, self._resolver, check_open=self._lifecycle.check)
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
@@ -292,7 +292,9 @@ class PersistentQueue:
         CommitUnknownError
             The sync failed: the message may be there or not; reopen the queue and check.
 
-        Notes ----- Durability: as the flush policy, once this returns. Cost: one write, at most one sync. Called from a
+        Notes
+        -----
+        Durability: as the flush policy, once this returns. Cost: one write, at most one sync. Called from a
         signal handler or a ``__del__`` it may wait for ever, for the put that it interrupts: docs/work-queue.md.
         """
         if type(payload) is not bytes:
@@ -337,7 +339,9 @@ class PersistentQueue:
         queue.Full, TypeError, RecordTooLargeError, DiskFullError, PoisonedError, CommitUnknownError
             As :meth:`put`, for the whole batch.
 
-        Notes ----- Durability: as the flush policy, for the whole batch. Cost: one write, at most one sync; O(bytes).
+        Notes
+        -----
+        Durability: as the flush policy, for the whole batch. Cost: one write, at most one sync; O(bytes).
 
         References
         ----------
@@ -399,7 +403,9 @@ class PersistentQueue:
         lease_seconds : float or timedelta, seconds
             How long it is the caller's; while its ``with`` block is open it stays so. None: as the queue has it.
 
-        Notes ----- Raises as :meth:`get`. The delivery is counted before it is returned, so that a message that kills
+        Notes
+        -----
+        Raises as :meth:`get`. The delivery is counted before it is returned, so that a message that kills
         its consumer is counted too.
         """
         side = self._read_side or self._require_read_side()
@@ -478,7 +484,7 @@ class PersistentQueue:
     def full(self) -> bool:
         """Whether a bounded queue is full now."""
         self._lifecycle.check()
-        return self._handle.write_side is not None and not self._handle.capacity.has_room(1, 0)
+        return self._handle.write_side is not None and not self._handle.capacity.has_space(1, 0)
 
     @property
     def maxsize(self) -> int:
@@ -538,7 +544,9 @@ class PersistentQueue:
             failure, delayed, or behind such a one of their order key. They do not wait for messages that become ready
             later, nor for a paused group. None: no bound. Another call sets another bound.
 
-        Notes ----- The ``left`` of the ShutDown that takers get counts the messages that stay, by reason.
+        Notes
+        -----
+        The ``left`` of the ShutDown that takers get counts the messages that stay, by reason.
         docs/work-queue.md.
         """
         self._lifecycle.check_forked()
@@ -634,7 +642,7 @@ class PersistentQueue:
     def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
         """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
         self._check_may_take_part()
-        transaction = Transaction(self._handle, self._in_doubt, self._record_bytes_max, timeout)
+        transaction = Transaction(self._handle, self._resolver, self._record_bytes_max, timeout)
         self._transactions.add(transaction)
         return transaction
 
@@ -653,8 +661,8 @@ class PersistentQueue:
         a batch from before a restart reads all of it.
         """
         self._lifecycle.check()
-        self._joint_decisions.resume()
-        return self._in_doubt.prepared()
+        self._joint_resolver.resume()
+        return self._resolver.prepared()
 
     def prepared_count(self) -> int:
         """Return how many transactions are durable and undecided; settles none, and verifies none."""
@@ -690,7 +698,7 @@ class PersistentQueue:
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
         """
         self._lifecycle.check()
-        return self._logged("commit_prepared", id, force, lambda: self._in_doubt.commit(id, force=force))
+        return self._logged("commit_prepared", id, force, lambda: self._resolver.commit(id, force=force))
 
     def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
         """Abort a prepared transaction: its puts are gone, its messages ready again. A second time does nothing.
@@ -698,7 +706,7 @@ class PersistentQueue:
         Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
         """
         self._lifecycle.check()
-        self._logged("abort_prepared", id, force, lambda: self._in_doubt.abort(id, force=force))
+        self._logged("abort_prepared", id, force, lambda: self._resolver.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
         if self._handle.submit_side is not None:  # the owner does it, and logs it

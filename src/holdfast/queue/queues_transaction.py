@@ -140,7 +140,9 @@ class QueuesTransaction(TransactionBase):
         CommitUnknownError, PoisonedError
             It may have happened or not: the others stay in doubt until the coordinator is reopened.
 
-        Notes ----- Durability: power loss, under any flush policies; if only one queue has work, as
+        Notes
+        -----
+        Durability: power loss, under any flush policies; if only one queue has work, as
         :meth:`Transaction.commit`. Cost: docs/transactions.md, "What it costs".
         """
         with self._lock:

@@ -64,7 +64,9 @@ class QueueService:
     ConfigError
         ``holdfast.toml`` or a variable ``HOLDFAST_*`` cannot work; nothing was made.
 
-    Notes ----- Threads share one object. Nothing is locked before a queue is opened, so a module may make its service
+    Notes
+    -----
+    Threads share one object. Nothing is locked before a queue is opened, so a module may make its service
     at import time. docs/service.md.
     """
 
@@ -228,7 +230,9 @@ class QueueService:
         ConfigError
             An option that cannot work, a function that does not fit, or a second consumer.
 
-        Notes ----- The handler takes the object, or the object and its delivery. When it returns, the message is
+        Notes
+        -----
+        The handler takes the object, or the object and its delivery. When it returns, the message is
         acknowledged. If it raises, the message is delivered again; :class:`Reject` makes it a dead letter,
         :class:`Retry` sets when it is delivered again. docs/workers.md.
         """

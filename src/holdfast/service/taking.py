@@ -105,7 +105,9 @@ class TypedTaking(Generic[Body]):
         stop_when_empty : bool
             End when nothing came in that time, instead of waiting on.
 
-        Notes ----- Messages that the loop leaves by ``break``, ``return`` or an exception have failed, unless they were
+        Notes
+        -----
+        Messages that the loop leaves by ``break``, ``return`` or an exception have failed, unless they were
         settled before: ``with batch:`` in the loop settles it there. A redelivered message comes alone. The loop ends
         when the queue is shut down.
         """

@@ -58,7 +58,9 @@ def local_session(
     ConfigError
         pyspark, pyarrow or Java is missing, or Java is too old.
 
-    Notes ----- Spark starts Python for its tasks: unless ``PYSPARK_PYTHON`` is set, this sets it to the current one, so
+    Notes
+    -----
+    Spark starts Python for its tasks: unless ``PYSPARK_PYTHON`` is set, this sets it to the current one, so
     that the tasks find the same packages.
     """
     check_spark()

@@ -188,7 +188,7 @@ class FaultyRun(TransactionRun):
 def is_poisoned(queue: PersistentQueue) -> bool:
     """Whether a side of a queue refuses to go on."""
     writer = handle_of(queue).write_side._writer if handle_of(queue).write_side is not None else None
-    books = handle_of(queue).read_side.books if handle_of(queue).read_side is not None else None
+    books = handle_of(queue).read_side.progress_store if handle_of(queue).read_side is not None else None
     poisons = [each._poison for each in (writer, books._positions if books is not None else None) if each is not None]
     return any(each.cause is not None for each in poisons)
 

@@ -85,7 +85,7 @@ def _add(number: int) -> int:
     return number + 1
 
 
-def _arrivals() -> Iterator[str]:
+def _data_available() -> Iterator[str]:
     """Make an interruption pending at each bytecode of the sample, and yield the one at which it comes out."""
     codes = {_sample.__code__, _add.__code__}
     count = 0
@@ -124,7 +124,7 @@ def _arrivals() -> Iterator[str]:
 def test_the_interpreter_delivers_an_interruption_at_calls_and_jumps_back_only() -> None:
     """So no lock that is held by ``with`` stays locked, and the points that are swept are all there are."""
     found = set()
-    for name in _arrivals():
+    for name in _data_available():
         assert not LOCK.locked()
         found.add(name)
     assert {"RESUME", "CALL"} < found <= LOOKS

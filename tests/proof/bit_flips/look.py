@@ -42,7 +42,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Decided:
+class OutcomeEntry:
     """What became of what was in doubt, and what is remembered; None where that is forgotten or cannot be read.
 
     Attributes
@@ -95,7 +95,7 @@ class Seen:
     """
 
     own: Shown
-    decided: Decided | None
+    decided: OutcomeEntry | None
     depth: int
     is_paused: bool
     recovery: RecoveryReport
@@ -139,7 +139,7 @@ def _dead(queue: PersistentQueue) -> tuple[tuple[int, bytes, str, int], ...]:
     return tuple((each.offset, each.payload, each.reason, each.delivery_count) for each in letters)
 
 
-def _decide(queue: PersistentQueue) -> Decided:
+def _decide(queue: PersistentQueue) -> OutcomeEntry:
     prepared = tuple(queue.prepared())
     before = queue.stats().next_offset
     try:
@@ -167,4 +167,4 @@ def _decide(queue: PersistentQueue) -> Decided:
     after = _take_all(queue)
     next_offset = queue.put(b"after")
     assert queue.get(timeout=0) == b"after", "what is put behind the damage comes"
-    return Decided(prepared, offsets, after, committed, aborted, joint_version, next_offset)
+    return OutcomeEntry(prepared, offsets, after, committed, aborted, joint_version, next_offset)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast import Damage, RecoveryReport, VerifyReport, verify
-from proof.bit_flips.look import Beside, Decided, Seen, Shown, look, look_beside
+from proof.bit_flips.look import Beside, OutcomeEntry, Seen, Shown, look, look_beside
 from proof.bit_flips.places import HARMLESS, WITNESS, Region
 from proof.bit_flips.victim import AUDIT, DEFAULT, PREPARED_PUTS, ROOT, UNDECIDED, Victim
 from support.storages.simulated_storage import SimulatedStorage
@@ -107,7 +107,7 @@ class _Judgement:
             assert not self._report.ok, "verify has missed it"
         _check_order(own)
 
-    def _check_decided(self, decided: Decided) -> None:
+    def _check_decided(self, decided: OutcomeEntry) -> None:
         """What was in doubt is committed as a whole, or refused as a whole and said to be damaged."""
         whole = self._whole.decided
         assert whole is not None

@@ -32,10 +32,10 @@ OF_GROUPS = (Part.PROGRESS, Part.SLOW)
 Side = tuple[str, Part]
 """The name of a queue, and which of its sides."""
 
-PreparedResolver = frozenset[tuple[str, int, frozenset[int]]]
+InDoubt = frozenset[tuple[str, int, frozenset[int]]]
 """The id of each prepared transaction, how many messages it puts, and the offsets it acknowledges."""
 
-State = int | GroupState | PreparedResolver | None
+State = int | GroupState | InDoubt | None
 """The offset behind the log, the progress of a group that exists, what is in doubt, or a version."""
 
 Numbers = dict[Side, int]
@@ -125,9 +125,9 @@ class History:
         """Return the number of the latest state of a side."""
         return len(self.states[side]) - 1
 
-    def is_durable(self, *sides: Side, number: int | None = None) -> None:
+    def is_durable(self, *handle: Side, number: int | None = None) -> None:
         """Note that sides do not fall back behind their latest states, or behind that number."""
-        for side in sides:
+        for side in handle:
             self.durable[side] = max(self.durable[side], self.number(side) if number is None else number)
 
     def moment(self, operation_count: int, call: str, now_ns: int) -> Moment:

@@ -73,14 +73,14 @@ def open_queue(
 
 def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
     """Return every message of the data files by offset, whatever groups say of it."""
-    sides = handle_of(queue)
-    sides.files.refresh()
+    handle = handle_of(queue)
+    handle.files.refresh()
     losses: list[Damage] = []
-    reader = LogReader(sides.files, losses.append)
+    reader = LogReader(handle.files, losses.append)
     found: list[tuple[int, bytes]] = []
     try:
-        reader.seek(sides.files.first_offset)
-        while records := reader.read(ALL, sides.require_read_side().log_end):
+        reader.seek(handle.files.first_offset)
+        while records := reader.read(ALL, handle.require_read_side().log_end):
             found += [(record[0], once(record[3])) for record in records]
     finally:
         reader.close()
@@ -98,10 +98,10 @@ def take_apart(queue: PersistentQueue) -> None:
 
     All queues that took part in a transaction with it are closed before.
     """
-    sides, write_side = handle_of(queue), handle_of(queue).write_side
+    handle, write_side = handle_of(queue), handle_of(queue).write_side
     if write_side is not None:
         vars(write_side.deduplication).clear()
-    for part in (write_side, sides.read_side, sides.look_side, sides.submit_side, sides, queue):
+    for part in (write_side, handle.read_side, handle.look_side, handle.submit_side, handle, queue):
         if part is not None:
             vars(part).clear()
 
@@ -138,7 +138,7 @@ def no_threads() -> Iterator[None]:
     """Leave open queues alone: time stands still, so nothing is due or to be looked for. Files are closed at once."""
     with ExitStack() as stack:
         stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
-        stack.enter_context(patch("holdfast.persistence.log.log_files.close_aside", lambda file: file.close()))
+        stack.enter_context(patch("holdfast.persistence.log.log_files.close_in_background", lambda file: file.close()))
         for module in ("engine.idle_handles", "server.request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))

@@ -14,7 +14,7 @@ from itertools import product
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
-from proof.crash_states.history import History, Moment, Numbers, Part, PreparedResolver, Side, State
+from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
 from support.builders.handles import handle_of
 from support.models.model import GroupState
@@ -64,7 +64,7 @@ class Seen:
         are retired. From here up to ``next_offset`` offsets were given and lost.
     group, slow : GroupSeen
         What its groups show.
-    in_doubt : PreparedResolver
+    in_doubt : InDoubt
         The ids of prepared transactions with the numbers of their puts; the messages they hold are in ``held``.
     version : int or None
         What was committed jointly last.
@@ -222,7 +222,7 @@ def _candidates(
 
     The progress of the second group hangs together with nothing else: nobody commits it with anything.
     """
-    sides: dict[Side, list[int]] = {}
+    handle: dict[Side, list[int]] = {}
     for (name, part), states in history.states.items():
         if name not in seen:
             continue
@@ -231,11 +231,11 @@ def _candidates(
             numbers_that_show = [
                 number for number in numbers if _shows(history, name, seen[name], part, states[number])
             ]
-            sides[name, part] = numbers_that_show[-1:] if part is Part.SLOW else numbers_that_show
+            handle[name, part] = numbers_that_show[-1:] if part is Part.SLOW else numbers_that_show
         else:
-            sides[name, part] = list(numbers)
-    for chosen in product(*sides.values()):
-        choice = dict(zip(sides, chosen, strict=True))
+            handle[name, part] = list(numbers)
+    for chosen in product(*handle.values()):
+        choice = dict(zip(handle, chosen, strict=True))
         if all(_is_whole(step.numbers, choice) for step in history.steps):
             yield choice
 
@@ -276,7 +276,7 @@ def _agrees(history: History, name: str, seen: Seen, numbers: Numbers) -> bool:
 
 def held_and_finished(history: History, name: str, numbers: Numbers) -> tuple[frozenset[int], frozenset[int]]:
     """Return what prepared transactions hold in these states, and what steps have finished."""
-    in_doubt: PreparedResolver = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
+    in_doubt: InDoubt = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
     held = frozenset(offset for _, _, acks in in_doubt for offset in acks)
     done = [step.finished.get(name, frozenset()) for step in history.steps if _has_happened(step.numbers, numbers)]
     return held, frozenset().union(*done)

@@ -98,8 +98,8 @@ def next_generation(world: World) -> Call:
     side = handle_of(world.queue).read_side
     assert side is not None
     world.take(1)[0].release()
-    books: Any = side.books
-    positions = books._positions
+    progress_store: Any = side.progress_store
+    positions = progress_store._positions
     while positions._slots - positions._slot > 2:
         world.take(1)[0].release()  # two entries
     while positions._slots > positions._slot:

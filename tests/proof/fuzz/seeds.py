@@ -17,7 +17,7 @@ from holdfast.persistence.format.constants import (
     FLAGS_SINGLE,
     FORMAT_VERSION,
     FRAMES_START,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MARK,
     KIND_SEAL,
 )
@@ -35,7 +35,7 @@ from holdfast.persistence.groups.position_entry import (
     run_flags,
 )
 from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
-from holdfast.persistence.outcomes.outcome_log import COMMITTED, Decided
+from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeEntry
 from holdfast.serializers.compression import compress
 from proof.fuzz.target_directory import IS_SEALED as PATCH_SEALED
 from proof.fuzz.target_files import (
@@ -85,12 +85,18 @@ def frame(
     )
 
 
-def batch(decision: bytes | None = None, mark: int = 0, index: int = 0) -> bytes:
+def batch(commit_record: bytes | None = None, mark: int = 0, index: int = 0) -> bytes:
     """Return a batch of two messages, with a decision or without."""
     headers = {1: HEADERS}
     payloads = [b"\x02one", b""]
     parts = encode_batch(
-        SALT, payloads, index=index, durable_mark=mark, timestamp_ns=NOW_NS, headers=headers, decision=decision
+        SALT,
+        payloads,
+        index=index,
+        durable_mark=mark,
+        timestamp_ns=NOW_NS,
+        headers=headers,
+        commit_record=commit_record,
     )
     return b"".join(parts)
 
@@ -99,7 +105,9 @@ def frame_seeds() -> dict[str, bytes]:
     """Frames from position 0."""
     seal = Seal(2, NOW_NS, NOW_NS, ((0, 0),)).encode()
     decided = DECISIONS["full"].encode()
-    everything = frame(b"x", 0, 0) + batch(index=1) + frame(decided, 3, 0, KIND_DECISION) + frame(seal, 3, 0, KIND_SEAL)
+    everything = (
+        frame(b"x", 0, 0) + batch(index=1) + frame(decided, 3, 0, KIND_COMMIT_RECORD) + frame(seal, 3, 0, KIND_SEAL)
+    )
     return {
         "one": b"\1" + frame(b"payload", 0, 0),
         "options": b"\1" + frame(b"", 0, 0, headers=OPTIONS + HEADERS, flags=7),
@@ -113,7 +121,7 @@ def frame_seeds() -> dict[str, bytes]:
 
 def header_seeds() -> dict[str, bytes]:
     """Headers and decisions without a frame."""
-    seeds = {f"decision-{name}": b"\1" + decision.encode() for name, decision in DECISIONS.items()}
+    seeds = {f"decision-{name}": b"\1" + commit_record.encode() for name, commit_record in DECISIONS.items()}
     return {
         **seeds,
         "options": b"\0" + OPTIONS,
@@ -152,8 +160,8 @@ def batch_file_seeds() -> dict[str, bytes]:
     """Prepared batches."""
     decided = DECISIONS["small"].encode()
     seal = frame(Seal(2, NOW_NS, NOW_NS, ((0, FRAMES_START),)).encode(), 2, 0, KIND_SEAL)
-    carried = frame(DECISIONS["full"].encode(), 2, 0, KIND_DECISION)
-    alone = frame(DECISIONS["part"].encode(), 0, 0, KIND_DECISION)
+    carried = frame(DECISIONS["full"].encode(), 2, 0, KIND_COMMIT_RECORD)
+    alone = frame(DECISIONS["part"].encode(), 0, 0, KIND_COMMIT_RECORD)
     return {
         "whole": bytes((IS_SEALED,)) + batch(decided) + seal,
         "not-sealed": bytes((IS_SEALED,)) + batch(decided),
@@ -209,7 +217,7 @@ def position_seeds() -> dict[str, bytes]:
 
 def document_seeds() -> dict[str, bytes]:
     """One of each reader, by its place in ``READERS``; the checksum is put right."""
-    decided = Decided(1, "t", NONCE, COMMITTED, range(100, 102), NOW_NS).encode()
+    decided = OutcomeEntry(1, "t", NONCE, COMMITTED, range(100, 102), NOW_NS).encode()
     texts: dict[str, bytes] = {
         "queue": json.dumps({"format": FORMAT_VERSION, "queue_id": QUEUE_ID.hex(), "created": "now"}).encode(),
         "group": json.dumps(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import Empty, HoldfastError, PersistentQueue, verify
-from holdfast.persistence.format.constants import DECIDED_SLOT, FRAMES_START, WRITE_MARK, WRITE_MARK_BYTES
+from holdfast.persistence.format.constants import FRAMES_START, OUTCOME_SLOT, WRITE_MARK, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
 from proof.fuzz.reseal import (
     reseal_blocks,
@@ -179,7 +179,7 @@ def _resealed(path: Path, content: bytearray) -> bytearray:
     if path.name == "write.mark":
         return bytearray(resealed_end(bytes(content[: WRITE_MARK.size])) + content[WRITE_MARK_BYTES:])
     if path.name == "decided":
-        reseal_slots(content, DECIDED_SLOT.size)
+        reseal_slots(content, OUTCOME_SLOT.size)
         return content
     reseal_blocks(content)
     with suppress(HoldfastError):

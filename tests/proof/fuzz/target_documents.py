@@ -11,14 +11,14 @@ from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX, Answer
 from holdfast.persistence.exchange.requests import RequestName, read_verb
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
 from holdfast.persistence.format.commit_record import PartOf
-from holdfast.persistence.format.constants import ANSWER_SLOT, DECIDED_SLOT, DEDUP_SLOT
+from holdfast.persistence.format.constants import ANSWER_SLOT, DEDUP_SLOT, OUTCOME_SLOT
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import find_group
 from holdfast.persistence.groups.pause_file import read_pause
 from holdfast.persistence.index.dedup_ring import DedupRing
 from holdfast.persistence.log.watermark import decode_write_mark
 from holdfast.persistence.outcomes.joint_file import JointFile
-from holdfast.persistence.outcomes.outcome_log import Decided, OutcomeLog
+from holdfast.persistence.outcomes.outcome_log import OutcomeEntry, OutcomeLog
 from proof.fuzz.memory_files import BytesStorage
 from proof.fuzz.reseal import crc, reseal_slots, resealed_document, resealed_end, resealed_verb
 
@@ -103,15 +103,15 @@ def _answer(text: bytes, is_sealed: bool) -> None:
 def _decided(text: bytes, is_sealed: bool) -> None:
     ring = bytearray(text)
     if is_sealed:
-        reseal_slots(ring, DECIDED_SLOT.size)
-    known = OutcomeLog(BytesStorage({ROOT.decided: bytes(ring)}), ROOT.decided)
-    assert len(known) <= len(ring) // DECIDED_SLOT.size
+        reseal_slots(ring, OUTCOME_SLOT.size)
+    known = OutcomeLog(BytesStorage({ROOT.outcome_log: bytes(ring)}), ROOT.outcome_log)
+    assert len(known) <= len(ring) // OUTCOME_SLOT.size
     with suppress(ValueError):
-        decided = Decided.decode(bytes(ring[: DECIDED_SLOT.size]))
-        assert crc(0, bytes(ring[4 : DECIDED_SLOT.size])) == int.from_bytes(ring[:4], "little")
+        decided = OutcomeEntry.decode(bytes(ring[: OUTCOME_SLOT.size]))
+        assert crc(0, bytes(ring[4 : OUTCOME_SLOT.size])) == int.from_bytes(ring[:4], "little")
         assert known.find_nonce(decided.nonce) is None or decided.is_committed in (True, False)
         if decided.id:
-            assert Decided.decode(decided.encode()) == decided
+            assert OutcomeEntry.decode(decided.encode()) == decided
 
 
 def _dedup(text: bytes, is_sealed: bool) -> None:

@@ -15,10 +15,10 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
 from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.persistence.log.watermark import Watermark, decode_write_mark
-from holdfast.persistence.recovery.commit_record_scan import find_decisions
+from holdfast.persistence.recovery.commit_record_scan import find_commit_records
 from holdfast.persistence.recovery.tail_scan import scan_tail
 from holdfast.persistence.segment.batch_file_reader import (
-    decisions_from_behind,
+    commit_records_from_behind,
     messages,
     read_summary,
     verify_batch,
@@ -64,8 +64,8 @@ def data_file(data: bytes) -> None:
     for damage in (*scan.damage, *walk.damage):
         assert damage.position <= max(len(stored), FRAMES_START)
         assert str(damage)
-    list(find_decisions(file, header, scan))
-    decisions_from_behind(file, header)
+    list(find_commit_records(file, header, scan))
+    commit_records_from_behind(file, header)
     read_seal(file, header)
     sealed_places(BytesStorage({PATH: stored}), PATH)
 
@@ -110,8 +110,8 @@ def batch_file(data: bytes) -> None:
     assert is_whole or damage, "it cannot be read, and verify says nothing"
     with suppress(CorruptionError):
         summary = read_summary(storage, BATCH, QUEUE_ID)
-        assert FRAMES_START <= summary.decision_position < summary.decision_end <= len(stored)
-        assert not is_whole or len(found) == summary.message_count == summary.decision.count
+        assert FRAMES_START <= summary.commit_record_position < summary.commit_record_end <= len(stored)
+        assert not is_whole or len(found) == summary.message_count == summary.commit_record.count
         return
     assert damage, "it is refused, and verify says nothing"
 

@@ -9,7 +9,7 @@ from holdfast.persistence.format.constants import (
     FRAME_BODY_START,
     FRAME_HEADER,
     FRAME_SIZE_END,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MESSAGE,
     KIND_SEAL,
 )
@@ -70,7 +70,7 @@ def _decode(frame: Frame) -> None:
             seal = Seal.decode(frame.payload)
             assert Seal.decode(seal.encode()) == seal
             seal.position_before(frame.index)
-    elif frame.kind == KIND_DECISION:
+    elif frame.kind == KIND_COMMIT_RECORD:
         decision(frame.payload)
 
 

@@ -48,7 +48,7 @@ def _interrupted_while(call: Callable[[], object], waits: Callable[[], object]) 
 def wait_for_a_message() -> None:
     """Interrupt a get that waits; the queue hands the next message to the next one."""
     with Jobs().open() as queue:
-        bells = handle_of(queue).require_write_side().arrivals
+        bells = handle_of(queue).require_write_side().data_available
         assert _interrupted_while(queue.get, lambda: bells.waiting)
         assert not bells.waiting, "somebody waits still"
         assert not locked(queue)
@@ -56,7 +56,7 @@ def wait_for_a_message() -> None:
         assert without_hanging(lambda: queue.get(timeout=10)) == b"next"
 
 
-def wait_for_room() -> None:
+def wait_for_space() -> None:
     """Interrupt a put that waits for room; it has put nothing."""
     with Jobs().open(maxsize=1) as queue:
         queue.put(b"first")
@@ -71,4 +71,4 @@ def wait_for_room() -> None:
         ]
 
 
-WAITS = (wait_for_a_message, wait_for_room)
+WAITS = (wait_for_a_message, wait_for_space)

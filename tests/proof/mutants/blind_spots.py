@@ -23,7 +23,7 @@ BLIND_SPOTS = (
         "dead-retry-not-synced",
         "Retrying or discarding dead letters returns, and a loss of power takes it back.",
         "queue/consumer/read_side.py",
-        "            ticket = books.end\n        self._settle(ticket)\n        self._source.wake()\n",
+        "            ticket = progress_store.end\n        self._settle(ticket)\n        self._source.wake()\n",
         "        self._source.wake()\n",
         "returned",
     ),
@@ -32,7 +32,7 @@ BLIND_SPOTS = (
         "A rejected message is a dead letter in memory, and comes again after a loss of power.",
         "queue/consumer/read_side.py",
         "            self._settle(ticket)\n\n    def _in_step",
-        "            self._space_available.ring()\n\n    def _in_step",
+        "            self._space_available.notify()\n\n    def _in_step",
         "returned",
     ),
     Mutation(
@@ -88,7 +88,7 @@ BLIND_SPOTS = (
         "reservation-not-synced",
         "A reservation is handed out, and a loss of power hands its messages to somebody else.",
         "queue/consumer/read_side.py",
-        "        self._require_books().sync(ticket)\n        return vote\n",
+        "        self._require_progress_store().sync(ticket)\n        return vote\n",
         "        return vote\n",
         "returned",
     ),
@@ -137,12 +137,12 @@ BLIND_SPOTS = (
         "group-starts-where-files-were",
         "A new group chooses its start before it holds the lock, so files in front of it may go meanwhile.",
         "queue/inspect/groups.py",
-        "            with self._sides.groups_locked():\n"
+        "            with self._handle.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n"
         "                    first = self._start_offset(start)\n",
         "            first = self._start_offset(start)\n"
-        "            with self._sides.groups_locked():\n"
+        "            with self._handle.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",
         "several groups",
@@ -184,8 +184,8 @@ BLIND_SPOTS = (
         "retried-letter-jumps-its-key",
         "A retried dead letter is handed out beside another message of its order key.",
         "queue/dispatch/dispatcher.py",
-        "            self.aside.admit(record, options, in_order=False)\n\n    def read_anew",
-        "            self.aside.put_back([record])\n\n    def read_anew",
+        "            self.deferred.admit(record, options, in_order=False)\n\n    def read_anew",
+        "            self.deferred.put_back([record])\n\n    def read_anew",
         "features",
     ),
     Mutation(

@@ -123,8 +123,8 @@ MUTATIONS = (
         "woken-and-not-asked",
         "Who is woken to lead the next sync takes it for done.",
         "queue/threads/group_commit.py",
-        "                    waiter.bell.acquire()\n",
-        "                    waiter.bell.acquire()\n                    if waiter.leads:\n"
+        "                    waiter.wake.acquire()\n",
+        "                    waiter.wake.acquire()\n                    if waiter.leads:\n"
         "                        self._durable = max(self._durable, ticket)\n",
         "held syncs",
     ),
@@ -159,9 +159,9 @@ MUTATIONS = (
         "persistence/recovery/log_recovery.py",
         "        if not scan.clean:\n"
         "            _make_durable(file, scan)\n"
-        "        decisions = find_decisions(file, header, scan)\n"
+        "        commit_records = find_commit_records(file, header, scan)\n"
         "        appendable = file if scan.clean and not scan.is_sealed else None\n",
-        "        decisions = find_decisions(file, header, scan)\n"
+        "        commit_records = find_commit_records(file, header, scan)\n"
         "        appendable = file if not scan.is_sealed else None\n",
         "every prefix",
     ),
@@ -284,16 +284,17 @@ MUTATIONS = (
         "decision-not-carried",
         "Decisions whose consequences are not on the disk are not carried into the next data file.",
         "persistence/log/log_writer.py",
-        "        frames, positions, at = [], {}, FRAMES_START\n        for decision in self.open_decisions:\n",
         "        frames, positions, at = [], {}, FRAMES_START\n"
-        "        for decision in list(self.open_decisions)[:0]:\n",
+        "        for commit_record in self.pending_commit_records:\n",
+        "        frames, positions, at = [], {}, FRAMES_START\n"
+        "        for commit_record in list(self.pending_commit_records)[:0]:\n",
         "in doubt",
     ),
     Mutation(
         "other-batch-removed",
         "Recovery removes whatever waits under the id of a decision, though its id was used again since.",
         "persistence/outcomes/redo.py",
-        "        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:\n"
+        "        if read_summary(storage, path, queue_id).commit_record.nonce == commit_record.nonce:\n"
         "            storage.remove(path)\n",
         "        storage.remove(path)\n",
         "in doubt",
@@ -302,7 +303,7 @@ MUTATIONS = (
         "vote-not-synced",
         "A transaction is called prepared, and what it will acknowledge is not held on the disk.",
         "queue/consumer/read_side.py",
-        "        self._require_books().sync(ticket)\n\n    def resolve",
+        "        self._require_progress_store().sync(ticket)\n\n    def resolve",
         "\n    def resolve",
         "in doubt",
     ),
@@ -328,7 +329,7 @@ MUTATIONS = (
         "group-made-while-files-go",
         "A group is made without the lock under which files are retired, and starts at a file that goes.",
         "queue/inspect/groups.py",
-        "            with self._sides.groups_locked():\n"
+        "            with self._handle.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",
         "            if True:\n"
@@ -347,7 +348,7 @@ MUTATIONS = (
     Mutation(
         "joint-commit-of-one-part",
         "A joint commit puts the first of its parts into the log, and calls all of them done.",
-        "queue/prepared/joint_decisions.py",
+        "queue/prepared/joint_resolver.py",
         "        for transaction_id, nonce in commit.parts:\n            if transaction_id in waiting:",
         "        for transaction_id, nonce in commit.parts[:1]:\n            if transaction_id in waiting:",
         "joint commits",
@@ -371,8 +372,8 @@ MUTATIONS = (
     Mutation(
         "joint-commit-before-puts",
         "A joint commit is decided while what was put before it is not on the disk.",
-        "queue/prepared/joint_decisions.py",
-        "                self._sides.require_write_side().flush()  # else",
+        "queue/prepared/joint_resolver.py",
+        "                self._handle.require_write_side().flush()  # else",
         "                # else",
         "families",
     ),

@@ -23,7 +23,7 @@ def workplace(on_disk: bool) -> Iterator[Path]:
     """Make an empty directory, in memory if there is room and nobody wants it elsewhere; it goes with the block."""
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # what recovery finds is judged, not printed
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it goes then, too, and what is mounted there
-    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= FREE_BYTES_MIN
-    folder = MEMORY if has_room and not on_disk else None
+    has_space = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= FREE_BYTES_MIN
+    folder = MEMORY if has_space and not on_disk else None
     with tempfile.TemporaryDirectory(prefix="holdfast-proof-", dir=folder) as place:
         yield Path(place)

@@ -42,7 +42,7 @@ class SecondProcess:
     def __init__(self, path: Path, ledger: Ledger, backlog: int, maxsize: int, pin_seconds: float) -> None:
         self._path = path
         self._ledger = ledger
-        self._backlog = backlog
+        self._dispatcher = backlog
         self._maxsize = maxsize
         self._pin_seconds = pin_seconds
         self._no_more_puts = threading.Event()
@@ -122,7 +122,7 @@ class SecondProcess:
         until = time.monotonic() + REOPEN_SECONDS
         while time.monotonic() < until and not self._is_over.is_set():
             pins.turn()
-            surplus = queue.stats().depth - self._backlog
+            surplus = queue.stats().depth - self._dispatcher
             if surplus > 0:
                 self._take(queue, min(surplus, 2 * TAKE_COUNT))
             else:

@@ -76,16 +76,16 @@ def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: str = "both")
 def serve_all(storage: SimulatedStorage, policy: FlushPolicy) -> None:
     """Own the write side until nothing waits any more, and leave it in order."""
     options = Options("produce", "default", policy, DATA_FILE_BYTES, 0)
-    sides = QueueHandle(storage, FakeClock(), ROOT, options)
+    handle = QueueHandle(storage, FakeClock(), ROOT, options)
     try:
-        in_doubt = PreparedResolver(sides, lambda _, __: Outcome.IN_DOUBT, GroupAskers(sides).do)
-        desk = RequestDesk(sides, in_doubt)
+        in_doubt = PreparedResolver(handle, lambda _, __: Outcome.IN_DOUBT, GroupAskers(handle).do)
+        desk = RequestDesk(handle, in_doubt)
         while desk.serve():
             pass
         desk.close()
         in_doubt.close()
     finally:
-        sides.close()
+        handle.close()
 
 
 def payloads_in(storage: SimulatedStorage) -> list[bytes]:

@@ -74,7 +74,7 @@ class TransactionModel:
         self.finished: dict[str, set[bytes]] = {name: set() for name in self.logs}
         self.open: dict[int, ModelTransaction] = {}
         self.in_doubt: dict[str, dict[str, ModelTransaction]] = {name: {} for name in self.logs}
-        self.decided: dict[str, dict[str, bool]] = {name: {} for name in self.logs}
+        self.outcome_log: dict[str, dict[str, bool]] = {name: {} for name in self.logs}
         self._next = 0
 
     def free(self, name: str) -> list[bytes]:
@@ -118,7 +118,7 @@ class TransactionModel:
         transaction = self.in_doubt[name].pop(transaction_id)
         if commits:
             self._apply(transaction)
-        self.decided[name][transaction_id] = commits
+        self.outcome_log[name][transaction_id] = commits
 
     def _apply(self, transaction: ModelTransaction) -> None:
         for name in transaction.names:

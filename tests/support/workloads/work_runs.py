@@ -23,13 +23,13 @@ class WorkRun(WorkVerbs):
     def step(self) -> None:
         """Do one verb, and compare."""
         rng = self.rng
-        has_room = len(self.model.live) < LIVE_MAX
+        has_space = len(self.model.live) < LIVE_MAX
         takes = [self.get, self.get_many, self.receive, self.receive, self.receive_many, self.peek]
         settles = [self.settle_one, self.settle_one, self.settle_one, self.settle_batch, self.leave_block]
         transacts = [self.begin, self.work_inside, self.work_inside, self.work_inside, self.end_transaction]
         group: list[Callable[[], None]] = rng.choice(
             [
-                [self.put, self.put, self.put_many] if has_room else takes,
+                [self.put, self.put, self.put_many] if has_space else takes,
                 takes,
                 settles,
                 transacts,

@@ -22,7 +22,7 @@ def test_what_was_acknowledged_is_not_handed_out_again(
         queue.put(b"first", order_key="a")
         queue.put(b"second", order_key="a")
         delivery = queue.receive()
-        books = handle_of(queue).require_read_side().books
+        books = handle_of(queue).require_read_side().progress_store
         assert books is not None
         finish = books.finish
 

@@ -37,7 +37,7 @@ def test_threads_that_wait_hear_of_a_lease_that_is_cut_short(orders: PersistentQ
         found: list[int] = []
         threads.start(lambda: found.append(orders.receive(timeout=30).delivery_count))
         side = handle_of(orders).require_read_side()
-        wait_until(lambda: len(side._source.arrivals.waiting) == 1)  # type: ignore[attr-defined]
+        wait_until(lambda: len(side._source.data_available.waiting) == 1)  # type: ignore[attr-defined]
         held.extend(0.05)
         threads.join(10)
         assert found == [2]
@@ -48,10 +48,10 @@ def test_a_thread_that_waits_without_end_hears_of_a_lease_given_meanwhile(
 ) -> None:
     """Between its look at the queue and its sleep another one took the message, and lets its lease run out."""
     side = handle_of(orders).require_read_side()
-    arrivals = side._source.arrivals  # type: ignore[attr-defined]
+    data_available = side._source.data_available  # type: ignore[attr-defined]
     orders.get()
     looked, taken = threading.Event(), threading.Event()
-    wait = arrivals.wait
+    wait = data_available.wait
     sleeper: list[threading.Thread] = []
 
     def wait_a_little_later(ready: object, seconds: float | None) -> None:
@@ -60,7 +60,7 @@ def test_a_thread_that_waits_without_end_hears_of_a_lease_given_meanwhile(
             taken.wait(10)
         wait(ready, seconds)
 
-    monkeypatch.setattr(arrivals, "wait", wait_a_little_later)
+    monkeypatch.setattr(data_available, "wait", wait_a_little_later)
     found: list[int] = []
 
     def receive() -> None:

@@ -32,7 +32,7 @@ def test_acknowledgements_wait_for_their_time_to_be_synced() -> None:
     with jobs.open(flush=FlushPolicy.every(commits=100, seconds=1000)) as queue:
         queue.put_many([b"a", b"b"])
         queue.get(timeout=0)
-        books = handle_of(queue).require_read_side().books
+        books = handle_of(queue).require_read_side().progress_store
         assert books is not None
         unsynced = books._positions.unsynced_count
         assert unsynced > 0

@@ -62,7 +62,7 @@ def test_a_consumer_that_is_woken_does_not_wait_for_its_next_look(source: Remote
     """Somebody in its own process gave a message back, or closes the queue."""
     is_over = threading.Event()
     threads.start(lambda: (source.wait(Asked(), None), is_over.set()))
-    wait_until(lambda: len(source._bell.waiting) == 1)
+    wait_until(lambda: len(source._notifier.waiting) == 1)
     source.wake()
     assert is_over.wait(10)
 

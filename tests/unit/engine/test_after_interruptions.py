@@ -186,11 +186,11 @@ class Waiting:
     """A bell, and a flag that a thread waits for."""
 
     def __init__(self) -> None:
-        self.bell = Notifier()
+        self.notifier = Notifier()
         self.flag = Flag()
         self.thread = threading.Thread(target=self.flag.wait, daemon=True)
         self.thread.start()
-        wait_until(lambda: bool(self.flag._bell.waiting))
+        wait_until(lambda: bool(self.flag._notifier.waiting))
 
 
 def test_a_flag_whose_setting_was_interrupted_can_be_set_again() -> None:
@@ -204,20 +204,20 @@ def test_a_flag_whose_setting_was_interrupted_can_be_set_again() -> None:
 
 def test_a_wait_that_was_interrupted_waits_no_more() -> None:
     """Whoever rings next forgets it, if it has not itself."""
-    for bell in left_by(Notifier, lambda bell: bell.wait(lambda: False, 0.0)):
-        bell.ring()
-        assert not bell.waiting
+    for notifier in left_by(Notifier, lambda notifier: notifier.wait(lambda: False, 0.0)):
+        notifier.notify()
+        assert not notifier.waiting
 
 
 def test_a_bell_wakes_all_who_wait() -> None:
     """Each of them once, and it keeps none of them."""
-    bell, threads = Notifier(), Threads()
+    notifier, threads = Notifier(), Threads()
     for _ in range(3):
-        threads.start(lambda: bell.wait(lambda: False, None))
-    wait_until(lambda: len(bell.waiting) == 3)
-    bell.ring()
+        threads.start(lambda: notifier.wait(lambda: False, None))
+    wait_until(lambda: len(notifier.waiting) == 3)
+    notifier.notify()
     threads.join()
-    assert not bell.waiting
+    assert not notifier.waiting
 
 
 def test_a_flag_is_what_it_was_set_to() -> None:

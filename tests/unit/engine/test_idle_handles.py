@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
-from holdfast.queue.engine import idle_handles as resting
+from holdfast.queue.engine import idle_handles
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
@@ -46,9 +46,9 @@ def handles_in(path: Path) -> list[str]:
 
 def rest(queue: PersistentQueue) -> None:
     """Let so much time pass that nothing was used for a while."""
-    assert queue._resting is not None
-    queue._resting.look()
-    queue._resting.look()
+    assert queue._idle_handles is not None
+    queue._idle_handles.look()
+    queue._idle_handles.look()
 
 
 @needs_proc
@@ -71,7 +71,7 @@ def test_twenty_idle_queues_have_few_handles_each(tmp_path: Path) -> None:
 @needs_proc
 def test_a_queue_comes_to_rest_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask for it."""
-    monkeypatch.setattr(resting, "REST_SECONDS", 0.02)
+    monkeypatch.setattr(idle_handles, "REST_SECONDS", 0.02)
     with PersistentQueue(tmp_path / "orders") as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"
@@ -86,8 +86,8 @@ def test_handles_that_are_in_use_stay_open(tmp_path: Path) -> None:
         for _ in range(3):
             queue.put(b"a")
             queue.get_many(64)
-            assert queue._resting is not None
-            queue._resting.look()
+            assert queue._idle_handles is not None
+            queue._idle_handles.look()
             names = handles_in(queue.path)
             assert any(name.endswith("write.mark") for name in names)
             assert sum(name.endswith(".data") for name in names) > 1, names
@@ -135,8 +135,8 @@ def test_a_take_that_cannot_open_the_file_again_loses_nothing(tmp_path: Path) ->
     with PersistentQueue(tmp_path / "orders", storage=storage) as queue:
         queue.put_many([b"a", b"b"])
         assert queue.get(timeout=0) == b"a"
-        handle_of(queue).require_read_side()._backlog._ready.clear()  # what was read ahead is read from the file now
-        handle_of(queue).require_read_side()._backlog.must_read_anew = True
+        handle_of(queue).require_read_side()._dispatcher._ready.clear()  # what was read ahead is read from the file now
+        handle_of(queue).require_read_side()._dispatcher.must_read_anew = True
         rest(queue)
         queue.put(b"c")
         storage.lacking = ".data"
@@ -156,7 +156,7 @@ def test_a_reader_that_cannot_open_its_file_again_stays_at_its_place(tmp_path: P
         assert queue.get(timeout=0) == b"a"
         rest(queue)
         queue.put_many([b"b", b"c"])
-        reader = handle_of(queue).require_read_side()._backlog._cursor._reader
+        reader = handle_of(queue).require_read_side()._dispatcher._cursor._reader
         storage.lacking = ".data"
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             reader.read(9, handle_of(queue).require_read_side().log_end)

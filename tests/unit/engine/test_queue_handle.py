@@ -11,7 +11,7 @@ import pytest
 from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
 from holdfast.persistence.filesystem.storage import File
 from holdfast.queue import persistent_queue
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import poller
 from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs
 from support.storages.refusals import refusing
@@ -137,7 +137,7 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
         patched.setattr(persistent_queue, "RequestServer", interrupt)
         with pytest.raises(KeyboardInterrupt):
             jobs.open()
-    assert jobs.clock not in watcher._watchers
+    assert jobs.clock not in poller._pollers
     with jobs.open() as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"

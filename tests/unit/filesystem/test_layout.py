@@ -61,7 +61,7 @@ def test_batches_in_waiting_are_listed_by_id(parts: LogParts) -> None:
     parts.storage.make_directory(parts.directory.prepared)
     for transaction in ("t2", "a.batch", "t10", "-"):
         put(parts.storage, parts.directory.batch_file(transaction), b"")
-    put(parts.storage, parts.directory.decided, b"")
+    put(parts.storage, parts.directory.outcome_log, b"")
     for stranger in (".hidden.batch", "t.batch.new", "x y.batch", ".batch"):
         put(parts.storage, parts.directory.prepared / stranger, b"")
     assert list_batch_files(parts.storage, parts.directory) == ["-", "a.batch", "t10", "t2"]

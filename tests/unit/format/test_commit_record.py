@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
-from holdfast.persistence.format.constants import DECISION_TRAILER, KIND_DECISION
+from holdfast.persistence.format.constants import COMMIT_RECORD_TRAILER, KIND_COMMIT_RECORD
 from holdfast.persistence.format.framing import encode_frame
 
 SMALLEST = CommitRecord("t", b"n" * 16, 0, 0)
@@ -40,22 +40,22 @@ def test_a_decision_comes_back(decision: CommitRecord) -> None:
 def test_a_decision_is_found_from_behind() -> None:
     """The last four bytes of its frame are the size of the frame."""
     for decision in (SMALLEST, FULL):
-        buffers = encode_frame(1, decision.encode(), index=3, durable_mark=0, timestamp_ns=9, kind=KIND_DECISION)
+        buffers = encode_frame(1, decision.encode(), index=3, durable_mark=0, timestamp_ns=9, kind=KIND_COMMIT_RECORD)
         frame = b"".join(buffers)
-        assert int.from_bytes(frame[-DECISION_TRAILER.size :], "little") == len(frame)
+        assert int.from_bytes(frame[-COMMIT_RECORD_TRAILER.size :], "little") == len(frame)
 
 
 def test_fields_that_say_nothing_are_left_out() -> None:
     """A transaction without acknowledgements costs few bytes."""
-    fields = json.loads(SMALLEST.encode()[: -DECISION_TRAILER.size])
+    fields = json.loads(SMALLEST.encode()[: -COMMIT_RECORD_TRAILER.size])
     assert sorted(fields) == ["at", "count", "id", "nonce"]
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:
     """What has to be understood comes with a new format version."""
-    fields = json.loads(SMALLEST.encode()[: -DECISION_TRAILER.size])
+    fields = json.loads(SMALLEST.encode()[: -COMMIT_RECORD_TRAILER.size])
     text = json.dumps({**fields, "colour": "red"}).encode()
-    assert CommitRecord.decode(text + bytes(DECISION_TRAILER.size)) == SMALLEST
+    assert CommitRecord.decode(text + bytes(COMMIT_RECORD_TRAILER.size)) == SMALLEST
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 def test_anything_else_is_no_decision(text: bytes) -> None:
     """One kind of error, whatever is wrong."""
     with pytest.raises(ValueError, match="not a commit record"):
-        CommitRecord.decode(text + bytes(DECISION_TRAILER.size))
+        CommitRecord.decode(text + bytes(COMMIT_RECORD_TRAILER.size))
 
 
 def test_offsets_follow_once_the_batch_has_its_place() -> None:

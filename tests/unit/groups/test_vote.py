@@ -408,7 +408,7 @@ def test_a_vote_that_is_torn_counts_for_nothing() -> None:
 # -- Damage ----------------------------------------------------------------------------------------------------------
 
 
-def with_witness(*runs: list[Change]) -> tuple[SimulatedStorage, GroupProgress]:
+def with_check(*runs: list[Change]) -> tuple[SimulatedStorage, GroupProgress]:
     """Return a group that was closed in order after these runs: every entry of theirs is known to be synced."""
     storage, progress = new_storage(), GroupProgress()
     positions = writer(storage, progress)
@@ -423,7 +423,7 @@ FIRST = 2  # number of the first entry behind the checkpoint of a new group
 
 def test_each_damaged_entry_of_a_vote_is_reported_and_the_vote_is_dropped_whole() -> None:
     """Its neighbours count; the report says that its messages may be delivered again."""
-    storage, _ = with_witness([done(0)], vote_changes(VOTE), vote_changes(OTHER), [done(1)])
+    storage, _ = with_check([done(0)], vote_changes(VOTE), vote_changes(OTHER), [done(1)])
     start = FIRST + 1
     for number in range(start, start + len(vote_changes(VOTE))):
         reader = damaged(storage, number)
@@ -439,7 +439,7 @@ def test_each_damaged_entry_of_a_vote_is_reported_and_the_vote_is_dropped_whole(
 
 def test_the_same_holds_inside_a_checkpoint() -> None:
     """All of a checkpoint was on the disk before it got its name."""
-    storage, progress = with_witness([done(0)], vote_changes(VOTE), vote_changes(OTHER), [done(13)])
+    storage, progress = with_check([done(0)], vote_changes(VOTE), vote_changes(OTHER), [done(13)])
     writer(storage, progress).append([done(1)])
     generation = list_generations(storage, GROUP)[-1]
     kinds = [change.kind for change in checkpoint(progress)]
@@ -454,7 +454,7 @@ def test_the_same_holds_inside_a_checkpoint() -> None:
 
 def test_damage_beside_a_vote_leaves_the_vote() -> None:
     """In a run and in a checkpoint."""
-    storage, progress = with_witness([done(9), *vote_changes(VOTE), done(13)], [done(15)])
+    storage, progress = with_check([done(9), *vote_changes(VOTE), done(13)], [done(15)])
     in_checkpoint = [change.kind for change in checkpoint(progress)].index(ENTRY_VOTE)
     for first in (FIRST + 1, in_checkpoint):
         for number in (first - 1, first + len(vote_changes(VOTE))):
@@ -470,7 +470,7 @@ def test_two_damaged_entries_never_make_one_vote_of_two() -> None:
     small, next_to_it = vote(range(2, 3), range(4, 5)), vote(range(6, 7), range(8, 9), number=3)
     run = [*vote_changes(small), *vote_changes(next_to_it)]
     size = len(vote_changes(small))
-    storage, progress = with_witness(run)
+    storage, progress = with_check(run)
     writer(storage, progress).append([done(1)])
     for first in range(1, len(run) + 1):
         for second in range(first + 1, len(run) + 1):
@@ -485,7 +485,7 @@ def test_the_whole_text_and_start_of_the_next_vote_may_be_gone_and_its_messages_
     """A vote ends where its first entry says."""
     small, next_to_it = vote(range(2, 3), range(4, 5)), vote(range(6, 7), range(8, 9), number=3)
     size = len(vote_changes(small))
-    storage, progress = with_witness(vote_changes(small), vote_changes(next_to_it))
+    storage, progress = with_check(vote_changes(small), vote_changes(next_to_it))
     writer(storage, progress).append([done(1)])
     reader = damaged(storage, *range(size, 2 * size - 1))  # from the last of one to the last text of the other
     assert not reader.progress.votes
@@ -496,7 +496,7 @@ def test_the_whole_text_and_start_of_the_next_vote_may_be_gone_and_its_messages_
 
 def test_a_committed_outcome_with_a_damaged_entry_finishes_all_that_the_vote_held() -> None:
     """The vote's own runs are the truth, whether the bad entry is in the middle or the last of its run."""
-    storage, _ = with_witness(vote_changes(VOTE), outcome_changes(VOTE, committed=True), [done(12)])
+    storage, _ = with_check(vote_changes(VOTE), outcome_changes(VOTE, committed=True), [done(12)])
     start = FIRST + len(vote_changes(VOTE))
     for number in (start + 1, start + 2):
         reader = damaged(storage, number)
@@ -511,7 +511,7 @@ def test_a_committed_outcome_with_a_damaged_entry_finishes_all_that_the_vote_hel
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_damaged_outcome_leaves_the_vote_open(committed: bool) -> None:
     """It is reported, and the vote can be settled again; what was finished stays finished."""
-    storage, _ = with_witness(vote_changes(VOTE), outcome_changes(VOTE, committed=committed), [done(12)])
+    storage, _ = with_check(vote_changes(VOTE), outcome_changes(VOTE, committed=committed), [done(12)])
     number = FIRST + len(vote_changes(VOTE))
     reader = damaged(storage, number)
     assert list(reader.progress.votes.values()) == [VOTE]
@@ -522,7 +522,7 @@ def test_a_damaged_outcome_leaves_the_vote_open(committed: bool) -> None:
 
 def test_a_damaged_vote_whose_commit_stands_costs_nothing() -> None:
     """The outcome names the messages once more."""
-    storage, _ = with_witness(vote_changes(VOTE), outcome_changes(VOTE, committed=True))
+    storage, _ = with_check(vote_changes(VOTE), outcome_changes(VOTE, committed=True))
     for number in range(FIRST, FIRST + len(vote_changes(VOTE))):
         assert finished(damaged(storage, number).progress) == [2, 3, 4, 7]
 

@@ -29,7 +29,7 @@ def storage_with_queue() -> SimulatedStorage:
     return storage
 
 
-def ring_in(storage: SimulatedStorage, slot_count: int = SLOTS, queue_id: bytes = QUEUE_ID) -> DedupRing:
+def notify_in(storage: SimulatedStorage, slot_count: int = SLOTS, queue_id: bytes = QUEUE_ID) -> DedupRing:
     """Return a ring that was not read."""
     return DedupRing(storage, PATH, queue_id, slot_count)
 
@@ -49,7 +49,7 @@ def fill(ring: DedupRing, numbers: range) -> None:
 
 def read(storage: SimulatedStorage, slot_count: int = SLOTS) -> list[Remembered]:
     """Return what another process finds."""
-    return ring_in(storage, slot_count).read()
+    return notify_in(storage, slot_count).read()
 
 
 def expected(numbers: range) -> list[Remembered]:
@@ -60,7 +60,7 @@ def expected(numbers: range) -> list[Remembered]:
 def test_what_was_kept_is_read_in_order() -> None:
     """And nothing of it before it was kept."""
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     assert (ring.read(), ring.exists) == ([], False)
     ring.reserve(list)
     for number in range(5):
@@ -74,7 +74,7 @@ def test_looking_makes_nothing_and_neither_does_keeping_nothing() -> None:
     """Most queues never see an id."""
     storage = storage_with_queue()
     before = storage.mutation_count
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     ring.read()
     ring.keep(lambda: [remembered(0)])
     assert storage.mutation_count == before
@@ -83,7 +83,7 @@ def test_looking_makes_nothing_and_neither_does_keeping_nothing() -> None:
 def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
     """Keeping the last of many needs no room on a full disk."""
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     for start in range(0, 3 * SLOTS, 7):
         fill(ring, range(start, start + 7))
         content = storage.tree()[PATH]
@@ -96,22 +96,22 @@ def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
 def test_the_oldest_are_written_over_first(step: int) -> None:
     """Through several rounds and openings, also where more are kept at once than there is room for."""
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     end = 0
     while end < 4 * SLOTS:
         fill(ring, range(end, end + step))
         end += step
         assert read(storage) == expected(range(max(0, end - SLOTS), end))
         if end % 3 == 0:
-            ring = ring_in(storage)
+            ring = notify_in(storage)
             ring.read()
 
 
 def test_everything_is_written_anew_where_that_is_asked_for() -> None:
     """What stood there does not count any more, and notes are part of everything."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(30))
-    ring = ring_in(storage)
+    fill(notify_in(storage), range(30))
+    ring = notify_in(storage)
     ring.read()
     ring.renew()
     ring.note(remembered(50))
@@ -125,8 +125,8 @@ def test_everything_is_written_anew_where_that_is_asked_for() -> None:
 def test_another_size_is_taken_with_the_next_note(slot_count: int) -> None:
     """Until then the file stays as it is."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(70))
-    ring = ring_in(storage, slot_count)
+    fill(notify_in(storage), range(70))
+    ring = notify_in(storage, slot_count)
     everything = ring.read()
     assert (everything, ring.slot_count) == (expected(range(30, 70)), SLOTS)
     ring.keep(lambda: everything)
@@ -137,7 +137,7 @@ def test_another_size_is_taken_with_the_next_note(slot_count: int) -> None:
     assert content is not None
     assert len(content) == slot_count * DEDUP_SLOT.size
     kept = expected(range(max(30, 71 - slot_count), 71))
-    assert ring_in(storage).read() == kept
+    assert notify_in(storage).read() == kept
     fill(ring, range(71, 73))
     assert read(storage) == (kept + expected(range(71, 73)))[-slot_count:]
 
@@ -146,7 +146,7 @@ def test_another_size_is_taken_with_the_next_note(slot_count: int) -> None:
 def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
     """The others are not."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(3))
+    fill(notify_in(storage), range(3))
     file = storage.open(PATH)
     position = DEDUP_SLOT.size + at
     file.write_at((bytes((file.read_at(1, position)[0] ^ 0x20,)),), position)
@@ -156,8 +156,8 @@ def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
 def test_slots_in_the_wrong_place_and_of_another_queue_are_forgotten() -> None:
     """The number says where a slot belongs, the checksum whose it is."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(3))
-    assert ring_in(storage, queue_id=bytes(16)).read() == []
+    fill(notify_in(storage), range(3))
+    assert notify_in(storage, queue_id=bytes(16)).read() == []
     file = storage.open(PATH)
     file.write_at((file.read_at(DEDUP_SLOT.size, 0),), 5 * DEDUP_SLOT.size)
     file.write_at((bytes(DEDUP_SLOT.size),), 0)
@@ -168,9 +168,9 @@ def test_slots_in_the_wrong_place_and_of_another_queue_are_forgotten() -> None:
 def test_a_file_that_was_cut_is_made_whole_again(size: int) -> None:
     """What was cut off is forgotten, unless it is still known."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(3))
+    fill(notify_in(storage), range(3))
     storage.open(PATH).truncate(size)
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     found = ring.read()
     assert found == expected(range(size // DEDUP_SLOT.size))
     ring.resize(SLOTS)
@@ -182,7 +182,7 @@ def test_a_file_that_was_cut_is_made_whole_again(size: int) -> None:
 def test_room_that_cannot_be_made_is_asked_for_again(fail_at: int) -> None:
     """Whichever step fails, on a full disk; nothing is left of the attempt."""
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     storage.faults = FaultPlan(fail_at, error=28)
     try:
         ring.reserve(list)
@@ -200,7 +200,7 @@ def test_room_that_cannot_be_made_is_asked_for_again(fail_at: int) -> None:
 def test_a_failure_to_keep_leaves_everything_to_the_next_attempt(verb: str) -> None:
     """A new file: a second sync of the old one could succeed over what the first one has lost."""
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     fill(ring, range(3))
     ring.note(remembered(3))
     storage.faults = FaultPlan(1, verbs=frozenset({verb}))
@@ -218,7 +218,7 @@ def test_what_was_kept_survives_every_crash_of_what_follows() -> None:
     """The latest that were kept are there, except those that newer ones may be written over."""
     rng = random.Random(4)
     storage = storage_with_queue()
-    ring = ring_in(storage)
+    ring = notify_in(storage)
     moments = [(len(storage.log), 0)]
     for start in range(0, 100, 10):
         if start == 50:
@@ -239,6 +239,6 @@ def test_what_was_kept_survives_every_crash_of_what_follows() -> None:
 def test_a_disk_that_refuses_is_not_taken_for_an_empty_ring() -> None:
     """Else what was put before would be put again."""
     storage = storage_with_queue()
-    fill(ring_in(storage), range(3))
+    fill(notify_in(storage), range(3))
     with refusing(storage, "open", PATH.name), pytest.raises(StorageError, match="reading deduplication ids"):
         read(storage)

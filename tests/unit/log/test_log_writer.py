@@ -67,7 +67,7 @@ def test_what_cannot_be_taken_back_poisons(parts: LogParts, decision: CommitReco
         pytest.raises(CommitUnknownError, match="taking back a failed write"),
     ):
         writer.append_batch([b"b"], decision=decision)
-    assert len(writer.open_decisions) == (decision is not None)
+    assert len(writer.pending_commit_records) == (decision is not None)
     assert is_refused(writer)
     assert count_after_restart(parts) == 1
 
@@ -81,7 +81,7 @@ def test_an_interrupted_write_is_taken_back_and_the_interruption_goes_on(
     writer.append(b"a")
     with refusing(parts.storage, "write_at", ".data", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         writer.append_batch([b"b"], decision=decision)
-    assert len(writer.open_decisions) == 0
+    assert len(writer.pending_commit_records) == 0
     assert writer.append(b"c") == 1
 
 
@@ -101,7 +101,7 @@ def test_a_write_that_is_interrupted_behind_its_last_step_stays(
         patched.setattr(writer, "_advance", interrupted)
         with pytest.raises(KeyboardInterrupt):
             writer.append_batch([b"b"], decision=DECISION)
-    assert len(writer.open_decisions) == 1
+    assert len(writer.pending_commit_records) == 1
     assert writer.append(b"c") == 2
     writer.sync()
     assert count_after_restart(parts) == 3

@@ -18,8 +18,8 @@ NO_LIMIT = 2**63 - 1
 
 def reader_of(queue: PersistentQueue) -> RunReader:
     """Return a reader at the first message, whose file it has open."""
-    sides = handle_of(queue)
-    reader = RunReader(sides.files, pytest.fail)
+    handle = handle_of(queue)
+    reader = RunReader(handle.files, pytest.fail)
     reader.seek(0)
     return reader
 

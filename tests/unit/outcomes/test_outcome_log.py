@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, PoisonedError, StorageError
-from holdfast.persistence.format.constants import DECIDED_MAX, DECIDED_SLOT
-from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided, OutcomeLog
+from holdfast.persistence.format.constants import OUTCOME_SLOT, OUTCOMES_MAX
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry, OutcomeLog
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -37,10 +37,12 @@ def note(decided: OutcomeLog, number: int, verdict: int = COMMITTED, name: str =
     decided.note(name or f"t{number}", nonce(number), verdict, range(number, 2 * number), AT + number)
 
 
-def expected(number: int, verdict: int = COMMITTED, name: str = "", at: int | None = None) -> Decided:
+def expected(number: int, verdict: int = COMMITTED, name: str = "", at: int | None = None) -> OutcomeEntry:
     """Return what is remembered of it; ``at`` is how many were noted before."""
     offsets = range(number, 2 * number)
-    return Decided(number if at is None else at, name or f"t{number}", nonce(number), verdict, offsets, AT + number)
+    return OutcomeEntry(
+        number if at is None else at, name or f"t{number}", nonce(number), verdict, offsets, AT + number
+    )
 
 
 def test_what_was_noted_is_found_by_id_and_by_nonce() -> None:
@@ -76,11 +78,11 @@ def test_the_ring_takes_its_room_at_once_and_no_more() -> None:
     """Noting the last of many needs no room on a full disk."""
     storage = storage_with_queue()
     decided = OutcomeLog(storage, PATH)
-    for number in range(DECIDED_MAX + 5):
+    for number in range(OUTCOMES_MAX + 5):
         note(decided, number)
         content = storage.tree()[PATH]
         assert content is not None
-        assert len(content) == DECIDED_MAX * DECIDED_SLOT.size
+        assert len(content) == OUTCOMES_MAX * OUTCOME_SLOT.size
     assert storage.list(PATH.parent) == ["decided"]
 
 
@@ -88,16 +90,16 @@ def test_the_oldest_is_forgotten_first() -> None:
     """In memory as on the disk, through several rounds and openings."""
     storage = storage_with_queue()
     decided = OutcomeLog(storage, PATH)
-    total = 2 * DECIDED_MAX + 10
+    total = 2 * OUTCOMES_MAX + 10
     for number in range(total):
         if number % 700 == 0:
             decided.close()
             decided = OutcomeLog(storage, PATH)
         note(decided, number)
     for each in (decided, OutcomeLog(storage, PATH)):
-        assert len(each) == DECIDED_MAX
-        assert each.find(f"t{total - DECIDED_MAX - 1}") is None
-        assert each.find(f"t{total - DECIDED_MAX}") == expected(total - DECIDED_MAX)
+        assert len(each) == OUTCOMES_MAX
+        assert each.find(f"t{total - OUTCOMES_MAX - 1}") is None
+        assert each.find(f"t{total - OUTCOMES_MAX}") == expected(total - OUTCOMES_MAX)
         assert each.find(f"t{total - 1}") == expected(total - 1)
 
 
@@ -129,7 +131,7 @@ def test_the_same_is_not_noted_twice() -> None:
     assert OutcomeLog(killed.crash_dropping_unsynced(), PATH).find("t0") == expected(0)
 
 
-@pytest.mark.parametrize("at", range(0, DECIDED_SLOT.size))
+@pytest.mark.parametrize("at", range(0, OUTCOME_SLOT.size))
 def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
     """The others are not, and noting goes on."""
     storage = storage_with_queue()
@@ -138,7 +140,7 @@ def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
         note(decided, number)
     decided.close()
     file = storage.open(PATH)
-    position = DECIDED_SLOT.size + at
+    position = OUTCOME_SLOT.size + at
     file.write_at((bytes((file.read_at(1, position)[0] ^ 0x20,)),), position)
     damaged = OutcomeLog(storage, PATH)
     assert damaged.find("t1") is None
@@ -154,8 +156,8 @@ def test_a_slot_in_the_wrong_place_is_forgotten() -> None:
     note(decided, 0)
     decided.close()
     file = storage.open(PATH)
-    file.write_at((file.read_at(DECIDED_SLOT.size, 0),), 5 * DECIDED_SLOT.size)
-    file.write_at((bytes(DECIDED_SLOT.size),), 0)
+    file.write_at((file.read_at(OUTCOME_SLOT.size, 0),), 5 * OUTCOME_SLOT.size)
+    file.write_at((bytes(OUTCOME_SLOT.size),), 0)
     assert len(OutcomeLog(storage, PATH)) == 0
 
 
@@ -166,7 +168,7 @@ def test_a_file_that_was_cut_says_what_is_left() -> None:
     for number in range(3):
         note(decided, number)
     decided.close()
-    storage.open(PATH).truncate(2 * DECIDED_SLOT.size + 7)
+    storage.open(PATH).truncate(2 * OUTCOME_SLOT.size + 7)
     assert len(OutcomeLog(storage, PATH)) == 2
 
 
@@ -206,16 +208,16 @@ def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
     storage = storage_with_queue()
     decided = OutcomeLog(storage, PATH)
     moments = [(len(storage.log), 0)]
-    for number in range(DECIDED_MAX + 6):
+    for number in range(OUTCOMES_MAX + 6):
         note(decided, number)
-        if number < 3 or number > DECIDED_MAX - 2:
+        if number < 3 or number > OUTCOMES_MAX - 2:
             decided.sync()
             moments.append((len(storage.log), number + 1))
     decided.close()
     moments.reverse()
     for at, moment in enumerate(storage.replay()):
         synced = next((count for length, count in moments if length <= at), None)
-        if synced is None or 3 < synced < DECIDED_MAX - 1 or (synced == 3 and rng.random() > 0.02):
+        if synced is None or 3 < synced < OUTCOMES_MAX - 1 or (synced == 3 and rng.random() > 0.02):
             continue
         states = [moment.crash_keeping_all(), moment.crash_dropping_unsynced()]
         for crashed in states + [moment.random_crash(rng) for _ in range(5)]:
@@ -232,11 +234,11 @@ def test_what_was_synced_survives_every_crash_of_a_later_note() -> None:
 def test_a_slot_of_another_size_or_verdict_says_nothing() -> None:
     """A later version may know more verdicts; its checksum is right."""
     slot = expected(0).encode()
-    assert Decided.decode(slot) == expected(0)
+    assert OutcomeEntry.decode(slot) == expected(0)
     with pytest.raises(ValueError, match="cut off"):
-        Decided.decode(slot[:-1])
+        OutcomeEntry.decode(slot[:-1])
     with pytest.raises(ValueError, match="verdict 9"):
-        Decided.decode(expected(0, 9).encode())
+        OutcomeEntry.decode(expected(0, 9).encode())
 
 
 def test_an_id_used_again_outlives_its_first_use() -> None:
@@ -244,12 +246,12 @@ def test_an_id_used_again_outlives_its_first_use() -> None:
     storage = storage_with_queue()
     decided = OutcomeLog(storage, PATH)
     note(decided, 0, name="same")
-    for number in range(1, DECIDED_MAX):
+    for number in range(1, OUTCOMES_MAX):
         note(decided, number)
-    note(decided, DECIDED_MAX, ABORTED, name="same")
+    note(decided, OUTCOMES_MAX, ABORTED, name="same")
     for each in (decided, OutcomeLog(storage, PATH)):
         assert each.find_nonce(nonce(0)) is None
-        assert each.find("same") == expected(DECIDED_MAX, ABORTED, "same")
+        assert each.find("same") == expected(OUTCOMES_MAX, ABORTED, "same")
 
 
 def test_a_disk_that_refuses_is_not_taken_for_an_empty_memory() -> None:

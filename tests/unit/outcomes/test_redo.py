@@ -13,7 +13,7 @@ from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.groups.group_files import find_group, progress_reader, write_group
 from holdfast.persistence.log.pending_commit_records import OwnFiles, PendingCommitRecords
-from holdfast.persistence.outcomes.redo import has_settled, redo_decisions
+from holdfast.persistence.outcomes.redo import has_settled, redo_commit_records
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from support.builders.log_parts import LogParts, put
 from support.storages.refusals import refusing
@@ -32,7 +32,7 @@ def redo(parts: LogParts, *decisions: CommitRecord) -> PendingCommitRecords:
     found = PendingCommitRecords()
     for each in decisions:
         found.add(each, FRAMES_START, is_durable=True)
-    assert redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found) == []
+    assert redo_commit_records(parts.storage, parts.directory, parts.queue_id, parts.clock, found) == []
     return found
 
 
@@ -76,7 +76,7 @@ def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(par
     acknowledged = decision((Acknowledged("g", group.group_id, (*RUNS, (2, count, 1, 5000))),))
     found = PendingCommitRecords()
     found.add(acknowledged, FRAMES_START, is_durable=True)
-    (damage,) = redo_decisions(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
+    (damage,) = redo_commit_records(parts.storage, parts.directory, parts.queue_id, parts.clock, found)
     assert "commit record t finishes messages of group 'g' beyond the log" in str(damage)
     assert finished(parts) == 2
     assert len(found) == 0

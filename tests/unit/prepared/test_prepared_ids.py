@@ -9,7 +9,7 @@ from holdfast import (
     TransactionNotFoundError,
     TransactionStateError,
 )
-from holdfast.persistence.format.constants import DECIDED_MAX
+from holdfast.persistence.format.constants import OUTCOMES_MAX
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
 from support.storages.simulated_storage import SimulatedStorage
@@ -64,17 +64,17 @@ def test_ids_are_made_where_none_is_chosen(queue: PersistentQueue) -> None:
 @pytest.mark.parametrize("kind", ["puts", "acks"])
 def test_the_memory_of_decided_ids_is_bounded(storage: SimulatedStorage, kind: str) -> None:
     """The oldest is forgotten first; a restart forgets nothing more."""
-    assert DECIDED_MAX == 1024
+    assert OUTCOMES_MAX == 1024
     with open_queue(storage, max_deliveries=None) as queue:
         queue.put(b"one")
-        for number in range(DECIDED_MAX + 2):
+        for number in range(OUTCOMES_MAX + 2):
             tx = prepare(queue, kind, f"t{number}")
             tx.abort()
     with open_queue(storage) as queue:
         for number in (0, 1):
             with pytest.raises(TransactionNotFoundError):
                 queue.abort_prepared(f"t{number}")
-        for number in (2, 3, 500, DECIDED_MAX + 1):
+        for number in (2, 3, 500, OUTCOMES_MAX + 1):
             queue.abort_prepared(f"t{number}")
             with pytest.raises(TransactionStateError):
                 queue.commit_prepared(f"t{number}")

@@ -72,11 +72,11 @@ def test_a_decision_ends_once_everybody_has_followed() -> None:
     storage = decided()
     with open_queue(storage, HUB) as hub:
         assert handle_of(hub).write_side is not None
-        assert len(handle_of(hub).write_side.open_decisions) == 1
+        assert len(handle_of(hub).write_side.pending_commit_records) == 1
         with open_queue(storage, ASIDE):
             pass
-        handle_of(hub).write_side.end_decisions()
-        assert len(handle_of(hub).write_side.open_decisions) == 0
+        handle_of(hub).write_side.end_commit_records()
+        assert len(handle_of(hub).write_side.pending_commit_records) == 0
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -90,8 +90,8 @@ def test_a_group_that_was_deleted_waits_for_nothing(name: str) -> None:
     with open_queue(storage, HUB) as hub, open_queue(storage, ASIDE, group="b") as aside:
         assert found(hub, aside) == (outcome[0], [b"one", b"two", *outcome[1][-1:]][: 2 + (name == "decided")])
         assert handle_of(hub).write_side is not None
-        handle_of(hub).write_side.end_decisions()
-        assert len(handle_of(hub).write_side.open_decisions) == 0
+        handle_of(hub).write_side.end_commit_records()
+        assert len(handle_of(hub).write_side.pending_commit_records) == 0
 
 
 def test_while_a_commit_is_under_way_nobody_takes_it_for_aborted() -> None:

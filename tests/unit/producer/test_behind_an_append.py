@@ -101,7 +101,7 @@ def test_a_message_that_was_settled_comes_again_by_the_log_if_memory_cannot_foll
         side = handle_of(queue).require_read_side()
         with monkeypatch.context() as broken:
             for name in ("give_back", "leave"):
-                broken.setattr(side._backlog.aside, name, _refuse)
+                broken.setattr(side._dispatcher.deferred, name, _refuse)
             getattr(delivery, verb)(*(("no use",) if verb == "reject" else ()))
         assert "none left" in caplog.text
         assert queue.stats().in_flight == 0
@@ -119,7 +119,7 @@ def test_dead_letters_that_are_retried_come_again_though_the_log_cannot_be_read_
     with jobs.open() as queue:
         with pytest.raises(Empty):
             queue.get(timeout=0)
-        backlog = handle_of(queue).require_read_side()._backlog
+        backlog = handle_of(queue).require_read_side()._dispatcher
         revive = backlog.revive
         backlog.revive = _refuse  # type: ignore[method-assign]
         assert queue.dead.retry([0, 1]) == 2

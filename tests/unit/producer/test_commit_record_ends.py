@@ -36,7 +36,7 @@ def calls_of(storage: SimulatedStorage) -> Iterator[list[Path]]:
 
 def pending_count(queue: PersistentQueue) -> int:
     """Return how many commit records of a queue are pending."""
-    return len(handle_of(queue).require_write_side().open_decisions)
+    return len(handle_of(queue).require_write_side().pending_commit_records)
 
 
 def commit_over(hub: PersistentQueue, aside: PersistentQueue) -> None:

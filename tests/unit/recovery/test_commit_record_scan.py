@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.format.constants import FRAMES_START, KIND_DECISION
+from holdfast.persistence.format.constants import FRAMES_START, KIND_COMMIT_RECORD
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
-from holdfast.persistence.recovery.commit_record_scan import find_decisions
+from holdfast.persistence.recovery.commit_record_scan import find_commit_records
 from holdfast.persistence.recovery.tail_scan import TailScan
 from support.builders.log_parts import LogParts, frame
 
@@ -16,7 +16,7 @@ def found_in(parts: LogParts, *frames: bytes) -> PendingCommitRecords:
     """Return the decisions of a file that recovery keeps whole."""
     path, header = parts.data_file(frames)
     end = FRAMES_START + sum(map(len, frames))
-    return find_decisions(parts.storage.open(path), header, TailScan(end, len(frames), end, 0))
+    return find_commit_records(parts.storage.open(path), header, TailScan(end, len(frames), end, 0))
 
 
 def message(parts: LogParts, index: int) -> bytes:
@@ -26,7 +26,7 @@ def message(parts: LogParts, index: int) -> bytes:
 
 def decided(parts: LogParts, index: int, payload: bytes = b"") -> bytes:
     """Return a decision over the message before it."""
-    return frame(parts.header(), payload or DECISION.encode(), index, kind=KIND_DECISION)
+    return frame(parts.header(), payload or DECISION.encode(), index, kind=KIND_COMMIT_RECORD)
 
 
 def bad(raw: bytes) -> bytes:

@@ -23,7 +23,7 @@ from holdfast.persistence.format.constants import (
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAMES_START,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MARK,
     KIND_MESSAGE,
     KIND_SEAL,
@@ -104,7 +104,7 @@ def test_frames_and_index_are_the_same_however_messages_are_cut(
             )
         )
         size = writer.file.size()
-        assert writer.file.read_at(told.decision_position - FRAMES_START, FRAMES_START) == expected
+        assert writer.file.read_at(told.commit_record_position - FRAMES_START, FRAMES_START) == expected
         assert list(messages(storage, PATH, QUEUE_ID)) == everything
         assert read_summary(storage, PATH, QUEUE_ID) == told
         writer.file.truncate(size - 1)  # without its seal, the index is made anew from the messages
@@ -169,8 +169,8 @@ ODD = [
     Shape(mark_shift=-1),
     Shape(kind=KIND_MARK),
     Shape(kind=KIND_SEAL),
-    Shape(kind=KIND_DECISION),
-    Shape(kind=KIND_DECISION, flags=FLAG_LAST, payload=decision(3).encode()),
+    Shape(kind=KIND_COMMIT_RECORD),
+    Shape(kind=KIND_COMMIT_RECORD, flags=FLAG_LAST, payload=decision(3).encode()),
     Shape(kind=0x13),
     Shape(payload=b""),
     Shape(payload=bytes(700)),
@@ -187,7 +187,7 @@ def built(shapes: list[Shape]) -> bytes:
     writer = BatchFileWriter(storage, PATH, QUEUE_ID)
     writer.add_many([b""] * len(shapes), {}, AT)
     told = writer.finish(decision(len(shapes)))
-    start, end = writer.file.read_at(FRAMES_START, 0), writer.file.read_at(told.size_bytes, told.decision_position)
+    start, end = writer.file.read_at(FRAMES_START, 0), writer.file.read_at(told.size_bytes, told.commit_record_position)
     for index, shape in enumerate(shapes):
         start += shape.encode(writer.header.salt, index, len(start))
     return start + end

@@ -22,7 +22,7 @@ from holdfast.persistence.format.constants import (
     FRAMES_START,
     HEADER_COPY_POSITIONS,
     INDEX_STRIDE_BYTES,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_SEAL,
 )
 from holdfast.persistence.format.file_header import DataFileHeader
@@ -32,7 +32,7 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter, adopt_heade
 from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES
 from holdfast.persistence.segment.batch_file_reader import (
     BatchSummary,
-    decisions_from_behind,
+    commit_records_from_behind,
     messages,
     read_summary,
     verify_batch,
@@ -108,7 +108,7 @@ def test_a_batch_comes_back(contents: Messages) -> None:
     writer = write(storage, contents)
     found = summary(storage)
     assert read(storage) == contents
-    assert found.decision == decision(len(contents))
+    assert found.commit_record == decision(len(contents))
     assert found.message_count == writer.message_count == len(contents)
     assert found.frames_bytes == sum(FRAME_HEADER_BYTES + len(p) + len(h) for p, h in contents)
     assert found.size_bytes == writer.end
@@ -439,7 +439,7 @@ def test_a_discarded_batch_is_gone() -> None:
 def test_every_cut_of_a_batch_is_refused_or_reads_right() -> None:
     """It reads as long as its decision is there; what is missing of the seal is told by ``verify_batch``."""
     whole = written(SMALL)
-    end = summary(holding(whole)).decision_end
+    end = summary(holding(whole)).commit_record_end
     for size in range(len(whole)):
         storage = holding(whole[:size])
         if size < end:
@@ -451,7 +451,7 @@ def test_every_cut_of_a_batch_is_refused_or_reads_right() -> None:
         else:
             assert read(storage) == SMALL
             found = summary(storage)
-            assert (found.decision, found.seal) == (decision(3), summary(holding(whole)).seal)
+            assert (found.commit_record, found.seal) == (decision(3), summary(holding(whole)).seal)
             assert not found.is_sealed
             (damage,) = verify_batch(storage, PATH, QUEUE_ID)
             assert (damage.position, len(damage.offsets)) == (end, 0)
@@ -472,17 +472,17 @@ def test_every_byte_that_flips_is_found_or_changes_nothing(flip: int) -> None:
         try:
             found = read(storage)
         except CorruptionError:
-            assert FRAMES_START <= at < good.decision_end
+            assert FRAMES_START <= at < good.commit_record_end
             assert any(each.verdict == DAMAGED and each.position <= at for each in damage)
         else:
             assert found == SMALL
-            assert not FRAMES_START <= at < good.decision_end
+            assert not FRAMES_START <= at < good.commit_record_end
         try:
             told = summary(storage)
         except CorruptionError:
-            assert good.decision_position <= at < good.decision_end
+            assert good.commit_record_position <= at < good.commit_record_end
         else:
-            assert (told.decision, told.seal) == (good.decision, good.seal)
+            assert (told.commit_record, told.seal) == (good.commit_record, good.seal)
 
 
 def test_a_damaged_message_is_named() -> None:
@@ -502,11 +502,11 @@ def test_a_damaged_message_is_named() -> None:
 def test_stale_bytes_behind_the_decision_do_not_count() -> None:
     """A crash may leave anything there: half a seal, zeros, the end of a longer file."""
     whole = written(SMALL)
-    end = summary(holding(whole)).decision_end
+    end = summary(holding(whole)).commit_record_end
     for behind in (bytes(5000), whole[FRAMES_START:], whole[end:-1], whole[end:] + bytes(10), b"\xff" * 77):
         storage = holding(whole[:end] + behind)
         assert read(storage) == SMALL
-        assert summary(storage).decision == decision(3)
+        assert summary(storage).commit_record == decision(3)
 
 
 # -- Becoming a data file --------------------------------------------------------------------------------------------
@@ -542,7 +542,7 @@ def test_an_adopted_batch_is_a_sealed_data_file(contents: Messages, carried: lis
     seal = read_seal(writer.file, header)
     assert seal is not None
     assert seal.message_count == len(contents)
-    assert decisions_from_behind(writer.file, header) == [decision(len(contents), 500), *carried]
+    assert commit_records_from_behind(writer.file, header) == [decision(len(contents), 500), *carried]
     assert read(storage) == contents
     assert summary(storage).is_sealed == (not carried)
 
@@ -554,7 +554,7 @@ def test_carrying_again_replaces_what_was_carried() -> None:
     before = storage.tree()[PATH]
     for carried in (CARRIED, CARRIED[1:], CARRIED):
         append_carried(writer.file, writer.header, carried)
-        assert decisions_from_behind(writer.file, writer.header)[1:] == carried
+        assert commit_records_from_behind(writer.file, writer.header)[1:] == carried
     append_carried(writer.file, writer.header, [])
     assert storage.tree()[PATH] == before
 
@@ -579,7 +579,7 @@ def test_decisions_that_can_still_be_read_are_found_behind_damage() -> None:
     for at in range(FRAMES_START, len(whole), 3):
         broken = bytearray(whole)
         broken[at] ^= 0x10
-        found = decisions_from_behind(durable_file(bytes(broken), PATH)[1], header)
+        found = commit_records_from_behind(durable_file(bytes(broken), PATH)[1], header)
         assert len(found) >= 2
         assert found == [each for each in everything if each in found]
 
@@ -615,7 +615,7 @@ def test_a_crash_while_a_batch_is_written_never_shows_wrong_messages() -> None:
     for crashed in crash_states(storage, since, seed=1):
         try:
             assert read(crashed) == contents
-            assert summary(crashed).decision == decision(4)
+            assert summary(crashed).commit_record == decision(4)
             whole += 1
         except CorruptionError:
             refused += 1
@@ -639,14 +639,14 @@ def test_a_crash_while_a_batch_is_adopted_leaves_it_readable(contents: Messages)
     sealed = set()
     for crashed in crash_states(storage, since, seed=3):
         found = summary(crashed)
-        assert found.decision == decision(len(contents))
+        assert found.commit_record == decision(len(contents))
         assert found.header in (writer.header, header)
         assert read(crashed) == contents
         sealed.add(found.is_sealed)
         file = crashed.open(PATH)
         append_carried(file, found.header, CARRIED[:1])
         adopt_header(file, header)
-        assert decisions_from_behind(file, header) == [decision(len(contents), 500), CARRIED[0]]
+        assert commit_records_from_behind(file, header) == [decision(len(contents), 500), CARRIED[0]]
         assert verify_batch(crashed, PATH, QUEUE_ID) == []
     assert sealed == {True, False}
 
@@ -663,11 +663,11 @@ def test_a_batch_behind_which_no_seal_stands_is_read_from_its_start() -> None:
     """The frame there has the kind of one, and a good checksum."""
     storage = SimulatedStorage()
     writer = write(storage, SMALL)
-    header, end = writer.header, summary(storage).decision_end
+    header, end = writer.header, summary(storage).commit_record_end
     content = storage.tree()[PATH]
     assert content is not None
     broken = holding(content[:end] + no_seal(header, len(SMALL)))
-    assert (summary(broken).decision, summary(broken).is_sealed) == (decision(3), False)
+    assert (summary(broken).commit_record, summary(broken).is_sealed) == (decision(3), False)
     assert read(broken) == SMALL
     assert [damage.reason for damage in verify_batch(broken, PATH, QUEUE_ID)] == ["no seal that fits ends the file"]
     in_a_message = bytearray(content[:end] + no_seal(header, len(SMALL)))
@@ -686,9 +686,9 @@ def test_what_is_carried_and_no_decision_is_not_acted_upon() -> None:
     content = storage.tree()[PATH]
     assert content is not None
     trailer = (FRAME_HEADER_BYTES + 12).to_bytes(4, "little")
-    strange = frame(header, b"not one." + trailer, len(SMALL), kind=KIND_DECISION)
+    strange = frame(header, b"not one." + trailer, len(SMALL), kind=KIND_COMMIT_RECORD)
     file = durable_file(content + strange, PATH)[1]
-    found = decisions_from_behind(file, header)
+    found = commit_records_from_behind(file, header)
     assert found == [decision(3, 500), *CARRIED]
 
 

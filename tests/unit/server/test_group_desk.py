@@ -35,8 +35,8 @@ POLICY = FlushPolicy.every_commit()
 class Bench:
     """An owner of the default group that serves when it is told to, and a handle that asks."""
 
-    def __init__(self, storage: SimulatedStorage, sides: QueueHandle, desk: GroupDesk) -> None:
-        self.storage, self.sides, self.desk = storage, sides, desk
+    def __init__(self, storage: SimulatedStorage, handle: QueueHandle, desk: GroupDesk) -> None:
+        self.storage, self.handle, self.desk = storage, handle, desk
         storage.make_directory(DIRECTORY.requests)
         self.mailbox = Mailbox(storage, DIRECTORY.requests)
 
@@ -61,15 +61,15 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the group."""
-    sides = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", POLICY, DATA_FILE_BYTES, 0))
-    memory = OutcomeMemory(sides)
-    desk = GroupDesk(sides, OwnVotes(sides, memory, KeyedLock()))
+    handle = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", POLICY, DATA_FILE_BYTES, 0))
+    memory = OutcomeMemory(handle)
+    desk = GroupDesk(handle, OwnVotes(handle, memory, KeyedLock()))
     try:
-        yield Bench(storage, sides, desk)
+        yield Bench(storage, handle, desk)
     finally:
         desk.close()
         memory.close()
-        sides.close()
+        handle.close()
 
 
 @pytest.fixture
@@ -174,11 +174,11 @@ def visiting(storage: SimulatedStorage) -> Iterator[tuple[GroupVisitor, QueueHan
     """Have a producer's handle, and a visitor for the group that nobody owns."""
     with queue_in(storage, POLICY) as queue:
         queue.put(b"a")
-    sides = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    handle = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
     try:
-        yield GroupVisitor(sides, "default"), sides
+        yield GroupVisitor(handle, "default"), handle
     finally:
-        sides.close()
+        handle.close()
 
 
 def test_a_visitor_that_cannot_open_the_group_says_why(storage: SimulatedStorage) -> None:
@@ -241,10 +241,10 @@ def test_in_a_forked_child_a_visit_is_the_parents(storage: SimulatedStorage) -> 
         options = Options("consume", "default", POLICY, DATA_FILE_BYTES, 0)
         under_way = QueueHandle(storage, FakeClock(), asking.path, options)
         lock = under_way.require_read_side()._lock
-        visitor._sides = under_way
+        visitor._handle = under_way
         count = storage.mutation_count
         visitor.forget()
-        assert visitor._sides is None
+        assert visitor._handle is None
         assert storage.mutation_count == count
         with pytest.raises(ForkedError):
             under_way.require_read_side().receive(1, 0)

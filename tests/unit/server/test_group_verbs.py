@@ -335,12 +335,12 @@ def test_an_owner_killed_at_any_call_leaves_each_request_to_the_next_one(done: J
         )
 
     def serve(storage: SimulatedStorage) -> None:
-        sides = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
-        desk = GroupDesk(sides, OwnVotes(sides, OutcomeMemory(sides), KeyedLock()))
+        handle = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
+        desk = GroupDesk(handle, OwnVotes(handle, OutcomeMemory(handle), KeyedLock()))
         while desk.serve():
             pass
         desk.close()
-        sides.close()
+        handle.close()
 
     begun = len(storage.log)
     serve(storage)

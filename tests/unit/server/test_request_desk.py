@@ -40,10 +40,10 @@ class Bench:
     """An owner that serves one round when it is told to, and a handle that asks."""
 
     def __init__(
-        self, storage: SimulatedStorage, sides: QueueHandle, desk: RequestDesk, in_doubt: PreparedResolver
+        self, storage: SimulatedStorage, handle: QueueHandle, desk: RequestDesk, in_doubt: PreparedResolver
     ) -> None:
-        self.storage, self.sides, self.desk, self.in_doubt = storage, sides, desk, in_doubt
-        self.asker = Asker(storage, sides.queue_id)
+        self.storage, self.handle, self.desk, self.in_doubt = storage, handle, desk, in_doubt
+        self.asker = Asker(storage, handle.queue_id)
 
     def verb(self, number: int, **fields: object) -> RequestName:
         """Ask for a verb."""
@@ -66,15 +66,15 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the write side."""
-    sides = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
-    in_doubt = PreparedResolver(sides, lambda _, __: Outcome.IN_DOUBT, pytest.fail)
-    desk = RequestDesk(sides, in_doubt)
+    handle = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    in_doubt = PreparedResolver(handle, lambda _, __: Outcome.IN_DOUBT, pytest.fail)
+    desk = RequestDesk(handle, in_doubt)
     try:
-        yield Bench(storage, sides, desk, in_doubt)
+        yield Bench(storage, handle, desk, in_doubt)
     finally:
         desk.close()
         in_doubt.close()
-        sides.close()
+        handle.close()
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_request_that_cannot_be_read_is_refused(bench: Bench) -> None:
     with refusing(bench.storage, "open", CLAIMED):
         bench.desk.serve()
     assert (bench.answer(64).verdict, bench.left()) == (ANSWER_ERROR, [])
-    assert bench.sides.next_offset() == 0
+    assert bench.handle.next_offset() == 0
 
 
 def test_a_refused_request_that_cannot_be_removed_is_not_known_of(bench: Bench) -> None:
@@ -134,7 +134,7 @@ def test_a_sync_that_fails_is_told_to_all_who_shared_it(bench: Bench) -> None:
     """Nobody knows of any of them: their files stay, and the next opening answers."""
     bench.asker.ask(64, b"a")
     bench.asker.ask(65, b"b")
-    bench.sides.require_write_side()._append(b"first", b"")
+    bench.handle.require_write_side()._append(b"first", b"")
     with refusing(bench.storage, "sync", ".data"):
         bench.desk.serve()
     assert [bench.answer(each).verdict for each in (64, 65)] == [ANSWER_ERROR] * 2
@@ -153,7 +153,7 @@ def test_a_committed_request_whose_answer_cannot_be_written_is_answered_by_the_n
     left = bench.storage.crash_keeping_all()
     with owning(left) as again:
         again.desk.serve()
-        assert again.sides.next_offset() == 1
+        assert again.handle.next_offset() == 1
         assert again.left() == []
     assert payloads_in(left) == [b"a"]
 
@@ -163,13 +163,13 @@ def test_a_large_request_waits_for_room_and_is_told_so_once(bench: Bench, before
     """Until then it may be withdrawn; its file becomes a part of the log once there is room."""
     bench.asker.ask(64, *[b"a"] * before)
     bench.desk.serve()
-    bench.sides.capacity.change(4)
+    bench.handle.capacity.change(4)
     bench.asker.ask(65, *[bytes(2000)] * 4)
     for _ in range(3):
         bench.desk.serve()
         assert bench.answer(65).verdict == ANSWER_NO_ROOM
         assert bench.left() == ["65 batch"]
-    bench.sides.capacity.change(100)
+    bench.handle.capacity.change(100)
     bench.desk.serve()
     assert bench.answer(65).offsets == range(before, before + 4)
     assert bench.left() == []
@@ -184,7 +184,7 @@ def test_a_large_request_that_is_damaged_is_refused(bench: Bench) -> None:
     bench.storage.open(path).write_at((b"?",), content.index(b"payload of it"))
     bench.desk.serve()
     assert "is damaged" in bench.answer(64).text
-    assert (bench.left(), bench.sides.next_offset()) == ([], 0)
+    assert (bench.left(), bench.handle.next_offset()) == ([], 0)
 
 
 def test_what_an_owner_before_has_answered_is_not_put_again(storage: SimulatedStorage) -> None:
@@ -200,7 +200,7 @@ def test_what_an_owner_before_has_answered_is_not_put_again(storage: SimulatedSt
         answers.close()
         bench.desk.serve()
         assert bench.answer(64).offsets == range(7, 8)
-        assert (bench.left(), bench.sides.next_offset()) == ([], 0)
+        assert (bench.left(), bench.handle.next_offset()) == ([], 0)
 
 
 def test_a_request_that_is_withdrawn_when_its_turn_comes_is_not_answered(bench: Bench) -> None:
@@ -210,7 +210,7 @@ def test_a_request_that_is_withdrawn_when_its_turn_comes_is_not_answered(bench: 
     bench.storage.remove(name.path(DIRECTORY))
     bench.desk.serve([str(name)])
     assert bench.asker.mailbox.read(64) is None
-    assert bench.sides.next_offset() == 0
+    assert bench.handle.next_offset() == 0
 
 
 def test_a_committed_request_that_cannot_be_removed_keeps_its_decision_open(bench: Bench) -> None:
@@ -219,7 +219,7 @@ def test_a_committed_request_that_cannot_be_removed_keeps_its_decision_open(benc
     with refusing(bench.storage, "remove", CLAIMED):
         bench.desk.serve()
     assert bench.answer(64).offsets == range(1)
-    bench.sides.require_write_side().end_decisions()
+    bench.handle.require_write_side().end_commit_records()
     left = bench.storage.crash_keeping_all()
     with owning(left) as again:
         again.desk.serve()

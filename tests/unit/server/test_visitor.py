@@ -41,11 +41,11 @@ def visitor(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Visitor]:
     """One of a handle that submits to a queue which nobody owns; it visits when it is told to, in the test's thread."""
     queue_in(storage, POLICY).close()
     storage.make_directory(DIRECTORY.requests)
-    sides = QueueHandle(storage, clock, ROOT, Options("submit", "default", POLICY, DATA_FILE_BYTES, 0))
-    made = Visitor(sides)
+    handle = QueueHandle(storage, clock, ROOT, Options("submit", "default", POLICY, DATA_FILE_BYTES, 0))
+    made = Visitor(handle)
     yield made
     made.stop()
-    sides.close()
+    handle.close()
 
 
 def test_a_visitor_that_nothing_is_asked_of_leaves_and_lets_the_next_owner_in(

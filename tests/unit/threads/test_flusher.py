@@ -139,7 +139,7 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
             assert queue.put(b"a") == number
             wait_until(lambda: side._writer.synced == side._writer.end)
             assert queue.get(timeout=0) == b"a"
-            books = handle_of(queue).require_read_side().books
+            books = handle_of(queue).require_read_side().progress_store
             assert books is not None
             wait_until(lambda books=books: books._positions.unsynced_count == 0)  # type: ignore[misc]
             assert books._flusher is not None

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import ForkedError, PersistentQueue, Transaction
-from holdfast.queue.threads import lifecycle
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import lifecycle, poller
 from support.builders.clocks import FakeClock
 from support.builders.transactions import open_queue, prepare
 from support.storages.simulated_storage import SimulatedStorage
@@ -18,15 +17,15 @@ from support.storages.simulated_storage import SimulatedStorage
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Do what happens in the child; threads, which it does not have, end first."""
-    monkeypatch.setattr(watcher, "_watchers", {})
-    monkeypatch.setattr(watcher, "_lock", watcher._lock)
+    monkeypatch.setattr(poller, "_pollers", {})
+    monkeypatch.setattr(poller, "_lock", poller._lock)
     monkeypatch.setattr(lifecycle, "_open", weakref.WeakSet())
 
     def forget() -> None:
-        for each in list(watcher._watchers.values()):
+        for each in list(poller._pollers.values()):
             each.end()
         lifecycle._forget_all()
-        watcher._forget_all()
+        poller._forget_all()
 
     return forget
 
@@ -64,7 +63,7 @@ def test_what_is_forgotten_is_not_touched_and_answers_that_it_was_forked(
             verb()
     queue.close()
     assert (storage.tree(), storage.mutation_count) == (tree, count)
-    assert watcher._watchers == {}
+    assert poller._pollers == {}
 
 
 def test_a_queue_that_nobody_has_used_is_forgotten_too(storage: SimulatedStorage, forked: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import poller
 from support.processes.children import run_script
 from support.processes.threads import Threads, wait_until
 
@@ -37,13 +37,13 @@ def test_one_thread_looks_at_everything_and_ends_with_the_last_of_it() -> None:
     clock = OwnClock()
     parts = [Looked() for _ in range(20)]
     for part in parts:
-        watcher.watch(part, clock)
+        poller.watch(part, clock)
     wait_until(lambda: all(part.count > 1 for part in parts))
     (thread,) = set.union(*(part.threads for part in parts))
     for part in parts[1:]:
-        watcher.unwatch(part, clock)
+        poller.unwatch(part, clock)
     assert thread.is_alive()
-    watcher.unwatch(parts[0], clock)
+    poller.unwatch(parts[0], clock)
     assert not thread.is_alive()
 
 
@@ -52,9 +52,9 @@ def test_what_is_watched_later_is_looked_at_by_another_thread_once_the_first_has
     clock = OwnClock()
     for _ in range(5):
         part = Looked()
-        watcher.watch(part, clock)
+        poller.watch(part, clock)
         wait_until(lambda part=part: part.count > 0)  # type: ignore[misc]
-        watcher.unwatch(part, clock)
+        poller.unwatch(part, clock)
         assert not part.threads.pop().is_alive()
 
 
@@ -62,14 +62,14 @@ def test_what_cannot_be_looked_at_does_not_stop_the_others(caplog: pytest.LogCap
     """A fault of ours in one queue is logged, and the look is tried again."""
     clock = OwnClock()
     broken, sound = Looked(ValueError("a fault")), Looked()
-    watcher.watch(broken, clock)
-    watcher.watch(sound, clock)
+    poller.watch(broken, clock)
+    poller.watch(sound, clock)
     wait_until(lambda: broken.count > 0)
     seen = sound.count
     wait_until(lambda: sound.count > seen + 3)
     wait_until(lambda: broken.count > 1)
-    watcher.unwatch(broken, clock)
-    watcher.unwatch(sound, clock)
+    poller.unwatch(broken, clock)
+    poller.unwatch(sound, clock)
     assert "a fault" in caplog.text
 
 
@@ -85,12 +85,12 @@ def test_nothing_is_looked_at_any_more_once_unwatch_has_returned(threads: Thread
             return super().look()
 
     slow, other = Slow(), Looked()
-    watcher.watch(slow, clock)
-    watcher.watch(other, clock)
+    poller.watch(slow, clock)
+    poller.watch(other, clock)
     assert begun.wait(10)
 
     def unwatch() -> None:
-        watcher.unwatch(slow, clock)
+        poller.unwatch(slow, clock)
         is_over.set()
 
     threads.start(unwatch)
@@ -100,27 +100,27 @@ def test_nothing_is_looked_at_any_more_once_unwatch_has_returned(threads: Thread
     count, seen = slow.count, other.count
     wait_until(lambda: other.count > seen + 3)
     assert slow.count == count
-    watcher.unwatch(other, clock)
+    poller.unwatch(other, clock)
 
 
 def test_unwatching_twice_or_what_was_never_watched_does_nothing() -> None:
     """Closing is tried again where it was cut short."""
     clock = OwnClock()
     part, other = Looked(), Looked()
-    watcher.unwatch(part, clock)
-    watcher.watch(part, clock)
-    watcher.watch(other, clock)
-    watcher.unwatch(part, clock)
-    watcher.unwatch(part, clock)
+    poller.unwatch(part, clock)
+    poller.watch(part, clock)
+    poller.watch(other, clock)
+    poller.unwatch(part, clock)
+    poller.unwatch(part, clock)
     wait_until(lambda: other.count > 0)
-    watcher.unwatch(other, clock)
+    poller.unwatch(other, clock)
 
 
 def test_queues_that_were_opened_at_any_time_are_due_together() -> None:
     """Waking costs more than a look: 200 queues are one round."""
     times = [100.0 + 0.0007 * number for number in range(60)]
-    assert {round(watcher._next_round(now, 0.1), 9) for now in times} == {100.1}
-    assert all(now < watcher._next_round(now, seconds) <= now + seconds for now in times for seconds in (0.015, 1.0))
+    assert {round(poller._next_round(now, 0.1), 9) for now in times} == {100.1}
+    assert all(now < poller._next_round(now, seconds) <= now + seconds for now in times for seconds in (0.015, 1.0))
 
 
 def test_all_clocks_of_the_system_are_one_and_others_keep_their_own_time() -> None:
@@ -128,10 +128,10 @@ def test_all_clocks_of_the_system_are_one_and_others_keep_their_own_time() -> No
     parts = [Looked(), Looked(), Looked()]
     clocks = [SystemClock(), SystemClock(), OwnClock()]
     for part, clock in zip(parts, clocks, strict=True):
-        watcher.watch(part, clock)
+        poller.watch(part, clock)
     wait_until(lambda: all(part.count > 0 for part in parts))
     for part, clock in zip(parts, clocks, strict=True):
-        watcher.unwatch(part, clock)
+        poller.unwatch(part, clock)
     assert parts[0].threads == parts[1].threads != parts[2].threads
 
 
@@ -173,7 +173,7 @@ queue.close()
 def test_what_has_ended_is_not_looked_at_any_more() -> None:
     """Though the thread had it on its list for this round."""
     looked = Looked()
-    entry = watcher._Entry(looked, 0.0)
+    entry = poller._Entry(looked, 0.0)
     entry.look(1.0)
     entry.end()
     entry.look(2.0)

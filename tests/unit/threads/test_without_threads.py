@@ -10,8 +10,7 @@ import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, StorageError
 from holdfast.clock import SystemClock
-from holdfast.queue.threads import flusher
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import flusher, poller
 from holdfast.queue.threads.flusher import Flusher
 from support.builders.jobs import Jobs
 from support.processes.thread_starts import StartFaults, no_threads, starting
@@ -27,7 +26,7 @@ POLICIES = {
 @pytest.fixture(autouse=True)
 def no_watcher_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues of other tests, which may be open still, have the watcher of this process."""
-    monkeypatch.setattr(watcher, "_watchers", {})
+    monkeypatch.setattr(poller, "_pollers", {})
 
 
 @pytest.fixture(params=POLICIES)

@@ -61,7 +61,7 @@ class Bench:
     def settle(self) -> None:
         """End what is open, so that it is not counted with what comes."""
         for queue in (self.orders, self.invoices):
-            handle_of(queue).require_write_side().end_decisions()
+            handle_of(queue).require_write_side().end_commit_records()
 
     def begin(self, queue: PersistentQueue | None = None, *, puts: int = 0, acks: int = 0) -> Transaction:
         """Return a transaction with some work done."""
@@ -112,7 +112,7 @@ def ending(bench: Bench) -> Step:
     """Return the end of as many decisions as end together."""
     for _ in range(DECISIONS_MAX - 1):
         bench.begin(puts=1, acks=1).commit()
-    assert len(handle_of(bench.orders).require_write_side().open_decisions) == DECISIONS_MAX - 1
+    assert len(handle_of(bench.orders).require_write_side().pending_commit_records) == DECISIONS_MAX - 1
     return bench.settle
 
 

@@ -53,7 +53,7 @@ TAKEN = "taken"
 
 COMMIT_PREPARED = "commit_prepared"
 ABORT_PREPARED = "abort_prepared"
-VERDICT = "verdict"
+ASK_OUTCOME = "verdict"
 """What the log says of a transaction; the answer counts one message where it was committed, and none if aborted."""
 
 _OF_A_GROUP = (ASK, TAKEN)
@@ -167,8 +167,8 @@ def read_batch(storage: Storage, path: Path, queue_id: bytes, name: RequestName,
     """
     check_asker(storage, path)
     summary = read_summary(storage, path, queue_id)
-    decision = summary.decision
-    if decision.waiting_file != name.waiting_file or decision.acknowledged or decision.participants:
+    commit_record = summary.commit_record
+    if commit_record.waiting_file != name.waiting_file or commit_record.acknowledged or commit_record.participants:
         raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
     is_large = summary.frames_bytes > bytes_max
     if is_large and summary.message_count > 1:
@@ -210,18 +210,18 @@ def read_verb(storage: Storage, path: Path) -> dict[str, Any]:
 # -- After a crash ---------------------------------------------------------------------------------------------------
 
 
-def finish_committed(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> bool:
-    """Answer a request that is in the log, and remove its file; False if ``decision`` is not that of a request.
+def finish_committed(storage: Storage, directory: QueueDirectory, commit_record: CommitRecord) -> bool:
+    """Answer a request that is in the log, and remove its file; False if ``commit_record`` is not that of a request.
 
     The file is removed under both of its names: after a loss of power the older one may be back.
     """
-    path, _, file_name = decision.waiting_file.rpartition("/")
+    path, _, file_name = commit_record.waiting_file.rpartition("/")
     name = RequestName.parse(file_name) if path == DIRECTORY else None
     if name is None:
         return False
     answers = Answers(storage, directory.requests)
     try:
-        answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, decision.offsets))
+        answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, commit_record.offsets))
     finally:
         answers.close()
     for kind in (CLAIMED, BATCH):

@@ -13,15 +13,15 @@ from pathlib import Path
 from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.storage import File, Storage
 
-_ASIDE = ".again"
+_RENAMED = ".again"
 """Behind the name of a file that has it for two renames; readers pass such names over."""
 
 
 def name_again(storage: Storage, path: Path) -> None:
     """Give a file the name that it has, as a new change for the next sync of its directory."""
-    aside = path.with_name(path.name + _ASIDE)
-    storage.rename(path, aside)
-    storage.rename(aside, path)
+    renamed = path.with_name(path.name + _RENAMED)
+    storage.rename(path, renamed)
+    storage.rename(renamed, path)
 
 
 def finish_naming(storage: Storage, directory: Path) -> bool:
@@ -29,10 +29,10 @@ def finish_naming(storage: Storage, directory: Path) -> bool:
 
     Returns whether there were any.
     """
-    aside = [name for name in storage.list(directory) if name.endswith(_ASIDE)]
-    for name in aside:
-        storage.rename(directory / name, directory / name.removesuffix(_ASIDE))
-    return bool(aside)
+    renamed = [name for name in storage.list(directory) if name.endswith(_RENAMED)]
+    for name in renamed:
+        storage.rename(directory / name, directory / name.removesuffix(_RENAMED))
+    return bool(renamed)
 
 
 def refuse_second_name(file: File, path: Path) -> None:

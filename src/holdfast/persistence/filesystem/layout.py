@@ -87,7 +87,7 @@ class QueueDirectory:
         The space reserved for a group that begins on a full disk.
     prepared : Path
         Transactions that are not decided, and the memory of those that were; missing if there never was one.
-    decided : Path
+    outcome_log : Path
         The memory of decided transactions.
     joint : Path
         The memory of joint commits; missing if there never was one.
@@ -108,7 +108,7 @@ class QueueDirectory:
         self.groups_lock = self.groups / ".lock"
         self.reserve = self.groups / ".reserve"
         self.prepared = self.root / "prepared"
-        self.decided = self.prepared / "decided"
+        self.outcome_log = self.prepared / "decided"
         self.joint = self.prepared / "joint.json"
         self.requests = self.root / "requests"
 

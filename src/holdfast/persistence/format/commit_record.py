@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.persistence.format.constants import DECISION_TRAILER, FRAME_HEADER_BYTES
+from holdfast.persistence.format.constants import COMMIT_RECORD_TRAILER, FRAME_HEADER_BYTES
 from holdfast.persistence.format.json_object import as_id, as_number, parse_object
 
 Run = tuple[int, int, int, int]
@@ -125,13 +125,13 @@ class CommitRecord:
             "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
         }
         text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
-        return text + DECISION_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + DECISION_TRAILER.size)
+        return text + COMMIT_RECORD_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + COMMIT_RECORD_TRAILER.size)
 
     @classmethod
     def decode(cls, payload: bytes) -> CommitRecord:
         """Return the commit record of a frame's payload; raises ValueError if it is not one."""
         try:
-            fields = parse_object(payload[: -DECISION_TRAILER.size])
+            fields = parse_object(payload[: -COMMIT_RECORD_TRAILER.size])
             coordinator, part_of = fields.get("coordinator"), fields.get("part_of")
             first_offset = fields.get("first_offset")
             return cls(

@@ -75,15 +75,15 @@ RECORD_SIZE_MIN = FRAME_HEADER_BYTES - FRAME_SIZE_END
 KIND_MESSAGE = 0x01
 KIND_SEAL = 0x10
 KIND_MARK = 0x11
-KIND_DECISION = 0x12
-KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_DECISION})
+KIND_COMMIT_RECORD = 0x12
+KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_COMMIT_RECORD})
 """0x13 to 0x1F are kept."""
 
 FLAG_FIRST = 0x0001
 FLAG_LAST = 0x0002
 FLAG_HEADERS = 0x0004
 FLAG_CLEAN_CLOSE = 0x0008
-FLAG_OPEN_DECISIONS = 0x0010
+FLAG_PENDING_COMMIT_RECORDS = 0x0010
 """On the mark of a clean close: decisions before it are still open."""
 FLAGS_SINGLE = FLAG_FIRST | FLAG_LAST
 """A batch of one."""
@@ -120,7 +120,7 @@ HEADERS_BYTES_MAX = 2**16 - 1
 
 # -- Commit record: frame payload ---------------------------------------------------------------------------------
 
-DECISION_TRAILER = struct.Struct("<I")
+COMMIT_RECORD_TRAILER = struct.Struct("<I")
 """Size of the whole decision frame; stands behind its JSON, so that the frame is found from behind."""
 
 # -- Seal frame payload ----------------------------------------------------------------------------------------------
@@ -189,13 +189,13 @@ ENTRY_FLAG_CHECKPOINT = 0x04
 
 # -- Decided transactions --------------------------------------------------------------------------------------------
 
-DECIDED_SLOT = struct.Struct("<IBBHQQ16sQQ100s4x")
+OUTCOME_SLOT = struct.Struct("<IBBHQQ16sQQ100s4x")
 """CRC-32C of what follows, verdict, size of the id, zeros, number, timestamp, nonce, first offset, count, id."""
-DECIDED_MAX = 1024
+OUTCOMES_MAX = 1024
 """Slots of the ring: how many decided transactions are remembered. 160 KiB hold them."""
-DECIDED_ID_BYTES_MAX = 100
-DECIDED_COMMITTED = 1
-DECIDED_ABORTED = 2
+OUTCOME_ID_BYTES_MAX = 100
+OUTCOME_COMMITTED = 1
+OUTCOME_ABORTED = 2
 
 JOINT_APPLICATIONS_MAX = 1024
 """Of how many applications the latest joint commit is remembered."""
@@ -271,6 +271,6 @@ assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
 assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
 assert WRITE_MARK_BYTES <= FENCE_POSITION >= HEADER_BLOCK_BYTES
 assert FENCE_POSITION + FENCE.size <= HEADER_COPY_POSITIONS[1]
-assert DECIDED_SLOT.size == 160
+assert OUTCOME_SLOT.size == 160
 assert DEDUP_SLOT.size == 48
 assert ANSWER_SLOT.size == 512 and ANSWERS_START % ANSWER_SLOT.size == 0, "answers never straddle a sector"

@@ -23,7 +23,7 @@ from holdfast.persistence.format.constants import (
     FRAME_HEADER_BYTES,
     FRAME_PREFIX,
     FRAME_SIZE_END,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MESSAGE,
     KINDS,
     RECORD_SIZE_MIN,
@@ -143,9 +143,9 @@ def encode_batch(
     durable_mark: int,
     timestamp_ns: int,
     headers: Mapping[int, bytes] | None = None,
-    decision: bytes | None = None,
+    commit_record: bytes | None = None,
 ) -> list[bytes]:
-    """Return the frames of a whole batch, as :func:`encode_messages`; ``decision``, if given, ends it."""
+    """Return the frames of a whole batch, as :func:`encode_messages`; ``commit_record``, if given, ends it."""
     buffers = encode_messages(
         salt,
         payloads,
@@ -154,17 +154,17 @@ def encode_batch(
         timestamp_ns=timestamp_ns,
         headers=headers,
         starts=True,
-        ends=decision is None,
+        ends=commit_record is None,
     )
-    if decision is not None:
+    if commit_record is not None:
         flags = FLAG_LAST | (0 if payloads else FLAG_FIRST)
         buffers += encode_frame(
             salt,
-            decision,
+            commit_record,
             index=index + len(payloads),
             durable_mark=durable_mark,
             timestamp_ns=timestamp_ns,
-            kind=KIND_DECISION,
+            kind=KIND_COMMIT_RECORD,
             flags=flags,
         )
     return buffers

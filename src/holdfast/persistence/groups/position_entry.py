@@ -53,7 +53,9 @@ class Change:
     delivery_count : int
         For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 if it is committed.
 
-    Notes ----- ``vote.py`` defines these fields for ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME.
+    Notes
+    -----
+    ``vote.py`` defines these fields for ENTRY_VOTE, ENTRY_TEXT and ENTRY_OUTCOME.
     """
 
     kind: int

@@ -33,7 +33,9 @@ def apply_run(changes: Sequence[Change], progress: GroupProgress) -> Sequence[st
         Incomplete votes that were dropped, in words: to be reported as damage, because their messages may be delivered
         although the transaction commits. Always empty for a run that was just written.
 
-    Notes ----- A committed outcome finishes the messages of a known vote, so a damaged ENTRY_DONE behind it costs
+    Notes
+    -----
+    A committed outcome finishes the messages of a known vote, so a damaged ENTRY_DONE behind it costs
     nothing.
     """
     for change in changes:  # nearly always one: this is part of every acknowledgement, so it does no more than it must

@@ -88,7 +88,9 @@ def vote_changes(vote: Vote) -> list[Change]:
 def outcome_changes(vote: Vote, *, committed: bool) -> list[Change]:
     """Return the entries that settle a vote: one atomic run.
 
-    Notes ----- The outcome alone finishes the messages of a known vote. ENTRY_DONE repeats them for a reader that has
+    Notes
+    -----
+    The outcome alone finishes the messages of a known vote. ENTRY_DONE repeats them for a reader that has
     lost the vote, or the outcome, to damage.
     """
     outcome = _filled(ENTRY_OUTCOME, VOTE_START.pack(vote.nonce, 0), delivery_count=int(committed))

@@ -153,7 +153,7 @@ class LogFiles:
             else:
                 self.storage.remove(path)
         finally:
-            close_aside(file)
+            close_in_background(file)
 
     def _size_of(self, name: DataFileName) -> int:
         """Return the size of a file, 0 if it is gone; it is measured once."""
@@ -170,7 +170,7 @@ class LogFiles:
             return file.size()
 
 
-def close_aside(file: File) -> None:
+def close_in_background(file: File) -> None:
     """Close a file in a thread: closing the last handle frees the blocks of a large file, which takes milliseconds."""
     if start_thread(file.close, "holdfast-reclaim") is None:
         file.close()

@@ -92,7 +92,7 @@ class LogReader:
         self._position = 0
         self._buffer = b""
         self._at = 0
-        self._is_resting = False
+        self._is_idle = False
         self._seen_at = (0, 0)
 
     @property
@@ -152,21 +152,21 @@ class LogReader:
             self._file.close()
         self._file = None
         self._buffer, self._at = b"", 0
-        self._is_resting = False
+        self._is_idle = False
 
     def rest(self) -> None:
         """Close the file if nothing was read since the last call; the next read continues at the same place."""
         at = (self._name.sequence, self._position)
         if self._file is not None and at == self._seen_at:
             self.close()
-            self._is_resting = True
+            self._is_idle = True
         self._seen_at = at
 
     def _end_rest(self) -> None:
         """Open the file again. If it is gone it was finished meanwhile, or is missing: the read tells which."""
         with suppress(FileNotFoundError):
             self._file = self._storage.open(self._files.path(self._name), writable=False)
-        self._is_resting = False
+        self._is_idle = False
 
     def _open(self, name: DataFileName) -> bool:
         """Open a data file at its first frame; if that fails, report the records that are lost with it."""
@@ -246,7 +246,7 @@ class LogReader:
         """
         records: list[Record] = []
         self.has_seen_headers = False
-        if self._is_resting:
+        if self._is_idle:
             self._end_rest()
         while not records and self.next_offset < end[2]:
             limit = self._limit(end) if self._file is not None else 0

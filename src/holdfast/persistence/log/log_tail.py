@@ -26,7 +26,7 @@ class LogTail:
         Latest timestamp given to a message of the queue.
     file : File or None
         Its handle if it may be appended to: after a clean close only.
-    decisions : PendingCommitRecords
+    commit_records : PendingCommitRecords
         Those of the last data file that are pending.
     """
 
@@ -35,7 +35,7 @@ class LogTail:
     message_count: int
     timestamp_ns: int
     file: File | None
-    decisions: PendingCommitRecords = field(default_factory=PendingCommitRecords)
+    commit_records: PendingCommitRecords = field(default_factory=PendingCommitRecords)
 
     @property
     def next_offset(self) -> int:

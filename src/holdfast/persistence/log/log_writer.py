@@ -16,11 +16,11 @@ from holdfast.persistence.format.constants import (
     COMPATIBLE_BORN_SEALED,
     DATA_FILE_BYTES_LIMIT,
     FLAG_CLEAN_CLOSE,
-    FLAG_OPEN_DECISIONS,
+    FLAG_PENDING_COMMIT_RECORDS,
     FLAGS_SINGLE,
     FRAME_HEADER_BYTES,
     FRAMES_START,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MARK,
     KIND_SEAL,
 )
@@ -87,7 +87,7 @@ class LogWriter(SegmentWriter):
         def publish() -> None:
             name = next_data_file.publish(self._storage, self._directory, header)
             self._files.add(name, file.size())
-            self.open_decisions.move(positions)
+            self.pending_commit_records.move(positions)
             self._use(file, header, FRAMES_START + len(carried), 0)
 
         try:
@@ -112,19 +112,19 @@ class LogWriter(SegmentWriter):
     def _carry(self, header: DataFileHeader) -> tuple[bytes, dict[bytes, int]]:
         """Return the pending commit records as the first frames of the next file, and their positions there."""
         frames, positions, at = [], {}, FRAMES_START
-        for decision in self.open_decisions:
+        for commit_record in self.pending_commit_records:
             frame = b"".join(
                 encode_frame(
                     header.salt,
-                    decision.encode(),
+                    commit_record.encode(),
                     index=0,
                     durable_mark=0,
                     timestamp_ns=self._timestamp_ns,
-                    kind=KIND_DECISION,
+                    kind=KIND_COMMIT_RECORD,
                     flags=FLAGS_SINGLE,
                 )
             )
-            positions[decision.nonce] = at
+            positions[commit_record.nonce] = at
             at += len(frame)
             frames.append(frame)
         return b"".join(frames), positions
@@ -183,7 +183,7 @@ class LogWriter(SegmentWriter):
             As :meth:`append`.
         """
         self._poison.check()
-        seal, carried = self._seal(), list(self.open_decisions)
+        seal, carried = self._seal(), list(self.pending_commit_records)
         first = self.end[2]
         header = DataFileHeader(
             queue_id=self._header.queue_id,
@@ -209,12 +209,16 @@ class LogWriter(SegmentWriter):
 
         def publish() -> None:
             name = DataFileName(header.sequence, header.first_offset)
-            self.open_decisions.add(batch.decision.placed(first), FRAMES_START)  # before it is there, as with appends
+            self.pending_commit_records.add(
+                batch.commit_record.placed(first), FRAMES_START
+            )  # before it is there, as with appends
             self._storage.rename(batch.path, self._directory.data_file(name))
             self._storage.sync_directory(self._directory.data)
             self._files.add(name, size)
-            self.open_decisions.confirm(batch.decision.nonce)
-            self.open_decisions.move(dict.fromkeys([batch.decision.nonce, *(each.nonce for each in carried)], 0))
+            self.pending_commit_records.confirm(batch.commit_record.nonce)
+            self.pending_commit_records.move(
+                dict.fromkeys([batch.commit_record.nonce, *(each.nonce for each in carried)], 0)
+            )
             self._timestamp_ns = max(header.base_timestamp_ns, batch.timestamp_max_ns)
             self._use(None, header, size, batch.message_count)
 
@@ -245,7 +249,7 @@ class LogWriter(SegmentWriter):
                 if self.end != self.synced:
                     self.sync()
                 self.check_fence()
-                flag = FLAG_OPEN_DECISIONS if len(self.open_decisions) else 0
+                flag = FLAG_PENDING_COMMIT_RECORDS if len(self.pending_commit_records) else 0
                 self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
                 self._file.truncate(self._position)
                 self.sync()

@@ -55,29 +55,29 @@ class PendingCommitRecords:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._positions: dict[bytes, int] = {}
-        self._decisions: dict[bytes, CommitRecord] = {}
+        self._commit_records: dict[bytes, CommitRecord] = {}
         self._durable: set[bytes] = set()
         self._needs: dict[bytes, Needs] = {}
 
     def __len__(self) -> int:
-        return len(self._decisions)
+        return len(self._commit_records)
 
     def __iter__(self) -> Iterator[CommitRecord]:
         with self._lock:
-            return iter(list(self._decisions.values()))
+            return iter(list(self._commit_records.values()))
 
-    def add(self, decision: CommitRecord, position: int, *, is_durable: bool = False) -> None:
+    def add(self, commit_record: CommitRecord, position: int, *, is_durable: bool = False) -> None:
         """Add a commit record that is, or is about to be, at ``position`` of the active file."""
         with self._lock:
-            self._decisions[decision.nonce] = decision
-            self._positions[decision.nonce] = position
+            self._commit_records[commit_record.nonce] = commit_record
+            self._positions[commit_record.nonce] = position
             if is_durable:
-                self._durable.add(decision.nonce)
+                self._durable.add(commit_record.nonce)
 
     def confirm(self, nonce: bytes) -> None:
         """Note that a commit record is on the disk: before that no step may act upon it, and its outcome is unknown."""
         with self._lock:
-            if nonce in self._decisions:
+            if nonce in self._commit_records:
                 self._durable.add(nonce)
 
     def is_durable(self, nonce: bytes) -> bool:
@@ -87,19 +87,19 @@ class PendingCommitRecords:
     def remove(self, nonce: bytes) -> None:
         """Forget a commit record: it could not be written, or has ended."""
         with self._lock:
-            self._decisions.pop(nonce, None)
+            self._commit_records.pop(nonce, None)
             self._positions.pop(nonce, None)
             self._durable.discard(nonce)
             self._needs.pop(nonce, None)
 
     def find(self, nonce: bytes) -> CommitRecord | None:
         """Return a pending commit record, or None."""
-        return self._decisions.get(nonce)
+        return self._commit_records.get(nonce)
 
     def move(self, positions: dict[bytes, int]) -> None:
         """Note the positions of the records in the next data file."""
         with self._lock:  # some may have ended meanwhile
-            self._positions.update({nonce: at for nonce, at in positions.items() if nonce in self._decisions})
+            self._positions.update({nonce: at for nonce, at in positions.items() if nonce in self._commit_records})
 
     def first_position(self, end: int) -> int:
         """Return the position from which recovery has to read the active file: the first pending record, or ``end``."""
@@ -109,7 +109,7 @@ class PendingCommitRecords:
     def applied(self, nonce: bytes, needs: Needs) -> None:
         """Note that all consequences of a commit record were applied, and what has to be durable before it ends."""
         with self._lock:
-            if nonce in self._decisions:
+            if nonce in self._commit_records:
                 self._needs[nonce] = needs
 
     def applied_needs(self, *, own_only: bool = False) -> dict[bytes, Needs]:

@@ -75,7 +75,7 @@ class RunReader(LogReader):
         -----
         A message whose payload is damaged may be among them.
         """
-        if self._is_resting:
+        if self._is_idle:
             self._end_rest()
         limit = self._limit(end) if self._file is not None else 0
         first, count, size = self.next_offset, 0, 0

@@ -57,7 +57,7 @@ class SegmentWriter:
     ----------
     end, synced : LogEnd
         Behind the last whole commit, and behind the last one that is known to be on the disk.
-    open_decisions : PendingCommitRecords
+    pending_commit_records : PendingCommitRecords
         Those in the active file.
     prioritized_end : int
         Offset behind the last message that may have a priority; 0: none ever had. Never behind :attr:`end`: it is
@@ -84,7 +84,7 @@ class SegmentWriter:
         self._compared_ns = self._named_ns = -WINDOW_NS
         self._priorities = priorities
         self._file_bytes = file_bytes
-        self.open_decisions = tail.decisions
+        self.pending_commit_records = tail.commit_records
         self._is_abandoned = False
         self._wanted_bytes = 0
         self._sync_lock = threading.Lock()
@@ -168,7 +168,7 @@ class SegmentWriter:
         self,
         payloads: Sequence[bytes],
         headers: Mapping[int, bytes] | None = None,
-        decision: CommitRecord | None = None,
+        commit_record: CommitRecord | None = None,
     ) -> range | None:
         """Append records that commit together, in one write and inside one data file; return their offsets.
 
@@ -178,7 +178,7 @@ class SegmentWriter:
         ----------
         payloads, headers
             The payloads, and the encoded headers of messages that have some, by number in the batch.
-        decision : CommitRecord or None
+        commit_record : CommitRecord or None
             Ends the batch. It is pending from here on.
 
         Raises as :meth:`append`, and RecordTooLargeError if no data file could hold the batch.
@@ -189,9 +189,9 @@ class SegmentWriter:
             size += sum(map(len, headers.values()))
             if any(map(has_priority, headers.values())):
                 self._prioritize(count)
-        verdict = decision.encode() if decision is not None else None
-        if verdict is not None:
-            size += FRAME_HEADER_BYTES + len(verdict)
+        encoded = commit_record.encode() if commit_record is not None else None
+        if encoded is not None:
+            size += FRAME_HEADER_BYTES + len(encoded)
         timestamp = max(self._time_ns(), self._timestamp_ns)
         if timestamp - self._compared_ns >= WINDOW_NS:
             self._look_for_others()
@@ -207,20 +207,20 @@ class SegmentWriter:
             durable_mark=self._synced_position,
             timestamp_ns=timestamp,
             headers=headers,
-            decision=verdict,
+            commit_record=encoded,
         )
         try:
-            if decision is not None and verdict is not None:  # before it is there: a request must not miss it
-                at = position + size - FRAME_HEADER_BYTES - len(verdict)
-                self.open_decisions.add(decision.placed(self._first_offset + index), at)
+            if commit_record is not None and encoded is not None:  # before it is there: a request must not miss it
+                at = position + size - FRAME_HEADER_BYTES - len(encoded)
+                self.pending_commit_records.add(commit_record.placed(self._first_offset + index), at)
             write_whole(self._file, buffers, position)
             first = self._advance(position, size, index, count, timestamp)
         except BaseException as error:
             try:
                 self._undo(position, index, error)
             except BaseException:  # if it could not be taken back, the outcome is unknown
-                if decision is not None and self.end[1] <= position and self._poison.cause is None:
-                    self.open_decisions.remove(decision.nonce)
+                if commit_record is not None and self.end[1] <= position and self._poison.cause is None:
+                    self.pending_commit_records.remove(commit_record.nonce)
                 raise
         return range(first, first + count)
 
@@ -343,7 +343,7 @@ class SegmentWriter:
         """Bytes appended since the last sync."""
         return self._position - self._synced_position
 
-    def has_room(self, size: int) -> bool:
+    def has_space(self, size: int) -> bool:
         """Whether ``size`` bytes of frames fit into the active file."""
         return self._position + size <= self._limit
 
@@ -356,7 +356,7 @@ class SegmentWriter:
 
     def _publish_locked(self) -> None:
         end = self.end
-        redo = self.open_decisions.first_position(end[1])
+        redo = self.pending_commit_records.first_position(end[1])
         has_priorities = self.prioritized_end > 0  # read after the end, and raised before it
         follow_up(
             self._mark_trouble,

@@ -22,23 +22,23 @@ from holdfast.persistence.filesystem.ring import used_slots
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
-    DECIDED_ABORTED,
-    DECIDED_COMMITTED,
-    DECIDED_ID_BYTES_MAX,
-    DECIDED_MAX,
-    DECIDED_SLOT,
     HEADER_CRC,
     NUMBER_MAX,
+    OUTCOME_ABORTED,
+    OUTCOME_COMMITTED,
+    OUTCOME_ID_BYTES_MAX,
+    OUTCOME_SLOT,
+    OUTCOMES_MAX,
 )
 
-COMMITTED = DECIDED_COMMITTED
-ABORTED = DECIDED_ABORTED
+COMMITTED = OUTCOME_COMMITTED
+ABORTED = OUTCOME_ABORTED
 
-_UNUSED = bytes(DECIDED_SLOT.size)
+_UNUSED = bytes(OUTCOME_SLOT.size)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class OutcomeEntry:
     """The outcome of one transaction.
 
     Attributes
@@ -47,7 +47,7 @@ class Decided:
         Number of outcomes before it; determines its slot.
     id, nonce
         Which transaction.
-    verdict : int
+    outcome : int
         ``COMMITTED`` or ``ABORTED``.
     offsets : range
         Of its messages, if it was committed.
@@ -58,34 +58,34 @@ class Decided:
     number: int
     id: str
     nonce: bytes
-    verdict: int
+    outcome: int
     offsets: range
     timestamp_ns: int
 
     @property
     def is_committed(self) -> bool:
         """Whether it was committed; else it was aborted."""
-        return self.verdict == COMMITTED
+        return self.outcome == COMMITTED
 
     def encode(self) -> bytes:
         """Return the bytes of its slot."""
         name = self.id.encode()
-        assert 0 < len(name) <= DECIDED_ID_BYTES_MAX, "ids are checked where they are given"
+        assert 0 < len(name) <= OUTCOME_ID_BYTES_MAX, "ids are checked where they are given"
         rest = (self.number, self.timestamp_ns, self.nonce, self.offsets.start, len(self.offsets), name)
-        slot = DECIDED_SLOT.pack(0, self.verdict, len(name), 0, *rest)
+        slot = OUTCOME_SLOT.pack(0, self.outcome, len(name), 0, *rest)
         return HEADER_CRC.pack(crc32c(0, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
 
     @classmethod
-    def decode(cls, slot: bytes) -> Decided:
+    def decode(cls, slot: bytes) -> OutcomeEntry:
         """Return the outcome in a slot; raises ValueError if it holds none."""
-        if len(slot) != DECIDED_SLOT.size:
+        if len(slot) != OUTCOME_SLOT.size:
             raise ValueError("cut off")
-        crc, verdict, id_size, _, number, timestamp, nonce, first, count, name = DECIDED_SLOT.unpack(slot)
+        crc, outcome, id_size, _, number, timestamp, nonce, first, count, name = OUTCOME_SLOT.unpack(slot)
         if crc != crc32c(0, slot[HEADER_CRC.size :]):
             raise ValueError("the checksum does not match")
-        if verdict not in (COMMITTED, ABORTED) or max(number, first + count) > NUMBER_MAX:
-            raise ValueError(f"verdict {verdict}, number {number}, {count} messages from {first}")
-        return cls(number, name[:id_size].decode(), nonce, verdict, range(first, first + count), timestamp)
+        if outcome not in (COMMITTED, ABORTED) or max(number, first + count) > NUMBER_MAX:
+            raise ValueError(f"verdict {outcome}, number {number}, {count} messages from {first}")
+        return cls(number, name[:id_size].decode(), nonce, outcome, range(first, first + count), timestamp)
 
 
 class OutcomeLog:
@@ -110,7 +110,7 @@ class OutcomeLog:
         self._lock = threading.RLock()
         self._file: File | None = None
         self._poison = Poison("the outcome log", path)
-        self._ring: dict[int, Decided] = {}  # by number, ascending: the latest is returned
+        self._ring: dict[int, OutcomeEntry] = {}  # by number, ascending: the latest is returned
         with storage_errors("reading decided transactions", path):
             self._read()
         self._numbers = {each.nonce: number for number, each in self._ring.items()}
@@ -122,12 +122,12 @@ class OutcomeLog:
     def __len__(self) -> int:
         return len(self._ring)
 
-    def find(self, transaction_id: str) -> Decided | None:
+    def find(self, transaction_id: str) -> OutcomeEntry | None:
         """Return the outcome of the latest transaction of this id, or None if none is remembered."""
         with self._lock:
             return self._ring.get(self._ids.get(transaction_id, -1))
 
-    def find_nonce(self, nonce: bytes) -> Decided | None:
+    def find_nonce(self, nonce: bytes) -> OutcomeEntry | None:
         """Return the outcome of one transaction, or None if none is remembered."""
         with self._lock:
             return self._ring.get(self._numbers.get(nonce, -1))
@@ -140,7 +140,7 @@ class OutcomeLog:
                 with storage_errors("creating the outcome log", self._path):
                     self._file = self._open()
 
-    def note(self, transaction_id: str, nonce: bytes, verdict: int, offsets: range, timestamp_ns: int) -> None:
+    def note(self, transaction_id: str, nonce: bytes, outcome: int, offsets: range, timestamp_ns: int) -> None:
         """Record an outcome in the place of the oldest; an outcome that is recorded is not recorded again.
 
         Raises
@@ -153,22 +153,22 @@ class OutcomeLog:
         with self._lock:
             self._poison.check()
             known = self.find_nonce(nonce)
-            if known is not None and (known.id, known.verdict) == (transaction_id, verdict):
+            if known is not None and (known.id, known.outcome) == (transaction_id, outcome):
                 if known.number in self._unsure:  # maybe not on the disk: writing makes it dirty
                     self._write(known)
                     self._unsure.discard(known.number)
                 return
-            decided = Decided(self._next, transaction_id, nonce, verdict, offsets, timestamp_ns)
+            entry = OutcomeEntry(self._next, transaction_id, nonce, outcome, offsets, timestamp_ns)
             try:
-                self._write(decided)
+                self._write(entry)
             except BaseException as error:
                 if not isinstance(error, HoldfastError):  # interrupted: it may be in the file, but is not remembered
-                    self._erase(decided.number)
+                    self._erase(entry.number)
                 raise
-            self._ring[decided.number] = decided
-            self._numbers[nonce] = self._ids[transaction_id] = decided.number
-            self._next = decided.number + 1
-            oldest = self._ring.pop(decided.number - DECIDED_MAX, None)
+            self._ring[entry.number] = entry
+            self._numbers[nonce] = self._ids[transaction_id] = entry.number
+            self._next = entry.number + 1
+            oldest = self._ring.pop(entry.number - OUTCOMES_MAX, None)
             if oldest is not None:
                 self._numbers.pop(oldest.nonce, None)
                 if self._ids.get(oldest.id) == oldest.number:
@@ -209,24 +209,24 @@ class OutcomeLog:
             return
         found = []
         with file:
-            for place, slot in used_slots(file, DECIDED_SLOT.size, DECIDED_MAX):
+            for place, slot in used_slots(file, OUTCOME_SLOT.size, OUTCOMES_MAX):
                 with suppress(ValueError):  # torn while it was overwritten, or damaged: forgotten
-                    decided = Decided.decode(slot)
-                    if decided.number % DECIDED_MAX == place:
-                        found.append(decided)
+                    entry = OutcomeEntry.decode(slot)
+                    if entry.number % OUTCOMES_MAX == place:
+                        found.append(entry)
         self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}
 
-    def _write(self, decided: Decided) -> None:
+    def _write(self, entry: OutcomeEntry) -> None:
         with storage_errors("writing to the outcome log", self._path):
             if self._file is None:
                 self._file = self._open()
-            write_whole(self._file, (decided.encode(),), decided.number % DECIDED_MAX * DECIDED_SLOT.size)
+            write_whole(self._file, (entry.encode(),), entry.number % OUTCOMES_MAX * OUTCOME_SLOT.size)
         self._is_synced = False
 
     def _erase(self, number: int) -> None:
         try:
             if self._file is not None:
-                write_whole(self._file, (_UNUSED,), number % DECIDED_MAX * DECIDED_SLOT.size)
+                write_whole(self._file, (_UNUSED,), number % OUTCOMES_MAX * OUTCOME_SLOT.size)
         except BaseException as error:
             self._poison.set(error)
 
@@ -246,5 +246,5 @@ class OutcomeLog:
                 self._storage.remove_directory(directory)
             raise
         with made_anew(self._storage, self._path) as file:
-            file.allocate(DECIDED_MAX * DECIDED_SLOT.size)
+            file.allocate(OUTCOMES_MAX * OUTCOME_SLOT.size)
         return self._storage.open(self._path)

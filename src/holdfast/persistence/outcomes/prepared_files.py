@@ -34,7 +34,7 @@ class PreparedFiles:
         self._sync_lock = threading.Lock()
         self._has_removed = False
         self._has_leftovers = False
-        self.decided = OutcomeLog(storage, directory.decided)
+        self.outcome_log = OutcomeLog(storage, directory.outcome_log)
         self.removals = Poison("the removal of prepared batches", directory.prepared)
 
     def drop(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class PreparedFiles:
 
     def sync(self) -> bool:
         """Make durable what was removed and remembered; False if something could not be removed."""
-        self.decided.sync()
+        self.outcome_log.sync()
         with self._sync_lock:
             if self._has_removed:
                 self._has_removed = False  # before the sync: what is removed meanwhile needs the next one

@@ -36,8 +36,8 @@ OWN = "."
 """Path of a participant that is a side of the same queue."""
 
 
-def redo_decisions(
-    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: PendingCommitRecords
+def redo_commit_records(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, commit_records: PendingCommitRecords
 ) -> list[Damage]:
     """Redo pending commit records, durably, and end those that are complete; return undone changes as damage.
 
@@ -50,36 +50,36 @@ def redo_decisions(
         if directory.joint.name in storage.list(directory.prepared):
             name_again(storage, directory.joint)
         storage.sync_directory(directory.prepared)
-    bounded, damage = _bounded(Reach(storage, directory), directory, list(decisions))
+    bounded, damage = _bounded(Reach(storage, directory), directory, list(commit_records))
     settled = _note_in_groups(storage, directory, queue_id, clock, bounded)
-    for decision in decisions:
-        _remember(storage, directory, decision)
-        if not finish_committed(storage, directory, decision):
-            _remove_waiting_file(storage, directory, queue_id, decision)
-        watch(storage, directory, clock, decisions, decision, settled)
-    decisions.end(decisions.applied_needs(), OwnFiles(0))
+    for commit_record in commit_records:
+        _remember(storage, directory, commit_record)
+        if not finish_committed(storage, directory, commit_record):
+            _remove_waiting_file(storage, directory, queue_id, commit_record)
+        watch(storage, directory, clock, commit_records, commit_record, settled)
+    commit_records.end(commit_records.applied_needs(), OwnFiles(0))
     return damage
 
 
 def _bounded(
-    reach: Reach, directory: QueueDirectory, decisions: Sequence[CommitRecord]
+    reach: Reach, directory: QueueDirectory, commit_records: Sequence[CommitRecord]
 ) -> tuple[list[CommitRecord], list[Damage]]:
     """Return commit records without the runs that reach beyond the log, and damage for those runs."""
     bounded, damage = [], []
-    for decision in decisions:
+    for commit_record in commit_records:
         acknowledged = []
-        for each in decision.acknowledged:
+        for each in commit_record.acknowledged:
             runs = tuple(run for run in each.runs if reach.covers(run[0] + run[1]))
             acknowledged.append(replace(each, runs=runs))
             if runs != each.runs:
-                reason = f"commit record {decision.id} finishes messages of group {each.group!r} beyond the log"
+                reason = f"commit record {commit_record.id} finishes messages of group {each.group!r} beyond the log"
                 damage.append(Damage(directory.data, 0, 0, range(0), DAMAGED, f"{reason}; they do not count"))
-        bounded.append(replace(decision, acknowledged=tuple(acknowledged)))
+        bounded.append(replace(commit_record, acknowledged=tuple(acknowledged)))
     return bounded, damage
 
 
 def _note_in_groups(
-    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, decisions: Sequence[CommitRecord]
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, clock: Clock, commit_records: Sequence[CommitRecord]
 ) -> set[str]:
     """Note in each group, once for all commit records, what they finish; return the groups whose votes are settled.
 
@@ -87,13 +87,13 @@ def _note_in_groups(
     """
     acknowledged: dict[str, list[Acknowledged]] = {}
     voted: dict[str, list[bytes]] = {}
-    for decision in decisions:
-        for each in decision.acknowledged:
+    for commit_record in commit_records:
+        for each in commit_record.acknowledged:
             if _is_same_group(storage, directory, each):
                 acknowledged.setdefault(each.group, []).append(each)
-        for side in decision.participants:
+        for side in commit_record.participants:
             if side.path == OWN:
-                voted.setdefault(side.group, []).append(decision.nonce)
+                voted.setdefault(side.group, []).append(commit_record.nonce)
     settled = set()
     for group in {**acknowledged, **voted}:
         finish = partial(_finish, acknowledged.get(group, []))
@@ -122,17 +122,17 @@ def watch(
     storage: Storage,
     directory: QueueDirectory,
     clock: Clock,
-    decisions: PendingCommitRecords,
-    decision: CommitRecord,
+    commit_records: PendingCommitRecords,
+    commit_record: CommitRecord,
     settled: Collection[str],
 ) -> None:
     """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
-    others = [each for each in decision.participants if each.path != OWN or each.group not in settled]
-    checks = [settled_witness(storage, directory.root, clock, each, decision.nonce) for each in others]
-    decisions.applied(decision.nonce, Needs(OwnFiles(0), tuple(checks)))
+    others = [each for each in commit_record.participants if each.path != OWN or each.group not in settled]
+    checks = [settled_check(storage, directory.root, clock, each, commit_record.nonce) for each in others]
+    commit_records.applied(commit_record.nonce, Needs(OwnFiles(0), tuple(checks)))
 
 
-def settled_witness(
+def settled_check(
     storage: Storage, root: Path, clock: Clock, participant: Participant, nonce: bytes
 ) -> DurabilityCheck:
     """Return a function that calls :func:`has_settled`."""
@@ -166,24 +166,28 @@ def _both(
     return finish(progress) + settle(progress)
 
 
-def _remember(storage: Storage, directory: QueueDirectory, decision: CommitRecord) -> None:
-    if not decision.waiting_file.startswith(f"{directory.prepared.name}/"):
+def _remember(storage: Storage, directory: QueueDirectory, commit_record: CommitRecord) -> None:
+    if not commit_record.waiting_file.startswith(f"{directory.prepared.name}/"):
         return  # outcomes of other coordinators are remembered too: the batch file may come back
-    decided = OutcomeLog(storage, directory.decided)
+    outcome_log = OutcomeLog(storage, directory.outcome_log)
     try:
-        decided.note(decision.id, decision.nonce, COMMITTED, decision.offsets, decision.timestamp_ns)
-        decided.sync()
+        outcome_log.note(
+            commit_record.id, commit_record.nonce, COMMITTED, commit_record.offsets, commit_record.timestamp_ns
+        )
+        outcome_log.sync()
     finally:
-        decided.close()
+        outcome_log.close()
 
 
-def _remove_waiting_file(storage: Storage, directory: QueueDirectory, queue_id: bytes, decision: CommitRecord) -> None:
+def _remove_waiting_file(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, commit_record: CommitRecord
+) -> None:
     """Remove the file of a batch that is in the log now, if it is still that batch's file."""
-    if not decision.waiting_file:
+    if not commit_record.waiting_file:
         return
-    path = directory.root / decision.waiting_file
+    path = directory.root / commit_record.waiting_file
     try:
-        if read_summary(storage, path, queue_id).decision.nonce == decision.nonce:
+        if read_summary(storage, path, queue_id).commit_record.nonce == commit_record.nonce:
             storage.remove(path)
         storage.sync_directory(path.parent)
     except StorageError:
@@ -247,7 +251,7 @@ def _has_committed(storage: Storage, directory: QueueDirectory, queue_id: bytes,
     """Whether no batch of that transaction waits in ``prepared/`` any more, durably."""
     for name in list_batch_files(storage, directory):
         try:
-            if read_summary(storage, directory.batch_file(name), queue_id).decision.nonce == nonce:
+            if read_summary(storage, directory.batch_file(name), queue_id).commit_record.nonce == nonce:
                 return False
         except StorageError:
             return False  # damaged: it may be that batch

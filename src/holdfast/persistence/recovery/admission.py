@@ -77,7 +77,9 @@ def admit(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
     OSError
         The disk refuses.
 
-    Notes ----- Damage is accepted: recovery reports it. Cost: each of these files is opened, and the headers are read.
+    Notes
+    -----
+    Damage is accepted: recovery reports it. Cost: each of these files is opened, and the headers are read.
     """
     for path, file in _changed_in_place(storage, directory):
         with file:
@@ -98,7 +100,7 @@ def _check_version(file: File, path: Path, queue_id: bytes) -> None:
 
 def _changed_in_place(storage: Storage, directory: QueueDirectory) -> Iterator[tuple[Path, File]]:
     """Yield the files, open, that an owner writes into without replacing them; some may be removed meanwhile."""
-    paths = [directory.write_mark, directory.dedup_ids, directory.decided]
+    paths = [directory.write_mark, directory.dedup_ids, directory.outcome_log]
     paths += [directory.data_file(name) for name in list_data_files(storage, directory)[-1:]]
     for group in list_groups(storage, directory):
         path = directory.group(group.name)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, KIND_DECISION
+from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, KIND_COMMIT_RECORD
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.recovery.tail_scan import TailScan
-from holdfast.persistence.segment.batch_file_reader import decisions_from_behind
+from holdfast.persistence.segment.batch_file_reader import commit_records_from_behind
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 
 
-def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> PendingCommitRecords:
+def find_commit_records(file: File, header: DataFileHeader, scan: TailScan) -> PendingCommitRecords:
     """Return the commit records of a last data file, each with the offset of its first message.
 
     Some may have ended before the crash: redoing them changes nothing.
@@ -27,20 +27,22 @@ def find_decisions(file: File, header: DataFileHeader, scan: TailScan) -> Pendin
     """
     found = PendingCommitRecords()
     if header.features & COMPATIBLE_BORN_SEALED and scan.is_sealed:
-        for born_with in decisions_from_behind(file, header):
+        for born_with in commit_records_from_behind(file, header):
             found.add(born_with, 0, is_durable=True)
         return found
     for frame in FrameScanner(file, header.salt, scan.redo, scan.end).past_damage():  # others report the damage
-        decision = _decode(frame)
-        if decision is not None:
-            first = decision.first_offset
-            placed = decision.placed(header.first_offset + frame.index - decision.count if first is None else first)
+        commit_record = _decode(frame)
+        if commit_record is not None:
+            first = commit_record.first_offset
+            placed = commit_record.placed(
+                header.first_offset + frame.index - commit_record.count if first is None else first
+            )
             found.add(placed, frame.position, is_durable=True)
     return found
 
 
 def _decode(frame: Frame) -> CommitRecord | None:
-    if frame.kind != KIND_DECISION:
+    if frame.kind != KIND_COMMIT_RECORD:
         return None
     try:
         return CommitRecord.decode(frame.payload)

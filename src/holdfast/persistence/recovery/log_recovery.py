@@ -25,7 +25,7 @@ from holdfast.persistence.log import next_data_file
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
-from holdfast.persistence.recovery.commit_record_scan import find_decisions
+from holdfast.persistence.recovery.commit_record_scan import find_commit_records
 from holdfast.persistence.recovery.tail_scan import TailScan, scan_tail
 from holdfast.persistence.segment.frame_scanner import claimed_frames
 
@@ -113,9 +113,9 @@ def _recover_tail(
         scan, size = scan_tail(file, header, path, mark), file.size()
         if not scan.clean:
             _make_durable(file, scan)
-        decisions = find_decisions(file, header, scan)
+        commit_records = find_commit_records(file, header, scan)
         appendable = file if scan.clean and not scan.is_sealed else None
-        tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, decisions)
+        tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, commit_records)
         report = RecoveryReport(
             clean=scan.clean or scan.is_settled(size),
             recovered_count=scan.recovered_count,
@@ -179,7 +179,7 @@ def _miss_last_file(
         tail.file.close()
     header = DataFileHeader(tail.header.queue_id, mark.sequence, tail.next_offset, tail.timestamp_ns)
     timestamp = max(tail.timestamp_ns, mark.timestamp_ns)
-    tail = LogTail(header, 0, 0, timestamp, None, tail.decisions)  # its carried records were here before
+    tail = LogTail(header, 0, 0, timestamp, None, tail.commit_records)  # its carried records were here before
     tail = _going_on_at(tail, damage.offsets.stop, mark.sequence)
     return tail, replace(report, clean=False, damage=(*report.damage, damage))
 

@@ -20,7 +20,7 @@ from holdfast.persistence.format.constants import (
     FLAG_CLEAN_CLOSE,
     FLAG_FIRST,
     FLAG_LAST,
-    FLAG_OPEN_DECISIONS,
+    FLAG_PENDING_COMMIT_RECORDS,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_SIZE_END,
@@ -98,7 +98,7 @@ def scan_tail(file: File, header: DataFileHeader, path: Path, mark: Watermark | 
         return TailScan(size, seal.message_count, size, timestamp, clean=True, is_sealed=True)
     closed = _clean_close(file, header, size)
     if closed is not None:
-        redo = redo if closed.flags & FLAG_OPEN_DECISIONS else size
+        redo = redo if closed.flags & FLAG_PENDING_COMMIT_RECORDS else size
         return TailScan(size, closed.index, size, closed.timestamp_ns, clean=True, redo=redo)
     scan = TailScan(FRAMES_START, 0, size if born_sealed else FRAMES_START, header.base_timestamp_ns, redo=redo)
     if mark is not None and mark.synced >= FRAMES_START:

@@ -33,7 +33,7 @@ from holdfast.persistence.format.constants import (
     FRAMES_START,
     HEADER_COPY_POSITIONS,
     INDEX_STRIDE_BYTES,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MESSAGE,
     KIND_SEAL,
     RECORD_SIZE_MIN,
@@ -45,7 +45,7 @@ from holdfast.persistence.format.seal import Seal, seal_room
 from holdfast.persistence.segment.batch_file_buffer import CHUNK_BYTES, FileBuffer
 from holdfast.persistence.segment.batch_file_reader import BadBatchError, BatchSummary, note_entry, summarise
 
-DECISIONS_ROOM_BYTES = 16 * 2**20
+COMMIT_RECORDS_ROOM_BYTES = 16 * 2**20
 """Kept free below the limit of a data file, for the decision and for those carried behind it: some 400,000 runs of
 acknowledged messages."""
 
@@ -92,7 +92,7 @@ class BatchFileWriter:
         self.path = path
         self.header = DataFileHeader(queue_id, sequence=0, first_offset=0, base_timestamp_ns=0)
         self._storage = storage
-        self._limit = min(bytes_max, DATA_FILE_BYTES_LIMIT - DECISIONS_ROOM_BYTES)
+        self._limit = min(bytes_max, DATA_FILE_BYTES_LIMIT - COMMIT_RECORDS_ROOM_BYTES)
         self._entries: list[tuple[int, int]] = []
         self._state = _State()
         self._finished_end = 0
@@ -227,29 +227,31 @@ class BatchFileWriter:
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
-    def finish(self, decision: CommitRecord) -> BatchSummary:
+    def finish(self, commit_record: CommitRecord) -> BatchSummary:
         """Write the commit record and the seal, and cut the file behind them; nothing is synced. Return the summary.
 
         ``decision.count`` has to be that of the messages, and its first offset unknown.
         """
         state, salt = self._begin(), self.header.salt
         count = state.message_count
-        assert decision.count == count and decision.first_offset is None, "the decision speaks of other messages"
-        timestamp = max(decision.timestamp_ns, state.timestamp_max_ns)
+        assert commit_record.count == count and commit_record.first_offset is None, (
+            "the decision speaks of other messages"
+        )
+        timestamp = max(commit_record.timestamp_ns, state.timestamp_max_ns)
         flags = FLAG_LAST | (0 if count else FLAG_FIRST)
-        decided = _control_frame(salt, KIND_DECISION, decision.encode(), count, timestamp, flags)
+        record_frame = _control_frame(salt, KIND_COMMIT_RECORD, commit_record.encode(), count, timestamp, flags)
         entries = tuple(entry for entry in self._entries if entry[0] < count)
         seal = Seal(count, state.timestamp_min_ns, state.timestamp_max_ns, entries)
         sealed = _control_frame(salt, KIND_SEAL, seal.encode(), count, timestamp)
-        end = state.end + len(decided) + len(sealed)
+        end = state.end + len(record_frame) + len(sealed)
         _check_file_size(end)
         with storage_errors("writing a batch", self.path):
-            self._buffer.append(decided, sealed)
+            self._buffer.append(record_frame, sealed)
             self._buffer.flush()
             self.file.truncate(end)
         self._finished_end = end
         return BatchSummary(
-            self.path, self.header, decision, seal, state.end, state.end + len(decided), end, is_sealed=True
+            self.path, self.header, commit_record, seal, state.end, state.end + len(record_frame), end, is_sealed=True
         )
 
     def resume(self) -> None:
@@ -288,7 +290,7 @@ def adopt_header(file: File, header: DataFileHeader) -> None:
     write_whole(file, (block,), second)
 
 
-def append_carried(file: File, header: DataFileHeader, decisions: Sequence[CommitRecord]) -> None:
+def append_carried(file: File, header: DataFileHeader, commit_records: Sequence[CommitRecord]) -> None:
     """Write commit records of other transactions behind that of a batch, then its seal; nothing is synced.
 
     All bytes behind the batch's own commit record are replaced, so doing it again repairs a crash in the middle.
@@ -307,12 +309,14 @@ def append_carried(file: File, header: DataFileHeader, decisions: Sequence[Commi
         batch = summarise(file, header, Path("batch"))
     except BadBatchError as error:
         raise CorruptionError(f"this is no whole batch: {error.reason}; abort it", position=error.position) from None
-    count, timestamp = batch.message_count, max(batch.decision.timestamp_ns, batch.timestamp_max_ns)
-    frames = [_control_frame(header.salt, KIND_DECISION, each.encode(), count, timestamp) for each in decisions]
+    count, timestamp = batch.message_count, max(batch.commit_record.timestamp_ns, batch.timestamp_max_ns)
+    frames = [
+        _control_frame(header.salt, KIND_COMMIT_RECORD, each.encode(), count, timestamp) for each in commit_records
+    ]
     frames.append(_control_frame(header.salt, KIND_SEAL, batch.seal.encode(), count, timestamp))
-    end = batch.decision_end + sum(map(len, frames))
+    end = batch.commit_record_end + sum(map(len, frames))
     _check_file_size(end)
-    write_whole(file, frames, batch.decision_end)
+    write_whole(file, frames, batch.commit_record_end)
     file.truncate(end)
 
 

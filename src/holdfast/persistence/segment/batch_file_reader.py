@@ -24,7 +24,7 @@ from holdfast.persistence.format.constants import (
     FRAMES_START,
     HEADER_BLOCK_BYTES,
     INDEX_STRIDE_BYTES,
-    KIND_DECISION,
+    KIND_COMMIT_RECORD,
     KIND_MESSAGE,
     KIND_SEAL,
 )
@@ -49,11 +49,11 @@ class BatchSummary:
         The file.
     header : DataFileHeader
         Its header.
-    decision : CommitRecord
+    commit_record : CommitRecord
         The commit record that ends the batch.
     seal : Seal
         The number of messages, and the times of their puts.
-    decision_position, decision_end : int
+    commit_record_position, commit_record_end : int
         Start and end of the commit record's frame: message frames end at its start, the batch at its end.
     size_bytes : int
         Size of the file.
@@ -64,10 +64,10 @@ class BatchSummary:
 
     path: Path
     header: DataFileHeader
-    decision: CommitRecord
+    commit_record: CommitRecord
     seal: Seal
-    decision_position: int
-    decision_end: int
+    commit_record_position: int
+    commit_record_end: int
     size_bytes: int
     is_sealed: bool
 
@@ -79,7 +79,7 @@ class BatchSummary:
     @property
     def frames_bytes(self) -> int:
         """Bytes of the messages with their frames."""
-        return self.decision_position - FRAMES_START
+        return self.commit_record_position - FRAMES_START
 
     @property
     def timestamp_max_ns(self) -> int:
@@ -116,11 +116,11 @@ def read_summary(storage: Storage, path: Path, queue_id: bytes) -> BatchSummary:
 
 def check_batch_name(batch: BatchSummary, transaction_id: str) -> None:
     """Raise CorruptionError if a prepared file has another name than the transaction in it."""
-    if batch.decision.id != transaction_id:
+    if batch.commit_record.id != transaction_id:
         raise CorruptionError(
-            f"{batch.path} holds transaction {batch.decision.id}; give it the name of that one, or abort it",
+            f"{batch.path} holds transaction {batch.commit_record.id}; give it the name of that one, or abort it",
             path=str(batch.path),
-            position=batch.decision_position,
+            position=batch.commit_record_position,
         )
 
 
@@ -144,7 +144,7 @@ def messages(storage: Storage, path: Path, queue_id: bytes) -> Iterator[tuple[by
                 if frame.kind == KIND_MESSAGE:
                     yield frame.payload, frame.headers
             ending = _from_the_end(file, header, path)
-            if ending is not None and ending.decision != CommitRecord.decode(frame.payload):
+            if ending is not None and ending.commit_record != CommitRecord.decode(frame.payload):
                 raise BadBatchError(frame.end, _ENDS_TWICE)
         except BadBatchError as error:
             raise _corruption(path, error) from None
@@ -170,7 +170,7 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         copies = damaged_copies(file.read_at(FRAMES_START, 0), DATA_MAGIC, str(path))
         damage = [Damage(path, at, HEADER_BLOCK_BYTES, range(0), DAMAGED, "a copy of the header") for at in copies]
         try:
-            last = _verified_decision(file, header)
+            last = _verified_commit_record(file, header)
         except BadBatchError as error:
             seal = read_seal(file, header)
             walk = FileWalk(file, header, path, size, None if seal is None else seal.message_count)
@@ -182,13 +182,13 @@ def verify_batch(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
         if ending is None:
             reason = "no seal that fits ends the file"
             damage.append(Damage(path, last.end, size - last.end, range(0), UNSYNCED_OR_DAMAGED, reason))
-        elif ending.decision != CommitRecord.decode(last.payload):
+        elif ending.commit_record != CommitRecord.decode(last.payload):
             lost = range(ending.message_count)
             damage.append(Damage(path, last.end, size - last.end, lost, DAMAGED, _ENDS_TWICE))
         return damage
 
 
-def decisions_from_behind(file: File, header: DataFileHeader) -> list[CommitRecord]:
+def commit_records_from_behind(file: File, header: DataFileHeader) -> list[CommitRecord]:
     """Return the commit records in an adopted batch file, in the order of the log, each with its first offset.
 
     Its own record ends its messages; records carried into it are behind that. They are found from the seal backwards.
@@ -199,13 +199,13 @@ def decisions_from_behind(file: File, header: DataFileHeader) -> list[CommitReco
     seal = frame_before(file, header.salt, size, KIND_SEAL)
     end = size if seal is None else seal.position
     while not (frames and _ends_batch(frames[0])):
-        frame = frame_before(file, header.salt, end, KIND_DECISION)
+        frame = frame_before(file, header.salt, end, KIND_COMMIT_RECORD)
         if frame is None:
-            frames = _decision_frames(file, header, size)
+            frames = _commit_record_frames(file, header, size)
             break
         frames.insert(0, frame)
         end = frame.position
-    return [decision for frame in frames if (decision := _placed(frame, header)) is not None]
+    return [commit_record for frame in frames if (commit_record := _placed(frame, header)) is not None]
 
 
 def read_header(file: File, path: Path, queue_id: bytes) -> DataFileHeader:
@@ -232,11 +232,11 @@ def _from_the_end(file: File, header: DataFileHeader, path: Path) -> BatchSummar
     sealed_from = frame.position
     try:
         seal = Seal.decode(frame.payload)
-        while (frame := frame_before(file, header.salt, frame.position, KIND_DECISION)) is not None:
+        while (frame := frame_before(file, header.salt, frame.position, KIND_COMMIT_RECORD)) is not None:
             if _ends_batch(frame):
-                decision = CommitRecord.decode(frame.payload)
-                fits = decision.count == frame.index == seal.message_count
-                return _summary(path, header, frame, decision, seal, size, sealed_from) if fits else None
+                commit_record = CommitRecord.decode(frame.payload)
+                fits = commit_record.count == frame.index == seal.message_count
+                return _summary(path, header, frame, commit_record, seal, size, sealed_from) if fits else None
     except ValueError:
         pass
     return None
@@ -257,29 +257,29 @@ def _summary(
     path: Path,
     header: DataFileHeader,
     frame: Frame,
-    decision: CommitRecord,
+    commit_record: CommitRecord,
     seal: Seal,
     size: int,
     sealed_from: int | None,
 ) -> BatchSummary:
-    return BatchSummary(path, header, decision, seal, frame.position, frame.end, size, sealed_from == frame.end)
+    return BatchSummary(path, header, commit_record, seal, frame.position, frame.end, size, sealed_from == frame.end)
 
 
 def _batch_frames(file: File, header: DataFileHeader) -> Iterator[Frame]:
     """Yield every message and then the commit record; raises BadBatchError at any other frame."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
     index, kind = 0, KIND_MESSAGE
-    while kind != KIND_DECISION:
+    while kind != KIND_COMMIT_RECORD:
         frame = _next(scanner, index)
         yield frame
         index, kind = index + 1, frame.kind
 
 
-def _verified_decision(file: File, header: DataFileHeader) -> Frame:
+def _verified_commit_record(file: File, header: DataFileHeader) -> Frame:
     """Return the commit record's frame: :func:`_batch_frames` without the messages."""
     scanner = FrameScanner(file, header.salt, FRAMES_START, file.size())
     index = 0
-    while (frame := _next(scanner, index)).kind != KIND_DECISION:
+    while (frame := _next(scanner, index)).kind != KIND_COMMIT_RECORD:
         index = scanner.pass_messages(index + 1)
     return frame
 
@@ -299,11 +299,11 @@ def _check(frame: Frame, index: int) -> None:
     """Raise ValueError if a frame that verifies is not the next one of a batch."""
     if frame.index != index:
         raise ValueError(f"index {frame.index} is in the place of {index}")
-    is_decision = frame.kind == KIND_DECISION
-    flags = (0 if index else FLAG_FIRST) | (FLAG_LAST if is_decision else 0)
-    if frame.kind not in (KIND_MESSAGE, KIND_DECISION) or frame.flags & FLAGS_SINGLE != flags:
+    is_commit_record = frame.kind == KIND_COMMIT_RECORD
+    flags = (0 if index else FLAG_FIRST) | (FLAG_LAST if is_commit_record else 0)
+    if frame.kind not in (KIND_MESSAGE, KIND_COMMIT_RECORD) or frame.flags & FLAGS_SINGLE != flags:
         raise ValueError(f"a frame of kind {frame.kind:#x} with flags {frame.flags:#x} does not belong here")
-    if is_decision and (count := CommitRecord.decode(frame.payload).count) != index:
+    if is_commit_record and (count := CommitRecord.decode(frame.payload).count) != index:
         raise ValueError(f"the decision speaks of {count} messages, {index} are there")
 
 
@@ -323,20 +323,20 @@ def note_entry(entries: list[tuple[int, int]], index: int, position: int) -> Non
         entries.append((index, position))
 
 
-def _decision_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:
+def _commit_record_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:
     """Return all readable frames of commit records between the start and the end, skipping damage."""
     frames = FrameScanner(file, header.salt, FRAMES_START, size).past_damage()
-    return [frame for frame in frames if frame.kind == KIND_DECISION]
+    return [frame for frame in frames if frame.kind == KIND_COMMIT_RECORD]
 
 
 def _placed(frame: Frame, header: DataFileHeader) -> CommitRecord | None:
     try:
-        decision = CommitRecord.decode(frame.payload)
+        commit_record = CommitRecord.decode(frame.payload)
     except ValueError:
         return None
-    if decision.first_offset is not None:
-        return decision
-    return decision.placed(header.first_offset + frame.index - decision.count)
+    if commit_record.first_offset is not None:
+        return commit_record
+    return commit_record.placed(header.first_offset + frame.index - commit_record.count)
 
 
 def _corruption(path: Path, error: BadBatchError) -> CorruptionError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.constants import (
-    DECISION_TRAILER,
+    COMMIT_RECORD_TRAILER,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAMES_START,
@@ -17,7 +17,7 @@ from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 
-assert DECISION_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
+assert COMMIT_RECORD_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
 
 
 def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:

@@ -39,7 +39,7 @@ from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import poller
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
@@ -94,7 +94,7 @@ class ReadSide:
     ) -> None:
         self._source = log.source
         self._path = log.path
-        self._open_books = log.open_books
+        self._open_progress_store = log.open_progress_store
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = log.progress
@@ -108,16 +108,16 @@ class ReadSide:
         self.deadlines = Deadlines(clock)
         self._redelivery = redelivery
         self.pausing = pausing
-        self._backlog = Dispatcher(
+        self._dispatcher = Dispatcher(
             log,
             self._leases.by_offset,
             redelivery.policy,
             clock.time_ns,
-            lambda ended: redelivery.end(self._require_books(), ended),
+            lambda ended: redelivery.end(self._require_progress_store(), ended),
         )
-        self._books = log.books
-        if self._books is not None:
-            self._backlog.begin(self._books)
+        self._progress_store = log.progress_store
+        if self._progress_store is not None:
+            self._dispatcher.begin(self._progress_store)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class ReadSide:
                 try:
                     self._start()
                     if self.pausing.stored is None or not self.pausing.is_paused:
-                        records = self._backlog.take(count_max, alone=alone)
+                        records = self._dispatcher.take(count_max, alone=alone)
                     if records:
                         return hand_out(records)
                 except BaseException:
@@ -183,7 +183,7 @@ class ReadSide:
 
     def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Sleep until there may be more to take, or ``is_over()`` at a ``wake``; at most ``left`` seconds."""
-        watcher.ensure_watching()
+        poller.ensure_watching()
         seconds = self._wait_seconds(left)
         self._source.wait(lambda: is_over() or self._may_go_on(seconds), seconds)
 
@@ -192,7 +192,7 @@ class ReadSide:
         waits = [left, _SLEEP_SECONDS_MAX, self.deadlines.seconds_left(), self._leases.seconds_left()]
         waits.append(self._draining.seconds_left())
         now = self._time_ns()
-        due_ns = self.pausing.until_ns if self.pausing.is_paused else self._backlog.aside.next_due_ns
+        due_ns = self.pausing.until_ns if self.pausing.is_paused else self._dispatcher.deferred.next_due_ns
         waits.append(None if due_ns is None else min(max(0, due_ns - now) / 1e9, _CLOCK_SECONDS))
         return min(wait for wait in waits if wait is not None)
 
@@ -203,34 +203,34 @@ class ReadSide:
     def _may_have_more(self) -> bool:
         if self._lifecycle.refusal is not None or self._is_drained():
             return True
-        return not self.pausing.is_paused and self._backlog.may_have_more
+        return not self.pausing.is_paused and self._dispatcher.may_have_more
 
     def _start(self) -> None:
         """Open the progress store at the first take, and go to its place; again after a take was cut short."""
-        if self._books is None:
+        if self._progress_store is None:
             with storage_errors("beginning to read", self._path):
-                self._books = self._open_books()
-            self._progress = self._books.progress
-            self._backlog.begin(self._books)
-            self._backlog.must_read_anew = True
-        if self._backlog.must_read_anew:
-            self._backlog.read_anew()
+                self._progress_store = self._open_progress_store()
+            self._progress = self._progress_store.progress
+            self._dispatcher.begin(self._progress_store)
+            self._dispatcher.must_read_anew = True
+        if self._dispatcher.must_read_anew:
+            self._dispatcher.read_anew()
         if self._progress.dead:
-            self._redelivery.sweep(self._books, self._progress)
+            self._redelivery.sweep(self._progress_store, self._progress)
 
     def _take_back(self, records: Sequence[Record]) -> None:
         """Undo a take that was cut short, wherever it was: the next one reads the log again."""
         for record in records:
             self._leases.by_offset.pop(record[0], None)
-        self._backlog.must_read_anew = True
+        self._dispatcher.must_read_anew = True
 
     def _finish(self, records: list[Record]) -> tuple[list[Record], int]:
-        ticket = self._require_books().finish(records)
+        ticket = self._require_progress_store().finish(records)
         self._leave(records)
         return records, ticket
 
     def _lease(self, records: list[Record], holder: Holder | None, seconds: float) -> list[Delivery]:
-        counts = self._require_books().deliver(records)
+        counts = self._require_progress_store().deliver(records)
         if len(records) == 1:  # half the time of the line below for one
             deliveries = [Delivery(self, records[0], counts[0], holder)]
         else:
@@ -255,25 +255,25 @@ class ReadSide:
         with self._take_lock:
             self._lifecycle.check_alive()
             records = self._leases.check(deliveries, holder)
-            ticket = self._require_books().finish(records)
+            ticket = self._require_progress_store().finish(records)
             try:  # as _follow, by hand: this is the hot path
                 self._leases.end(deliveries)
                 has_moved = self._leave(records)
             except BaseException:
-                self._backlog.must_read_anew = True
+                self._dispatcher.must_read_anew = True
                 raise
         if has_moved or self._draining.is_on:  # wakes takers that wait for messages in hand
             self._source.wake()
         if not is_decided:
             self._settle(ticket)
         elif self._space_available.waiting:
-            self._space_available.ring()
+            self._space_available.notify()
 
     def _settle(self, ticket: int) -> None:
         """Make finished messages as durable as the policy requires, and notify producers that space is available."""
-        self._require_books().commit(ticket)
+        self._require_progress_store().commit(ticket)
         if self._space_available.waiting:
-            self._space_available.ring()
+            self._space_available.notify()
 
     # -- Giving back -------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class ReadSide:
         kept = self.redacted(failure)
 
         def reject(live: list[Delivery]) -> None:
-            self._redelivery.reject(self._require_books(), live, kept, is_counted=is_counted)
+            self._redelivery.reject(self._require_progress_store(), live, kept, is_counted=is_counted)
             self._follow(lambda: self._end_and_leave(live))
 
         self._settle_by(reject, deliveries, holder)
@@ -321,7 +321,7 @@ class ReadSide:
         """Give messages back as if they had never been handed out."""
 
         def release(live: list[Delivery]) -> None:
-            self._redelivery.release(self._require_books(), live)
+            self._redelivery.release(self._require_progress_store(), live)
             self._follow(lambda: self._end_and_give_back(live))
 
         self._settle_by(release, deliveries, holder)
@@ -358,7 +358,7 @@ class ReadSide:
             live = list(dict.fromkeys(deliveries))
             self._leases.check(live, holder)
             change(live)
-            ticket = self._require_books().end
+            ticket = self._require_progress_store().end
         self._source.wake()
         if self._redelivery.log.noted:
             self._say_deaths()
@@ -370,7 +370,7 @@ class ReadSide:
         try:
             return change()
         except BaseException:
-            self._backlog.must_read_anew = True
+            self._dispatcher.must_read_anew = True
             raise
 
     def _follow(self, step: Callable[[], object]) -> None:
@@ -379,32 +379,32 @@ class ReadSide:
         try:
             is_done = follow_up("the log is read again, because a written change failed in memory", step)
         finally:
-            self._backlog.must_read_anew |= not is_done
+            self._dispatcher.must_read_anew |= not is_done
 
     def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
-        last = set(self._redelivery.fail(self._require_books(), deliveries, delay, failure))
+        last = set(self._redelivery.fail(self._require_progress_store(), deliveries, delay, failure))
 
         def follow() -> None:
             self._leases.end([each for each in deliveries if not each.is_settled])
-            self._backlog.give_back([each.record for each in deliveries if each not in last])
-            self._backlog.aside.leave([each.record for each in deliveries if each in last])
+            self._dispatcher.give_back([each.record for each in deliveries if each not in last])
+            self._dispatcher.deferred.leave([each.record for each in deliveries if each in last])
 
         self._follow(follow)
 
     def _end_and_give_back(self, live: Sequence[Delivery]) -> None:
         self._leases.end(live)
-        self._backlog.give_back([each.record for each in live])
+        self._dispatcher.give_back([each.record for each in live])
 
     def _end_and_leave(self, live: Sequence[Delivery]) -> None:
         self._leases.end(live)
-        self._backlog.aside.leave([each.record for each in live])
+        self._dispatcher.deferred.leave([each.record for each in live])
 
     def _leave(self, records: Sequence[Record]) -> bool:
         """Make the next messages of their order keys ready; a message that cannot be read now is not their fault."""
         try:
-            return self._backlog.aside.leave(records)
+            return self._dispatcher.deferred.leave(records)
         except Exception:  # reported again by the next take, which meets the same
-            self._backlog.must_read_anew = True
+            self._dispatcher.must_read_anew = True
             return True
 
     def give_back_due(self) -> None:
@@ -413,7 +413,7 @@ class ReadSide:
             self.deadlines.expire_due()
         if self._leases.next_due <= self._leases.monotonic():
             with self._take_lock:
-                if self._books is None or self._lifecycle.refusal is not None:
+                if self._progress_store is None or self._lifecycle.refusal is not None:
                     return
                 self._in_step(self._give_back_run_out)
             self._source.wake()
@@ -471,11 +471,11 @@ class ReadSide:
         with self._take_lock:
             self._lifecycle.check_alive()
             self._leases.check(deliveries, holder)
-            ticket = self._require_books().vote(vote)
+            ticket = self._require_progress_store().vote(vote)
             self._follow(lambda: self._leases.end(deliveries))
         if self._draining.is_on:
             self._source.wake()
-        self._require_books().sync(ticket)
+        self._require_progress_store().sync(ticket)
 
     def resolve(self, nonce: bytes, *, is_committed: bool, is_durable: bool) -> bool:
         """Finish the messages of a vote, or release them; False if there is no such vote.
@@ -490,20 +490,22 @@ class ReadSide:
                 return False
             ticket = self._in_step(lambda: self._resolve(vote, is_committed=is_committed))
         if is_durable:
-            self._require_books().sync(ticket)
+            self._require_progress_store().sync(ticket)
         self._source.wake()
-        self._space_available.ring()
+        self._space_available.notify()
         return True
 
     def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
-        ticket = self._require_books().resolve(vote, is_committed=is_committed)
-        self._backlog.must_read_anew |= not is_committed or self._backlog.aside.has_order_keys
+        ticket = self._require_progress_store().resolve(vote, is_committed=is_committed)
+        self._dispatcher.must_read_anew |= not is_committed or self._dispatcher.deferred.has_order_keys
         return ticket
 
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:
         """Hold the next messages, over restarts, until :meth:`resolve`; None if nothing can be taken now.
 
-        Notes ----- Durability: power loss, under any flush policy. Cost: one sync; plain messages are not read except
+        Notes
+        -----
+        Durability: power loss, under any flush policy. Cost: one sync; plain messages are not read except
         for their frame headers.
         """
         self.give_back_due()
@@ -512,39 +514,41 @@ class ReadSide:
             try:
                 self._start()
                 if not self.pausing.is_paused:
-                    self._backlog.take_runs(taken)
+                    self._dispatcher.take_runs(taken)
                 if not taken.count:
                     if self._is_drained():
                         raise self._ending()
                     return None
                 vote = make_vote(taken.runs())
-                ticket = self._require_books().vote(vote)
+                ticket = self._require_progress_store().vote(vote)
                 if taken.has_order_keys:  # whose turns were given away as if these were finished
-                    self._backlog.must_read_anew = True
+                    self._dispatcher.must_read_anew = True
             except BaseException:
-                self._backlog.must_read_anew = True
+                self._dispatcher.must_read_anew = True
                 raise
-        self._require_books().sync(ticket)
+        self._require_progress_store().sync(ticket)
         return vote
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 
     def dead_retry(self, offsets: Collection[int]) -> int:
         """Hand dead letters out again; return how many of these there were."""
-        return self._with_books(lambda books: self._redelivery.retry(books, offsets, self._backlog))
+        return self._with_progress_store(
+            lambda progress_store: self._redelivery.retry(progress_store, offsets, self._dispatcher)
+        )
 
     def dead_discard(self, offsets: Collection[int]) -> int:
         """Finish dead letters; return how many of these there were."""
-        return self._with_books(lambda books: self._redelivery.discard(books, offsets))
+        return self._with_progress_store(lambda progress_store: self._redelivery.discard(progress_store, offsets))
 
-    def _with_books(self, change: Callable[[ProgressStore], int]) -> int:
+    def _with_progress_store(self, change: Callable[[ProgressStore], int]) -> int:
         """Change the record of dead letters, as durably as the policy requires."""
         with self._take_lock:
             self._lifecycle.check_alive()
             self._start()
-            books = self._require_books()
-            count = self._in_step(lambda: change(books))
-            ticket = books.end
+            progress_store = self._require_progress_store()
+            count = self._in_step(lambda: change(progress_store))
+            ticket = progress_store.end
         self._settle(ticket)
         self._source.wake()
         return count
@@ -567,9 +571,9 @@ class ReadSide:
     # -- Looking -----------------------------------------------------------------------------------------------------
 
     @property
-    def books(self) -> ProgressStore | None:
+    def progress_store(self) -> ProgressStore | None:
         """The progress store of the group, once it has begun."""
-        return self._books
+        return self._progress_store
 
     def peek(self, count_max: int) -> list[Message]:
         """Return the messages that would be taken next, and take nothing."""
@@ -577,7 +581,7 @@ class ReadSide:
         with self._take_lock:
             self._lifecycle.check()
             deliveries = self._progress.deliveries
-            records = self._in_step(lambda: self._backlog.peek(count_max))
+            records = self._in_step(lambda: self._dispatcher.peek(count_max))
             return [
                 Message(payload, offset, timestamp, readable_headers(headers), deliveries.get(offset, 0))
                 for offset, timestamp, headers, payload, _, _ in records
@@ -606,9 +610,9 @@ class ReadSide:
     def waiting_count(self) -> int:
         """Messages that wait for their time or for their order key, as far as the log has been read."""
         with self._take_lock:
-            if self._backlog.must_read_anew:
+            if self._dispatcher.must_read_anew:
                 return 0  # their known state may be outdated: a message of their key is done
-            return self._backlog.aside.waiting_count
+            return self._dispatcher.deferred.waiting_count
 
     @property
     def dropped_count(self) -> int:
@@ -628,7 +632,7 @@ class ReadSide:
     @property
     def is_started(self) -> bool:
         """Whether anything was ever taken by this group."""
-        return self._books is not None
+        return self._progress_store is not None
 
     @property
     def progress(self) -> GroupProgress:
@@ -649,7 +653,7 @@ class ReadSide:
     @property
     def damage(self) -> list[Damage]:
         """The damage that reading has met."""
-        return self._backlog.damage
+        return self._dispatcher.damage
 
     def oldest(self) -> tuple[int, int] | None:
         """Return timestamp, in nanoseconds, and offset of the oldest unfinished message that is no dead letter."""
@@ -660,13 +664,13 @@ class ReadSide:
             if self._progress.floor in in_hand:
                 return in_hand[self._progress.floor].timestamp_ns, self._progress.floor
             candidates = [(delivery.timestamp_ns, delivery.offset) for delivery in list(in_hand.values())[:1]]
-            return min([*candidates, *self._in_step(self._backlog.oldest)], default=None)
+            return min([*candidates, *self._in_step(self._dispatcher.oldest)], default=None)
 
     def rest(self) -> None:
         """Close data files that were not read since the last call; does nothing beside a take."""
         if self._take_lock.acquire(blocking=False):
             try:
-                self._backlog.rest()
+                self._dispatcher.rest()
             finally:
                 self._take_lock.release()
 
@@ -674,9 +678,9 @@ class ReadSide:
 
     def flush(self) -> None:
         """Sync everything noted so far, under any policy."""
-        books = self._books
-        if books is not None:
-            books.flush()
+        progress_store = self._progress_store
+        if progress_store is not None:
+            progress_store.flush()
 
     def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
         """Give takers the messages left, then queue.ShutDown; at once, and with deliveries given back, if immediate.
@@ -705,16 +709,20 @@ class ReadSide:
             return False
         in_hand = list(self._leases.by_offset.values())
         count = len(in_hand) if holder is None else sum(each.holder is not holder for each in in_hand)
-        return self.pausing.is_paused or self._draining.is_over(count, self._backlog.aside.next_due_ns)
+        return self.pausing.is_paused or self._draining.is_over(count, self._dispatcher.deferred.next_due_ns)
 
     def _ending(self) -> ShutDown:
-        aside, in_hand_count, held_count = self._backlog.aside, len(self._leases.by_offset), self._progress.held_count
+        deferred, in_hand_count, held_count = (
+            self._dispatcher.deferred,
+            len(self._leases.by_offset),
+            self._progress.held_count,
+        )
         others = self.depth - in_hand_count - held_count
         left = {"in_hand": in_hand_count, "prepared": held_count}
         if self._lifecycle.refusal is None and self.pausing.is_paused:
             return shut_down_with({**left, "paused": others})
         if self._lifecycle.refusal is None:
-            waiting = aside.waiting_counts()
+            waiting = deferred.waiting_counts()
             left |= waiting
             others -= sum(waiting.values())
         return shut_down_with({"not_taken": others, **left})
@@ -725,7 +733,7 @@ class ReadSide:
         count = self._redelivery.ended_count + self._progress.lost_count - self._lost_before
         if self._lifecycle.refusal is not None:
             return count + self.depth
-        if self._is_drained() and (self.pausing.is_paused or not self._backlog.may_have_more):
+        if self._is_drained() and (self.pausing.is_paused or not self._dispatcher.may_have_more):
             return count + self.depth - len(self._leases.by_offset)
         return count
 
@@ -734,16 +742,16 @@ class ReadSide:
         with self._take_lock:
             if self._lifecycle.refusal is None:
                 self._start()
-                self._in_step(lambda: self._backlog.peek(1))
+                self._in_step(lambda: self._dispatcher.peek(1))
 
     def _let_go(self) -> None:
         """Give all deliveries back: none has failed."""
         deliveries = list(self._leases.by_offset.values())
-        if deliveries and self._books is not None:
+        if deliveries and self._progress_store is not None:
             with suppress(StorageError):  # then they count as handed out once more
-                self._redelivery.release(self._books, deliveries)
+                self._redelivery.release(self._progress_store, deliveries)
         self._leases.end(deliveries)
-        self._backlog.must_read_anew = True
+        self._dispatcher.must_read_anew = True
 
     def close(self) -> None:
         """Refuse further takes, give deliveries back, and let the next owner in."""
@@ -753,10 +761,10 @@ class ReadSide:
         self.wake()
         try:
             with self._take_lock:
-                if self._books is not None:
-                    self._books.close()
+                if self._progress_store is not None:
+                    self._progress_store.close()
         finally:
-            self._backlog.close()
+            self._dispatcher.close()
             self._source.leave()
             self._lock.release()
 
@@ -768,10 +776,10 @@ class ReadSide:
     def wake(self) -> None:
         """Wake all waiting threads, so that they check again."""
         self._source.wake()
-        self._space_available.ring()
+        self._space_available.notify()
 
     # -- Inside ------------------------------------------------------------------------------------------------------
 
-    def _require_books(self) -> ProgressStore:
-        assert self._books is not None, "whoever has a delivery has begun"
-        return self._books
+    def _require_progress_store(self) -> ProgressStore:
+        assert self._progress_store is not None, "whoever has a delivery has begun"
+        return self._progress_store

@@ -68,7 +68,7 @@ class Redelivery:
         return self.policy.is_last(delivery_count)
 
     def fail(
-        self, books: ProgressStore, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
+        self, progress_store: ProgressStore, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
     ) -> list[Delivery]:
         """Note that deliveries have failed; return those that were the last of their message.
 
@@ -81,16 +81,16 @@ class Redelivery:
                 last.append(delivery)
                 continue
             wait = self.policy.wait_seconds(delivery.delivery_count) if delay is None else delay
-            first_failure_s = books.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
+            first_failure_s = progress_store.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
             until_ns = min(now + round(wait * _SECOND_NS), _NS_MAX) if wait else 0
             changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
-        self._bury(books, [(each.offset, each.delivery_count) for each in last], failure, changes)
+        self._bury(progress_store, [(each.offset, each.delivery_count) for each in last], failure, changes)
         return last
 
-    def release(self, books: ProgressStore, deliveries: Sequence[Delivery]) -> None:
+    def release(self, progress_store: ProgressStore, deliveries: Sequence[Delivery]) -> None:
         """Note that deliveries never took place."""
-        returned = books.progress.returned
-        books.note(
+        returned = progress_store.progress.returned
+        progress_store.note(
             [
                 returned_change(each.offset, each.delivery_count - 1, *returned.get(each.offset, (0, 0)))
                 for each in deliveries
@@ -98,32 +98,41 @@ class Redelivery:
         )
 
     def reject(
-        self, books: ProgressStore, deliveries: Sequence[Delivery], failure: Failure, *, is_counted: bool = True
+        self,
+        progress_store: ProgressStore,
+        deliveries: Sequence[Delivery],
+        failure: Failure,
+        *,
+        is_counted: bool = True,
     ) -> None:
         """Make messages dead letters at once."""
         uncounted = 0 if is_counted else 1
-        self._bury(books, [(each.offset, each.delivery_count - uncounted) for each in deliveries], failure)
+        self._bury(progress_store, [(each.offset, each.delivery_count - uncounted) for each in deliveries], failure)
 
     # -- Messages that are not handed out any more -------------------------------------------------------------------
 
-    def end(self, books: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
+    def end(self, progress_store: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
         """End messages that have expired, or whose last receiver died."""
         dropped = [record for record, why in ended if why == EXPIRED and not self.policy.keeps_expired]
-        deliveries = books.progress.deliveries
+        deliveries = progress_store.progress.deliveries
         for reason in (EXPIRED, EXHAUSTED):
             dead = [record for record, why in ended if why == reason and (why != EXPIRED or self.policy.keeps_expired)]
-            self._bury(books, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
+            self._bury(progress_store, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
             self._ended.update(record[0] for record in dead)
             self.ended_count += len(dead)
         if dropped:
-            books.finish(sorted(dropped))
+            progress_store.finish(sorted(dropped))
             self.dropped_count += len(dropped)
             self.ended_count += len(dropped)
 
     def _bury(
-        self, books: ProgressStore, messages: Iterable[tuple[int, int]], failure: Failure, more: Sequence[Change] = ()
+        self,
+        progress_store: ProgressStore,
+        messages: Iterable[tuple[int, int]],
+        failure: Failure,
+        more: Sequence[Change] = (),
     ) -> None:
-        now, progress, changes = self._time_ns(), books.progress, list(more)
+        now, progress, changes = self._time_ns(), progress_store.progress, list(more)
         notes = {"detail": failure.detail, "exception": failure.exception, "traceback": failure.trace}
         dead = list(messages)
         for offset, delivery_count in dead:
@@ -135,41 +144,41 @@ class Redelivery:
                 self._notes.remove(offset)  # one of an earlier death would tell a wrong story
             changes.append(dead_change(offset, mark))
         if changes:
-            books.note(changes)
+            progress_store.note(changes)
         for offset, delivery_count in dead:
             self.log.note(offset, delivery_count, failure)
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 
-    def retry(self, books: ProgressStore, offsets: Collection[int], backlog: Dispatcher) -> int:
+    def retry(self, progress_store: ProgressStore, offsets: Collection[int], dispatcher: Dispatcher) -> int:
         """Hand dead letters out again, as if they never had been; return how many there were."""
-        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
+        dead = [offset for offset in sorted(set(offsets)) if offset in progress_store.progress.dead]
         if dead:
             now = self._time_ns()  # records that they are wanted even if they have expired
-            books.note([returned_change(offset, 0, now, 0) for offset in dead])
+            progress_store.note([returned_change(offset, 0, now, 0) for offset in dead])
             self.ended_count -= len(self._ended.intersection(dead))
             self._ended.difference_update(dead)
             if not follow_up(
-                "dead letters are handed out again once the log is read anew", self._revive, dead, backlog
+                "dead letters are handed out again once the log is read anew", self._revive, dead, dispatcher
             ):
-                backlog.must_read_anew = True
+                dispatcher.must_read_anew = True
         return len(dead)
 
-    def _revive(self, dead: Sequence[int], backlog: Dispatcher) -> None:
+    def _revive(self, dead: Sequence[int], dispatcher: Dispatcher) -> None:
         for offset in dead:
-            backlog.revive(offset)
+            dispatcher.revive(offset)
             self._notes.remove(offset)
 
-    def discard(self, books: ProgressStore, offsets: Collection[int]) -> int:
+    def discard(self, progress_store: ProgressStore, offsets: Collection[int]) -> int:
         """Finish dead letters; return how many there were."""
-        dead = [offset for offset in sorted(set(offsets)) if offset in books.progress.dead]
-        books.finish_offsets(dead)
+        dead = [offset for offset in sorted(set(offsets)) if offset in progress_store.progress.dead]
+        progress_store.finish_offsets(dead)
         self._ended.difference_update(dead)
         for offset in dead:
             self._notes.remove(offset)
         return len(dead)
 
-    def sweep(self, books: ProgressStore, progress: GroupProgress) -> None:
+    def sweep(self, progress_store: ProgressStore, progress: GroupProgress) -> None:
         """Finish dead letters that were kept long enough; checks now and then only."""
         now = self._time_ns()
         if not progress.dead or now < self._sweep_due_ns:
@@ -178,4 +187,4 @@ class Redelivery:
         self._sweep_due_ns = now + min(kept_ns, 60 * _SECOND_NS)
         old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns + kept_ns <= now]
         if old:
-            self.discard(books, old)
+            self.discard(progress_store, old)

@@ -156,7 +156,9 @@ class Delivery(Generic[Body]):
         error : BaseException, Failure or None
             Why; kept with the message if it becomes a dead letter.
 
-        Notes ----- After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; if a
+        Notes
+        -----
+        After ``max_deliveries`` it becomes a dead letter instead. Survives a kill of the process; if a
         power cut loses it, the message comes again without the wait.
         """
         failure = GIVEN_BACK if error is None else failure_of(error)

@@ -31,7 +31,7 @@ TAKE_BYTES = 4 * CHUNK_BYTES
 
 _AHEAD_COUNT = 256
 
-_ASIDE_COUNT_MAX = 1024
+_DEFERRED_COUNT_MAX = 1024
 """Messages that wait aside are held in memory until they are taken."""
 
 
@@ -53,7 +53,7 @@ class Dispatcher:
 
     Attributes
     ----------
-    aside : DeferredMessages
+    deferred : DeferredMessages
         Those that wait for something.
     must_read_anew : bool
         A take was cut short, or messages were dropped: read unfinished messages from the log again.
@@ -75,35 +75,35 @@ class Dispatcher:
         self._progress = progress
         self._time_ns = time_ns
         self._end = end
-        self.aside = DeferredMessages(self._cursor, progress, in_flight, policy, time_ns)
-        self._aside_ready = self.aside.ready.heap  # checked before every take, as the next one
-        self._scheduled = self.aside.schedule.heap
+        self.deferred = DeferredMessages(self._cursor, progress, in_flight, policy, time_ns)
+        self._deferred_ready = self.deferred.ready.heap  # checked before every take, as the next one
+        self._scheduled = self.deferred.schedule.heap
         self._ready: deque[Record] = deque()
         self._has_ends = False  # whether one of those may be over its time
         self._known_end = progress.touched_end
         self.must_read_anew = False
 
-    def begin(self, books: ProgressStore) -> None:
+    def begin(self, progress_store: ProgressStore) -> None:
         """Continue with the progress store of a group that has begun."""
-        self._progress = books.progress
-        self._known_end = max(self._known_end, books.progress.touched_end)
-        self.aside.begin(books.progress)
-        self._cursor.begin(books)
-        self._ahead.begin(books)
+        self._progress = progress_store.progress
+        self._known_end = max(self._known_end, progress_store.progress.touched_end)
+        self.deferred.begin(progress_store.progress)
+        self._cursor.begin(progress_store)
+        self._ahead.begin(progress_store)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: a redelivered message comes alone."""
-        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
-            records = self._take_aside(count_max, alone=alone)
+        if self._deferred_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+            records = self._take_deferred(count_max, alone=alone)
             if records:
                 return records
         ready = self._ready
         while True:
             if len(ready) < count_max:
                 self._fill(count_max)
-                if self._aside_ready and (records := self._take_aside(count_max, alone=alone)):
+                if self._deferred_ready and (records := self._take_deferred(count_max, alone=alone)):
                     return records  # handed out before, so deferred and not in their order
                 if not ready:
                     return []
@@ -115,34 +115,34 @@ class Dispatcher:
                 records = list(ready)
                 ready.clear()
             if self._has_ends:
-                records = self.aside.without_expired(records)
+                records = self.deferred.without_expired(records)
                 self._tell_ended()
             if records:
                 return records
 
     @property
     def _is_due(self) -> bool:
-        next_due = self.aside.next_due_ns
+        next_due = self.deferred.next_due_ns
         return next_due is not None and next_due <= self._time_ns()
 
-    def _take_aside(self, count_max: int, *, alone: bool) -> list[Record]:
+    def _take_deferred(self, count_max: int, *, alone: bool) -> list[Record]:
         """Return deferred messages, if any of them may be handed out now."""
         self._look_ahead()
-        self.aside.bring_due()
+        self.deferred.bring_due()
         while True:
-            records = self.aside.pop(count_max, alone=alone)
+            records = self.deferred.pop(count_max, alone=alone)
             self._tell_ended()
-            if records or not self._aside_ready:  # else those wait there now that waited for ended messages
+            if records or not self._deferred_ready:  # else those wait there now that waited for ended messages
                 return records
 
     def _tell_ended(self) -> None:
-        aside = self.aside
-        while aside.ended:
-            ended = aside.ended
-            if self._cursor.books is not None:  # else they end at the first take, which reads all of it again
+        deferred = self.deferred
+        while deferred.ended:
+            ended = deferred.ended
+            if self._cursor.progress_store is not None:  # else they end at the first take, which reads all of it again
                 self._end(ended)
-            aside.ended = []
-            aside.leave([record for record, _ in ended])
+            deferred.ended = []
+            deferred.leave([record for record, _ in ended])
 
     # -- Taking for a reservation ------------------------------------------------------------------------------------
 
@@ -158,18 +158,18 @@ class Dispatcher:
     def _take_records(self, taken: TakenRuns) -> bool:
         """Take deferred messages, then those that were read ahead; return whether there were any."""
         count, left = taken.count, []
-        if self._aside_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
-            for record in self._take_aside(min(taken.count_left, _ASIDE_COUNT_MAX), alone=False):
+        if self._deferred_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+            for record in self._take_deferred(min(taken.count_left, _DEFERRED_COUNT_MAX), alone=False):
                 if record[0] >= taken.end_offset or not taken.add(record):
                     left.append(record)
                 else:
-                    self.aside.leave((record,))
-            self.aside.put_back(left)
+                    self.deferred.leave((record,))
+            self.deferred.put_back(left)
         if self._has_ends and self._ready:
             self._end_expired()
         ready = self._ready
         while ready and not taken.is_full and ready[0][0] < taken.end_offset and taken.add(ready[0]):
-            self.aside.leave((ready.popleft(),))
+            self.deferred.leave((ready.popleft(),))
         return taken.count > count
 
     def _take_plain(self, taken: TakenRuns) -> bool:
@@ -220,7 +220,7 @@ class Dispatcher:
             options = decode_options(record[2]) if has_options(record[2]) else NO_OPTIONS
             if options.priority and record[0] < self._ahead_end:
                 continue
-            if self.aside.admit(record, options, in_order=True):
+            if self.deferred.admit(record, options, in_order=True):
                 self._has_ends = self._has_ends or options.expires_ns > 0
                 yield record
 
@@ -238,7 +238,7 @@ class Dispatcher:
                 break
             for record in records:
                 if record[2] and record[0] >= start and (options := decode_options(record[2])).priority:
-                    self.aside.admit(record, options, in_order=False)
+                    self.deferred.admit(record, options, in_order=False)
             self._ahead_end = max(self._ahead.next_offset, start)
 
     def give_back(self, records: Iterable[Record]) -> None:
@@ -247,7 +247,9 @@ class Dispatcher:
         Messages that reading has yet to reach, because it went back meanwhile, are found later: here they would come
         twice.
         """
-        self.aside.give_back([each for each in records if self._is_passed(each) or self._progress.is_finished(each[0])])
+        self.deferred.give_back(
+            [each for each in records if self._is_passed(each) or self._progress.is_finished(each[0])]
+        )
 
     def _is_passed(self, record: Record) -> bool:
         """Whether reading will not reach a message any more."""
@@ -262,14 +264,14 @@ class Dispatcher:
             return  # comes with the others, or is damaged
         options = decode_options(record[2])
         if offset < self._cursor.next_offset or options.priority:
-            self.aside.admit(record, options, in_order=False)
+            self.deferred.admit(record, options, in_order=False)
 
     def read_anew(self) -> None:
         """Go back to the oldest unfinished message."""
         read_end = max(self._cursor.next_offset, self._ahead.next_offset)
         self._known_end = max(self._known_end, read_end, self._progress.touched_end)
         self._ready.clear()
-        self.aside.clear()
+        self.deferred.clear()
         self._ahead_end = 0
         self._cursor.go_to_floor()
         self._ahead.go_to_floor()
@@ -280,7 +282,7 @@ class Dispatcher:
     @property
     def may_have_more(self) -> bool:
         """Whether another take may find something."""
-        if self._ready or self._aside_ready or self.must_read_anew:
+        if self._ready or self._deferred_ready or self.must_read_anew:
             return True
         return self._source.end[2] > self._cursor.next_offset or self._is_due
 
@@ -289,19 +291,19 @@ class Dispatcher:
         if self.must_read_anew:
             self.read_anew()
         while True:
-            first = self._take_aside(count_max, alone=False)
-            self.aside.put_back(first)
-            aside_count = len(self._aside_ready)
+            first = self._take_deferred(count_max, alone=False)
+            self.deferred.put_back(first)
+            deferred_count = len(self._deferred_ready)
             while len(first) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
                 self._ready.extend(self._admitted(more))
-            if not self._end_expired() and len(self._aside_ready) == aside_count:
+            if not self._end_expired() and len(self._deferred_ready) == deferred_count:
                 return first + list(islice(self._ready, count_max - len(first)))
 
     def _end_expired(self) -> bool:
         """End those whose time is over of the ones that are ready; return whether there were any."""
         if not self._has_ends:
             return False
-        left = self.aside.without_expired(self._ready)
+        left = self.deferred.without_expired(self._ready)
         has_ended = len(left) < len(self._ready)
         self._ready.clear()
         self._ready.extend(left)
@@ -316,7 +318,7 @@ class Dispatcher:
             return [(record[1], record[0])] if record is not None else []
         if not self._ready:
             self._read_on(PREFETCH_COUNT)
-        first = [self._cursor.look_up(each) for each in self.aside.ready.first(1)]
+        first = [self._cursor.look_up(each) for each in self.deferred.ready.first(1)]
         return [(record[1], record[0]) for record in [*first, *list(self._ready)[:1]] if record is not None]
 
     @property

@@ -37,9 +37,9 @@ class GroupLog:
         The group's directory, for errors.
     progress : GroupProgress
         Its progress so far: the start, and the finished messages.
-    books : ProgressStore or None
+    progress_store : ProgressStore or None
         The progress store of a group that exists already.
-    open_books : callable
+    open_progress_store : callable
         Opens them at the first take: showing a queue does not create a group.
     """
 
@@ -47,8 +47,8 @@ class GroupLog:
     files: LogFiles
     path: Path
     progress: GroupProgress
-    books: ProgressStore | None
-    open_books: Callable[[], ProgressStore]
+    progress_store: ProgressStore | None
+    open_progress_store: Callable[[], ProgressStore]
 
 
 class LogCursor:
@@ -61,7 +61,7 @@ class LogCursor:
 
     Attributes
     ----------
-    books : ProgressStore or None
+    progress_store : ProgressStore or None
         Those of the group, once it has begun.
     damage : list of Damage
         What reading has met.
@@ -75,14 +75,14 @@ class LogCursor:
         self._progress = log.progress
         self._path = log.path
         self._jumped_to = -1
-        self.books: ProgressStore | None = None
+        self.progress_store: ProgressStore | None = None
         self.damage: list[Damage] = []
         self._is_placed = False
 
-    def begin(self, books: ProgressStore) -> None:
+    def begin(self, progress_store: ProgressStore) -> None:
         """Continue with the progress store of a group that has begun: from here on it pins unfinished messages."""
-        self.books = books
-        self._progress = books.progress
+        self.progress_store = progress_store
+        self._progress = progress_store.progress
         self._reader.recheck = self._lookups.recheck = False
 
     @property
@@ -117,9 +117,9 @@ class LogCursor:
                 self._jump()
                 before = reader.next_offset
                 records = reader.read(count_max, end)
-                if self.books is not None:
-                    self._note_losses(self.books)
-                    self.books.pass_files(reader.name)
+                if self.progress_store is not None:
+                    self._note_losses(self.progress_store)
+                    self.progress_store.pass_files(reader.name)
                 if records or reader.next_offset == before:
                     return records
         return []
@@ -156,18 +156,18 @@ class LogCursor:
         end = self._source.end
         while self._lookups.next_offset <= offset:
             records = self._lookups.read(1, end)
-            if self.books is not None:
-                self._note_losses(self.books)
+            if self.progress_store is not None:
+                self._note_losses(self.progress_store)
             if not records or records[0][0] >= offset:
                 return records[0] if records and records[0][0] == offset else None
         return None
 
-    def _note_losses(self, books: ProgressStore) -> None:
+    def _note_losses(self, progress_store: ProgressStore) -> None:
         """Give up damaged messages, durably, so that they are reported once; finished ones are not a loss."""
         while self._losses:
             damage = self._losses[0]
-            missed = books.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
-            books.lose(damage.offsets)
+            missed = progress_store.progress.unfinished_runs(damage.offsets.start, damage.offsets.stop)
+            progress_store.lose(damage.offsets)
             self.damage += [replace(damage, offsets=run) for run in missed] if damage.offsets else [damage]
             self._losses.pop(0)
 

@@ -70,7 +70,7 @@ class RemoteSource:
         self._mark: File | None = None
         self._seen = b""
         self._queue_id = queue_id
-        self._bell = Notifier()
+        self._notifier = Notifier()
         self._last: LogEnd = _UNKNOWN
         self._delay = _POLL_SECONDS_MIN
 
@@ -119,7 +119,7 @@ class RemoteSource:
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Poll with back-off: from 1 ms after the last arrival up to 30 ms."""
         before = self._last
-        if self._bell.poll(ready, lambda: self.end != before, self._pauses(seconds)):
+        if self._notifier.poll(ready, lambda: self.end != before, self._pauses(seconds)):
             self._delay = _POLL_SECONDS_MIN
 
     def _pauses(self, seconds: float | None) -> Iterator[float]:
@@ -132,7 +132,7 @@ class RemoteSource:
             left = deadline - time.monotonic()
 
     def wake(self) -> None:
-        self._bell.ring()
+        self._notifier.notify()
 
     def leave(self) -> None:
         if self._mark is not None:

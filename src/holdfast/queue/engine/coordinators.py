@@ -25,13 +25,13 @@ class Coordinator:
     ----------
     queue_id : bytes, length 16
         The queue.
-    decisions : PendingCommitRecords
+    commit_records : PendingCommitRecords
         The pending commit records, which participants may still ask for.
     """
 
-    def __init__(self, queue_id: bytes, decisions: PendingCommitRecords) -> None:
+    def __init__(self, queue_id: bytes, commit_records: PendingCommitRecords) -> None:
         self._queue_id = queue_id
-        self._decisions = decisions
+        self._commit_records = commit_records
         self._deciding: set[bytes] = set()
         _coordinators[queue_id] = self
 
@@ -43,13 +43,13 @@ class Coordinator:
         """Note that it was decided, and that all participants know; or that it was given up."""
         self._deciding.discard(nonce)
 
-    def verdict(self, nonce: bytes) -> Outcome:
+    def outcome(self, nonce: bytes) -> Outcome:
         """Return the outcome of a transaction; one that is not in the log was aborted."""
         if nonce in self._deciding:
             return Outcome.IN_DOUBT
-        if self._decisions.find(nonce) is None:
+        if self._commit_records.find(nonce) is None:
             return Outcome.ABORTED
-        return Outcome.COMMITTED if self._decisions.is_durable(nonce) else Outcome.IN_DOUBT
+        return Outcome.COMMITTED if self._commit_records.is_durable(nonce) else Outcome.IN_DOUBT
 
     def close(self) -> None:
         """Answer no more."""

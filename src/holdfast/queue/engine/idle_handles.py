@@ -21,15 +21,15 @@ class IdleHandles:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with its write side, its read side, or both.
     """
 
-    def __init__(self, sides: QueueHandle) -> None:
-        self._sides = sides
+    def __init__(self, handle: QueueHandle) -> None:
+        self._handle = handle
         self._close: Callable[[], None] | None = None
         self._is_in_use: Callable[[], bool] = lambda: False
-        watch(self, sides.clock)
+        watch(self, handle.clock)
 
     def close_soon(self, close: Callable[[], None], is_in_use: Callable[[], bool]) -> None:
         """Close a dropped queue, in a thread, once it is not in use any more; does not wait."""
@@ -38,10 +38,10 @@ class IdleHandles:
 
     def look(self) -> float:
         """Close handles that were not used since the last poll; does not wait for busy threads."""
-        if self._sides.write_side is not None:
-            self._sides.write_side.rest()
-        if self._sides.read_side is not None:
-            self._sides.read_side.rest()
+        if self._handle.write_side is not None:
+            self._handle.write_side.rest()
+        if self._handle.read_side is not None:
+            self._handle.read_side.rest()
         close = self._close
         if close is not None and not self._is_in_use():  # long work is not done here
             self._close = None
@@ -51,4 +51,4 @@ class IdleHandles:
 
     def stop(self) -> None:
         """End the polling."""
-        unwatch(self, self._sides.clock)
+        unwatch(self, self._handle.clock)

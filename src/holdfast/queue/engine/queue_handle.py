@@ -36,7 +36,7 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
-from holdfast.persistence.outcomes.redo import redo_decisions
+from holdfast.persistence.outcomes.redo import redo_commit_records
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
 from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
@@ -119,14 +119,14 @@ class QueueHandle:
         self.coordinator: Coordinator | None = None
         self.submit_side: SubmitSide | None = None
         self._make_helper = make_helper
-        self.capacity = Capacity(options.maxsize, options.max_bytes, self._slowest_depth, self._disk_bytes_with)
+        self.capacity = Capacity(options.maxsize, options.max_bytes, self._lag_depth, self._disk_bytes_with)
         try:
             with storage_errors("opening the queue", root):
                 if options.mode == "look" and writable_by_others(storage, root):
                     logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
                 if options.mode != "look" and not self._is_new:
                     admit(storage, self.directory, self.queue_id)
-                self._open_sides()
+                self._open_owned()
             lifecycle.watch(self)
         except BaseException:
             self.close()
@@ -135,7 +135,7 @@ class QueueHandle:
             level = logging.WARNING if self.report.damage or self.report.progress_damage else logging.INFO
             logger.log(level, "opening %s: %s", root, "; ".join(str(self.report).splitlines()))
 
-    def _open_sides(self) -> None:
+    def _open_owned(self) -> None:
         options = self.options
         if options.writes:
             self._lock_writes()
@@ -194,7 +194,7 @@ class QueueHandle:
         for group in groups:
             seen = max(seen, self.group.recover(group).seen_end)
         log = recover_log(self.storage, self.directory, self.files, self.queue_id, finished_offset=seen)
-        undone = redo_decisions(self.storage, self.directory, self.queue_id, self.clock, log.tail.decisions)
+        undone = redo_commit_records(self.storage, self.directory, self.queue_id, self.clock, log.tail.commit_records)
         seconds = self.clock.monotonic() - started
         self.report = replace(log.report, seconds=seconds, progress_damage=tuple(undone))
         return log
@@ -211,12 +211,14 @@ class QueueHandle:
                 ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
                 ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
                 prepared = PreparedFiles(self.storage, self.directory)
-                ends = CommitRecordEnds(self.storage, self.directory, writer.open_decisions, self.group, prepared)
+                ends = CommitRecordEnds(
+                    self.storage, self.directory, writer.pending_commit_records, self.group, prepared
+                )
                 self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids, self.capacity, ends)
                 self.batches = WaitingBatches(
                     self.storage, self.directory, self.queue_id, self.write_side, prepared, options.data_file_bytes
                 )
-                self.coordinator = Coordinator(self.queue_id, writer.open_decisions)
+                self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
         finally:
             if self.write_side is None:
                 writer.abandon()
@@ -241,13 +243,13 @@ class QueueHandle:
         source = self.open_source()
         try:
             group = self.group.find()  # an earlier holder of the lock may have begun or deleted it
-            books = self._open_books(group) if group is not None else None
-            progress = books.progress if books is not None else self.group.unused().initial_progress()
+            progress_store = self._open_progress_store(group) if group is not None else None
+            progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
             notes = DeadLetterNotes(self.storage, path, is_synced=options.flush.syncs_every_commit)
-            if books is not None:
+            if progress_store is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
-                GroupLog(source, self.files, path, progress, books, self._begin_default),
+                GroupLog(source, self.files, path, progress, progress_store, self._begin_default),
                 lock,
                 self.clock,
                 Redelivery(
@@ -265,7 +267,7 @@ class QueueHandle:
             raise
 
     def _begin_default(self) -> ProgressStore:
-        return self._with_reserve(lambda: self._open_books(self.group.begin_default()))
+        return self._with_reserve(lambda: self._open_progress_store(self.group.begin_default()))
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more, with the space reserved for this."""
@@ -278,10 +280,10 @@ class QueueHandle:
         self._position_file_bytes = POSITION_FILE_BYTES_MIN
         return begin()
 
-    def _open_books(self, group: GroupInfo) -> ProgressStore:
+    def _open_progress_store(self, group: GroupInfo) -> ProgressStore:
         positions, damage = self.group.open(group, self._position_file_bytes)
         self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
-        books = ProgressStore(
+        progress_store = ProgressStore(
             positions,
             positions.progress,
             self.files,
@@ -290,8 +292,8 @@ class QueueHandle:
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
         for each in self.report.damage:  # losses that recovery found do not wait for a reader
-            books.lose(each.offsets)
-        return books
+            progress_store.lose(each.offsets)
+        return progress_store
 
     def reclaim(
         self,
@@ -397,7 +399,7 @@ class QueueHandle:
         if self.coordinator is not None:
             self.coordinator.close()
 
-    def _slowest_depth(self) -> int:
+    def _lag_depth(self) -> int:
         """Return how many messages the slowest group has not finished."""
         return self._lag.depth(self.next_offset(), self.files.first_offset, self.read_side)
 

@@ -66,15 +66,15 @@ class Browser:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with a read side or a look side.
     """
 
-    def __init__(self, sides: QueueHandle) -> None:
-        self._sides = sides
-        self._view: LookSide | ReadSide = sides.look_side or sides.require_read_side()
-        if sides.read_side is not None:
-            sides.read_side.give_back_due()  # the view must be current, even if no take has updated it
+    def __init__(self, handle: QueueHandle) -> None:
+        self._handle = handle
+        self._view: LookSide | ReadSide = handle.look_side or handle.require_read_side()
+        if handle.read_side is not None:
+            handle.read_side.give_back_due()  # the view must be current, even if no take has updated it
         self._losses: list[Damage] = []  # reported when their turn comes to be taken
 
     def _end(self) -> LogEnd:
@@ -144,7 +144,7 @@ class Browser:
 
     @contextmanager
     def _reader(self) -> Iterator[LogReader]:
-        files = self._sides.files
+        files = self._handle.files
         with (
             storage_errors("browsing", files.directory),
             closing(LogReader(files, self._losses.append, recheck=True)) as reader,
@@ -154,7 +154,7 @@ class Browser:
     def _message(self, record: Record, progress: GroupProgress, leased: Mapping[int, object]) -> BrowsedMessage | None:
         offset, timestamp, headers, payload, _, _ = record
         options = decode_options(headers)
-        now = self._sides.clock.time_ns()
+        now = self._handle.clock.time_ns()
         with self._view.lock:
             until = progress.due_ns(offset, options.not_before_ns)
             is_dead = offset in progress.dead

@@ -75,7 +75,7 @@ class DeadLetters:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue.
     make_browser : callable
         Makes the reader of messages.
@@ -84,9 +84,9 @@ class DeadLetters:
     """
 
     def __init__(
-        self, sides: QueueHandle, make_browser: Callable[[], Browser], do: Callable[[dict[str, Any]], dict[str, Any]]
+        self, handle: QueueHandle, make_browser: Callable[[], Browser], do: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> None:
-        self._sides = sides
+        self._handle = handle
         self._make_browser = make_browser
         self._do = do
 
@@ -126,7 +126,9 @@ class DeadLetters:
     def discard(self, which: Which | None = None, *, reason: str | None = None) -> int:
         """Finish dead letters for good; return how many of these there were. Arguments and errors as for :meth:`retry`.
 
-        Notes ----- Durability: as the flush policy.
+        Notes
+        -----
+        Durability: as the flush policy.
         """
         return self._decide(DEAD_DISCARD, which, reason)
 
@@ -174,7 +176,7 @@ class DeadLetters:
         dead = dict(browser.progress().dead)  # that of an owner keeps changing
         if offsets is not None:
             dead = {offset: dead[offset] for offset in offsets if offset in dead}
-        notes = DeadLetterNotes(self._sides.storage, self._sides.directory.group(self._sides.options.group))
+        notes = DeadLetterNotes(self._handle.storage, self._handle.directory.group(self._handle.options.group))
         for record in browser.records(sorted(each for each in dead if reason in (None, dead[each].reason))):
             offset, timestamp, headers, payload, _, _ = record
             mark, note = dead[offset], notes.read(offset)

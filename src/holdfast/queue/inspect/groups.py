@@ -27,12 +27,12 @@ class Groups:
     A group keeps every message that it has not finished on the disk, also while no consumer reads for it.
     """
 
-    def __init__(self, sides: QueueHandle, *, check_open: Callable[[], None]) -> None:
-        self._sides = sides
-        self._storage = sides.storage
-        self._directory = sides.directory
-        self._files = sides.files
-        self._poison = sides.group.poison
+    def __init__(self, handle: QueueHandle, *, check_open: Callable[[], None]) -> None:
+        self._handle = handle
+        self._storage = handle.storage
+        self._directory = handle.directory
+        self._files = handle.files
+        self._poison = handle.group.poison
         self._check_open = check_open
 
     def create(self, name: str, start: str | int = "earliest") -> int:
@@ -66,7 +66,7 @@ class Groups:
     def _create(self, name: str, start: str | int) -> int:
         self._poison.check()
         try:
-            with self._sides.groups_locked():
+            with self._handle.groups_locked():
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
                     first = self._start_offset(start)
@@ -107,16 +107,16 @@ class Groups:
             lock = locks.acquire(
                 self._storage,
                 self._directory.group_lock(name),
-                self._sides.clock,
+                self._handle.clock,
                 timeout=0,
                 what=f"group {name!r}",
-                guard=self._sides.groups_locked,
+                guard=self._handle.groups_locked,
             )
             try:
-                with self._sides.groups_locked():
+                with self._handle.groups_locked():
                     group = require_group(self._storage, self._directory, name)
                     remove_group(self._storage, self._directory, group, poison=self._poison)
-                self._sides.reclaim()
+                self._handle.reclaim()
             finally:
                 lock.release()
         except OSError as error:
@@ -127,7 +127,7 @@ class Groups:
         return commit_unknown(what, path, error) if self._poison.cause is not None else storage_error(error, what, path)
 
     def _check_may_change(self) -> None:
-        if self._sides.options.mode == "look":
+        if self._handle.options.mode == "look":
             raise UsageError("a queue opened with mode='look' changes nothing; open it with another mode")
 
     def _start_offset(self, start: str | int) -> int:
@@ -136,7 +136,7 @@ class Groups:
         earliest = names[0].first_offset if names else 0
         if start == "earliest":
             return earliest
-        latest = self._sides.next_offset()
+        latest = self._handle.next_offset()
         if start == "latest":
             return latest
         if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:

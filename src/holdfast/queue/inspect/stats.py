@@ -72,18 +72,18 @@ class QueueStats:
     dedup_forgotten: int
 
 
-def gather_stats(sides: QueueHandle, clock: Clock) -> QueueStats:
+def gather_stats(handle: QueueHandle, clock: Clock) -> QueueStats:
     """Return the figures of an open queue."""
-    files, read_side = sides.files, sides.read_side
+    files, read_side = handle.files, handle.read_side
     with storage_errors("listing data files", files.directory):
         files.glance()
-    next_offset = sides.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
-    reader = read_side or sides.look_side
+    next_offset = handle.next_offset()  # before the depth: a depth of 0 then means that all below this is finished
+    reader = read_side or handle.look_side
     in_flight = reader.in_flight_count if reader is not None else 0  # before the depth: ends expired leases
-    age, back = _age_of_oldest(sides, clock, next_offset)
-    recovery = sides.recovery()
+    age, back = _age_of_oldest(handle, clock, next_offset)
+    recovery = handle.recovery()
     return QueueStats(
-        depth=sides.depth(),
+        depth=handle.depth(),
         in_flight=in_flight,
         leased=max(0, in_flight - reader.progress.held_count) if reader is not None else 0,
         oldest_age_seconds=age,
@@ -96,29 +96,29 @@ def gather_stats(sides: QueueHandle, clock: Clock) -> QueueStats:
         delayed=reader.waiting_count if reader is not None else 0,
         dead=len(reader.progress.dead) if reader is not None else 0,
         dropped=read_side.dropped_count if read_side is not None else 0,
-        paused=_pause_reason(sides),
-        dedup_forgotten=sides.write_side.deduplication.forgotten_count if sides.write_side is not None else 0,
+        paused=_pause_reason(handle),
+        dedup_forgotten=handle.write_side.deduplication.forgotten_count if handle.write_side is not None else 0,
         lost=max(recovery.lost_count, reader.progress.lost_count if reader is not None else 0),
     )
 
 
-def _age_of_oldest(sides: QueueHandle, clock: Clock, next_offset: int) -> tuple[float | None, float]:
+def _age_of_oldest(handle: QueueHandle, clock: Clock, next_offset: int) -> tuple[float | None, float]:
     """Return the age of the oldest unfinished message, in seconds, and how far it lies ahead of the wall clock."""
-    reader = sides.read_side or sides.look_side
+    reader = handle.read_side or handle.look_side
     oldest = reader.oldest() if reader is not None else None
-    known = sides.known_since.look(next_offset, None if oldest is None else oldest[1])
+    known = handle.known_since.look(next_offset, None if oldest is None else oldest[1])
     if oldest is None:
         return None, 0.0
     age = (clock.time_ns() - oldest[0]) / 1e9
     return max(age, known), max(0.0, -age)
 
 
-def _pause_reason(sides: QueueHandle) -> str | None:
-    if sides.read_side is not None:
-        pause = sides.read_side.pausing.current
+def _pause_reason(handle: QueueHandle) -> str | None:
+    if handle.read_side is not None:
+        pause = handle.read_side.pausing.current
     else:
-        with storage_errors("looking for a pause", sides.directory.groups):
-            pause = read_pause(sides.storage, sides.directory.group(sides.options.group))
-        if pause is not None and pause.is_over(sides.clock.time_ns()):
+        with storage_errors("looking for a pause", handle.directory.groups):
+            pause = read_pause(handle.storage, handle.directory.group(handle.options.group))
+        if pause is not None and pause.is_over(handle.clock.time_ns()):
             pause = None
     return None if pause is None else pause.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from holdfast.errors import TransactionStateError
-from holdfast.persistence.exchange.requests import ABORT_PREPARED, COMMIT_PREPARED, VERDICT
+from holdfast.persistence.exchange.requests import ABORT_PREPARED, ASK_OUTCOME, COMMIT_PREPARED
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.engine.coordinators import Outcome, find_coordinator
@@ -18,11 +18,11 @@ from holdfast.queue.remote.submit_side import SubmitSide
 DECIDE_SECONDS = 30.0
 """How long the owner of the write side is waited for that does not answer: by far longer than a sync under load."""
 
-VERDICT_SECONDS = 1.0
+OUTCOME_SECONDS = 1.0
 """The same while looking, where nobody waits for the answer: what is not answered stays in doubt."""
 
 
-class ConsumerVerdicts(PreparedResolver):
+class ConsumerResolver(PreparedResolver):
     """For a handle that only consumes: decides what only acknowledges, and has the writer decide the rest.
 
     While it asks, it holds no lock that the owner needs in order to answer.
@@ -33,8 +33,8 @@ class ConsumerVerdicts(PreparedResolver):
         As for :class:`PreparedResolver`.
     """
 
-    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
-        super().__init__(sides, ask, ask_group)
+    def __init__(self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+        super().__init__(handle, ask, ask_group)
         self._lock = threading.Lock()
         self._submit_side: SubmitSide | None = None
 
@@ -57,22 +57,22 @@ class ConsumerVerdicts(PreparedResolver):
 
     def _is_decided_here(self, transaction_id: str, nonce: bytes | None, *, force: bool) -> bool:
         """Whether a transaction has no puts, or another queue has to be asked first."""
-        with storage_errors("looking for a prepared transaction", self._sides.path):
-            found = find_transaction(self._sides, transaction_id)
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            found = find_transaction(self._handle, transaction_id)
         if found is None or (nonce is not None and found.nonce not in (nonce, b"")):
             return self._memory.is_of_votes(transaction_id, nonce)
         if found.decider is not None or found.part_of is not None:
             return not force or (found.batch is None and not found.damage)
         return found.batch is None and not found.damage and found.coordinator is None
 
-    def _own_verdict(self, found: Found) -> Outcome:
-        verdict = super()._own_verdict(found)
-        is_asked = find_coordinator(self._sides.queue_id) is not None  # in this process, and so was asked just now
-        if verdict is not Outcome.IN_DOUBT or is_asked or find_batch(self._sides, found.id) is not None:
-            return verdict
+    def _own_outcome(self, found: Found) -> Outcome:
+        outcome = super()._own_outcome(found)
+        is_asked = find_coordinator(self._handle.queue_id) is not None  # in this process, and so was asked just now
+        if outcome is not Outcome.IN_DOUBT or is_asked or find_batch(self._handle, found.id) is not None:
+            return outcome
         side = self._asking()
         try:
-            offsets = side.decide(VERDICT, found.id, force=False, nonce=found.nonce, timeout=VERDICT_SECONDS)
+            offsets = side.decide(ASK_OUTCOME, found.id, force=False, nonce=found.nonce, timeout=OUTCOME_SECONDS)
         except TransactionStateError:
             return Outcome.IN_DOUBT
         return Outcome.COMMITTED if offsets else Outcome.ABORTED
@@ -83,7 +83,7 @@ class ConsumerVerdicts(PreparedResolver):
         with self._lock:
             self._lifecycle.check()
             if self._submit_side is None:
-                self._submit_side = self._sides.open_submit_side()  # not before it is needed: it makes a mailbox
+                self._submit_side = self._handle.open_submit_side()  # not before it is needed: it makes a mailbox
             return self._submit_side
 
     def stop_asking(self) -> None:
@@ -95,19 +95,19 @@ class ConsumerVerdicts(PreparedResolver):
             side.close()
 
 
-class SubmittedVerdicts(PreparedResolver):
+class SubmitResolver(PreparedResolver):
     """For a handle that submits: lists prepared transactions, and asks the owner to decide.
 
     Parameters
     ----------
     sides, ask, ask_group
-        As for :class:`PreparedResolver`; ``sides`` submits.
+        As for :class:`PreparedResolver`; ``handle`` submits.
     """
 
-    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
-        super().__init__(sides, ask, ask_group)
-        assert sides.submit_side is not None, "as its mode says"
-        self._submit_side = sides.submit_side
+    def __init__(self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+        super().__init__(handle, ask, ask_group)
+        assert handle.submit_side is not None, "as its mode says"
+        self._submit_side = handle.submit_side
 
     def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
         """Do nothing: the owner does, when it is asked to prepare."""

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.prepared.joint_decisions import JointDecisions, check_age, check_part_of
+from holdfast.queue.prepared.joint_resolver import JointResolver, check_age, check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.verb_log import logged, own_process
 
@@ -30,9 +30,9 @@ class JointCommits:
     Works with every mode that puts: "both", "produce", and "submit", through the owner.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, *, check_open: Callable[[], None]) -> None:
-        self._sides = sides
-        self._decisions = JointDecisions(sides, in_doubt)
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+        self._handle = handle
+        self._resolver = JointResolver(handle, resolver)
         self._check_open = check_open
 
     def latest(self, application: str) -> int | None:
@@ -44,7 +44,7 @@ class JointCommits:
             The document of joint commits cannot be read.
         """
         self._check_open()
-        commit = self._sides.joint_file().find(check_name(application, "application"))
+        commit = self._handle.joint_file().find(check_name(application, "application"))
         return None if commit is None else commit.version
 
     def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool = True) -> None:
@@ -73,29 +73,31 @@ class JointCommits:
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
 
-        Notes ----- Durability: power loss, under any flush policy. Cost: three syncs, and those of committing each
+        Notes
+        -----
+        Durability: power loss, under any flush policy. Cost: three syncs, and those of committing each
         part. All or nothing holds over every crash; while it runs, consumers may see the first parts and not yet the
         last.
         """
         self._check_open()
         check_part_of(application, version)
-        if self._sides.submit_side is not None:
+        if self._handle.submit_side is not None:
             of = {"application": application, "version": version}
             asked = {"verb": COMMIT, **of, "ids": list(ids), "is_remembered": is_remembered}
-            self._sides.submit_side.ask(asked)
+            self._handle.submit_side.ask(asked)
         else:
-            self._decisions.commit(application, version, ids, is_remembered=is_remembered)
+            self._resolver.commit(application, version, ids, is_remembered=is_remembered)
 
     def abort(self, application: str, version: int) -> None:
         """Abort the parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
         self._check_open()
         check_part_of(application, version)
         details = {"application": application, "version": version}
-        if self._sides.submit_side is not None:
-            self._sides.submit_side.ask({"verb": ABORT, **details})
+        if self._handle.submit_side is not None:
+            self._handle.submit_side.ask({"verb": ABORT, **details})
         else:
-            abort = partial(self._decisions.abort, application, version)
-            logged(self._sides.path, ABORT, details, own_process(), abort)
+            abort = partial(self._resolver.abort, application, version)
+            logged(self._handle.path, ABORT, details, own_process(), abort)
 
     def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
         """Abort the parts of any application that were prepared so long ago and not committed since.
@@ -110,14 +112,14 @@ class JointCommits:
         self._check_open()
         check_age(older_than_seconds)
         details = {"older_than_seconds": older_than_seconds, "id_prefix": id_prefix}
-        if self._sides.submit_side is not None:
-            self._sides.submit_side.ask({"verb": COLLECT, **details})
+        if self._handle.submit_side is not None:
+            self._handle.submit_side.ask({"verb": COLLECT, **details})
         else:
-            collect = partial(self._decisions.collect, older_than_seconds, id_prefix)
-            logged(self._sides.path, COLLECT, details, own_process(), collect)
+            collect = partial(self._resolver.collect, older_than_seconds, id_prefix)
+            logged(self._handle.path, COLLECT, details, own_process(), collect)
 
 
-def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
+def obey_jointly(commit_records: JointResolver, fields: dict[str, Any]) -> None:
     """Perform a request; raises UsageError if it is not a request for a joint commit."""
     try:
         verb = fields["verb"]
@@ -127,8 +129,8 @@ def obey_jointly(decisions: JointDecisions, fields: dict[str, Any]) -> None:
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UsageError("not a request for a joint commit that this version knows") from None
     if verb == COMMIT:
-        decisions.commit(application, version, ids, is_remembered=bool(fields.get("is_remembered", True)))
+        commit_records.commit(application, version, ids, is_remembered=bool(fields.get("is_remembered", True)))
     elif verb == ABORT:
-        decisions.abort(application, version)
+        commit_records.abort(application, version)
     else:
-        decisions.collect(seconds, str(fields.get("id_prefix", "")))
+        commit_records.collect(seconds, str(fields.get("id_prefix", "")))

@@ -32,20 +32,20 @@ def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
     def ask(participant: Participant, nonce: bytes) -> Outcome:
         live = find_coordinator(participant.queue_id)
         if live is not None:
-            return live.verdict(nonce)
+            return live.outcome(nonce)
         directory = find_queue(storage, root, participant)
         if directory is None:
             return Outcome.IN_DOUBT
         options = Options("produce", "default", FlushPolicy.every_commit(), _DATA_FILE_BYTES, 0)
         try:
-            sides = QueueHandle(storage, clock, directory.root, options)
+            handle = QueueHandle(storage, clock, directory.root, options)
         except HoldfastError as error:
             logger.info("no outcome from %s: %s", directory.root, error)
             return Outcome.IN_DOUBT
         try:
-            assert sides.coordinator is not None, "this mode writes"
-            return sides.coordinator.verdict(nonce)
+            assert handle.coordinator is not None, "this mode writes"
+            return handle.coordinator.outcome(nonce)
         finally:
-            sides.close()
+            handle.close()
 
     return ask

@@ -16,22 +16,22 @@ class OwnVotes:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with the read side of the group.
     memory : OutcomeMemory
         The outcomes; the only log that this handle writes to.
-    turns : KeyedLock
+    keyed_lock : KeyedLock
         Those of all who decide transactions with this handle.
     """
 
-    def __init__(self, sides: QueueHandle, memory: OutcomeMemory, turns: KeyedLock) -> None:
-        self._sides = sides
+    def __init__(self, handle: QueueHandle, memory: OutcomeMemory, keyed_lock: KeyedLock) -> None:
+        self._handle = handle
         self._memory = memory
-        self._turns = turns
+        self._keyed_lock = keyed_lock
 
     def has_vote(self, nonce: bytes) -> bool:
         """Whether messages are held under a transaction."""
-        return nonce in self._sides.require_read_side().progress.votes
+        return nonce in self._handle.require_read_side().progress.votes
 
     def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
         """Finish the messages of a vote, or release them: following a log, or deciding it here; durably.
@@ -46,20 +46,20 @@ class OwnVotes:
         if is_decided:  # without the keyed lock: its holder may be the one that waits for this
             self._resolve(nonce, is_committed=is_committed)
             return
-        with self._turns.alone(transaction_id):
+        with self._keyed_lock.alone(transaction_id):
             if self.has_vote(nonce):
-                verdict = COMMITTED if is_committed else ABORTED
-                self._memory.note_own_vote(transaction_id, nonce, verdict)
-            elif self._memory.decided(transaction_id, nonce, is_committed=is_committed) is None:
+                outcome = COMMITTED if is_committed else ABORTED
+                self._memory.note_own_vote(transaction_id, nonce, outcome)
+            elif self._memory.outcome_log(transaction_id, nonce, is_committed=is_committed) is None:
                 raise TransactionNotFoundError(
-                    f"group {self._sides.group.name!r} of {self._sides.path} holds nothing of transaction "
+                    f"group {self._handle.group.name!r} of {self._handle.path} holds nothing of transaction "
                     f"{transaction_id!r} any more, and has forgotten its outcome",
                     id=transaction_id,
                 )
             self._resolve(nonce, is_committed=is_committed)
 
     def _resolve(self, nonce: bytes, *, is_committed: bool) -> None:
-        side = self._sides.require_read_side()
+        side = self._handle.require_read_side()
         is_there = side.is_started and side.resolve(nonce, is_committed=is_committed, is_durable=True)
         if not is_there:  # the thread that settled it may not have waited for the disk
             side.flush()

@@ -24,7 +24,7 @@ from holdfast.persistence.filesystem.layout import list_batch_files
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles
-from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, Decided
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry
 from holdfast.persistence.outcomes.redo import OWN, other_root
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -53,7 +53,7 @@ class PreparedResolver:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with the sides that this process owns.
     ask : callable
         How another queue is asked for the outcome.
@@ -66,14 +66,14 @@ class PreparedResolver:
         The votes of this handle's group, for other handles.
     """
 
-    def __init__(self, sides: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
-        self._sides = sides
+    def __init__(self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+        self._handle = handle
         self._ask = ask
-        self._turns = KeyedLock()
-        self._memory = OutcomeMemory(sides)
-        self._votes = VoteSettling(sides, self._memory, ask_group)
-        self.own_votes = OwnVotes(sides, self._memory, self._turns)
-        self._lifecycle = Lifecycle(sides.path, "open it again and decide there")
+        self._keyed_lock = KeyedLock()
+        self._memory = OutcomeMemory(handle)
+        self._votes = VoteSettling(handle, self._memory, ask_group)
+        self.own_votes = OwnVotes(handle, self._memory, self._keyed_lock)
+        self._lifecycle = Lifecycle(handle.path, "open it again and decide there")
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
@@ -81,40 +81,40 @@ class PreparedResolver:
         """Return the transactions in doubt, oldest first; outcomes of other queues are settled first."""
         if not self.resolve():
             return []
-        now = self._sides.clock.time_ns()
+        now = self._handle.clock.time_ns()
         return [self._describe(found, now) for found in self._find_all()]
 
     def _describe(self, found: Found, now: int) -> PreparedTransaction:
         batch, decider = found.batch, found.decider
         damage = found.damage
         if batch is not None:
-            damage += tuple(find_damage(self._sides, batch))
+            damage += tuple(find_damage(self._handle, batch))
         return PreparedTransaction(
             id=found.id,
             age_seconds=max(0, now - found.timestamp_ns) / 1e9 if found.timestamp_ns else 0.0,
             put_count=batch.message_count if batch is not None else 0,
             ack_count=sum(vote.count for _, vote in found.votes),
             size_bytes=batch.frames_bytes if batch is not None else 0,
-            coordinator=None if decider is None else other_root(self._sides.path, decider),
+            coordinator=None if decider is None else other_root(self._handle.path, decider),
             part_of=found.part_of,
             damage=damage,
         )
 
     def _find_all(self) -> list[Found]:
-        with storage_errors("looking for prepared transactions", self._sides.path):
-            return find_prepared(self._sides)
+        with storage_errors("looking for prepared transactions", self._handle.path):
+            return find_prepared(self._handle)
 
     def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
         """Refuse an id that is in doubt already, and reserve space for its outcome.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
-        sides = self._sides
+        handle = self._handle
         if part_of is not None:
-            _check_may_prepare(sides, transaction_id, part_of)
-        votes = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
-        with storage_errors("looking for prepared transactions", sides.path):
-            taken = {vote.id for vote in list(votes)} | set(list_batch_files(sides.storage, sides.directory))
+            _check_may_prepare(handle, transaction_id, part_of)
+        votes = handle.read_side.progress.votes.values() if handle.read_side is not None else ()
+        with storage_errors("looking for prepared transactions", handle.path):
+            taken = {vote.id for vote in list(votes)} | set(list_batch_files(handle.storage, handle.directory))
         if transaction_id in taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",
@@ -133,14 +133,14 @@ class PreparedResolver:
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
             found = self._find(transaction_id, COMMITTED, nonce, force=force)
-            return found.offsets if isinstance(found, Decided) else self._commit(found, is_asked=True)
+            return found.offsets if isinstance(found, OutcomeEntry) else self._commit(found, is_asked=True)
 
     def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
         """Abort a prepared transaction. Again: changes nothing. ``nonce`` as for :meth:`commit`."""
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
             found = self._find(transaction_id, ABORTED, nonce, force=force)
-            if not isinstance(found, Decided):
+            if not isinstance(found, OutcomeEntry):
                 self._abort(found)
 
     def finish(self, transaction_id: str, nonce: bytes) -> None:
@@ -150,19 +150,19 @@ class PreparedResolver:
         """
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
-            side = self._sides.require_read_side()
+            side = self._handle.require_read_side()
             is_done = side.resolve(nonce, is_committed=True, is_durable=True)
         if not is_done:  # it was decided by its id
             self.commit(transaction_id, nonce=nonce)
 
     def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
         """Let one thread at a time decide a transaction; others continue with theirs."""
-        return self._turns.alone(transaction_id)
+        return self._keyed_lock.alone(transaction_id)
 
-    def _find(self, transaction_id: str, verdict: int, nonce: bytes | None, *, force: bool) -> Found | Decided:
+    def _find(self, transaction_id: str, outcome: int, nonce: bytes | None, *, force: bool) -> Found | OutcomeEntry:
         """Return a transaction in doubt, or its outcome if that is the requested one."""
-        with storage_errors("looking for a prepared transaction", self._sides.path):
-            found = find_transaction(self._sides, transaction_id)
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            found = find_transaction(self._handle, transaction_id)
         if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
             found = None
         if found is not None and (self._finish_decided(found) or self._follow_log(found)):
@@ -172,19 +172,19 @@ class PreparedResolver:
                 self._votes.check(found)
             return found
         if found is not None and (found.part_of is not None or not self._resolve(found)):
-            raise _decided_elsewhere(self._sides, found)
-        decided = self._memory.decided(transaction_id, nonce, is_committed=verdict == COMMITTED)
-        if decided is None:
+            raise _decided_elsewhere(self._handle, found)
+        known = self._memory.outcome_log(transaction_id, nonce, is_committed=outcome == COMMITTED)
+        if known is None:
             raise TransactionNotFoundError(
-                f"no transaction {transaction_id!r} is prepared in {self._sides.path}, and no outcome of that id is "
+                f"no transaction {transaction_id!r} is prepared in {self._handle.path}, and no outcome of that id is "
                 "known; prepared() lists those in doubt",
                 id=transaction_id,
             )
-        return decided
+        return known
 
     def _commit(self, found: Found, *, is_asked: bool) -> range:
         """Commit a transaction that this handle may commit; remember it if it was requested by id."""
-        sides, batch = self._sides, found.batch
+        handle, batch = self._handle, found.batch
         if found.damage:
             raise CorruptionError(
                 f"transaction {found.id} is damaged ({found.damage[0].reason}): it cannot be committed; abort it, and "
@@ -192,28 +192,28 @@ class PreparedResolver:
                 path=str(found.damage[0].path),
             )
         if batch is None:
-            end = sides.next_offset()  # which may fail, so before anything is done
+            end = handle.next_offset()  # which may fail, so before anything is done
             self._votes.decide(found, COMMITTED, is_committed=True)
             return range(end, end)
-        offsets = sides.require_batches().commit(batch)
+        offsets = handle.require_batches().commit(batch)
         own, others = OwnFiles.PREPARED, tuple[DurabilityCheck, ...]()
         try:
             if not self._follow(found, is_committed=True, is_durable=False):
                 others = self._votes.durability_checks(found)
             if is_asked:
-                self._memory.note_batch(batch.decision, offsets)
+                self._memory.note_batch(batch.commit_record, offsets)
         except HoldfastError as error:
-            logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, sides.path, error)
+            logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, handle.path, error)
             return offsets
-        if found.votes and sides.read_side is not None:
+        if found.votes and handle.read_side is not None:
             own |= OwnFiles.GROUP
-        sides.require_write_side().open_decisions.applied(found.nonce, Needs(own, others))
+        handle.require_write_side().pending_commit_records.applied(found.nonce, Needs(own, others))
         return offsets
 
     def _abort(self, found: Found) -> None:
-        sides = self._sides
+        handle = self._handle
         if found.batch is not None or found.damage:
-            sides.require_batches().abort(found.id, found.nonce or bytes(16), sides.clock.time_ns())
+            handle.require_batches().abort(found.id, found.nonce or bytes(16), handle.clock.time_ns())
             self._follow(found, is_committed=False)
         else:
             self._votes.decide(found, ABORTED, is_committed=False)
@@ -223,9 +223,9 @@ class PreparedResolver:
         try:
             self._votes.follow(found, is_committed=is_committed, is_durable=is_durable)
         except QueueLockedError as error:
-            verdict = "committed" if is_committed else "aborted"
+            outcome = "committed" if is_committed else "aborted"
             logger.error(
-                "%s of %s is %s, and its group has yet to note it: %s", found.id, self._sides.path, verdict, error
+                "%s of %s is %s, and its group has yet to note it: %s", found.id, self._handle.path, outcome, error
             )
             return False
         return True
@@ -235,21 +235,21 @@ class PreparedResolver:
 
         A file that could not be removed may still be there; or it is there again, because its removal was not durable.
         """
-        write_side, batches = self._sides.write_side, self._sides.batches
+        write_side, batches = self._handle.write_side, self._handle.batches
         if write_side is None or batches is None:
             return False
         is_committed = write_side.has_decided(found.nonce)
         if is_committed:
-            decision = write_side.open_decisions.find(found.nonce)
-            if decision is not None and decision.is_remembered:
-                self._memory.note_batch(decision, decision.offsets)
+            commit_record = write_side.pending_commit_records.find(found.nonce)
+            if commit_record is not None and commit_record.is_remembered:
+                self._memory.note_batch(commit_record, commit_record.offsets)
         else:
-            decided = batches.prepared.decided.find_nonce(found.nonce) if found.batch is not None else None
-            if decided is None:
+            known = batches.prepared.outcome_log.find_nonce(found.nonce) if found.batch is not None else None
+            if known is None:
                 return False
-            is_committed = decided.is_committed
+            is_committed = known.is_committed
         if found.batch is not None:
-            batches.prepared.decided.sync()  # after a failed sync its contents are unknown
+            batches.prepared.outcome_log.sync()  # after a failed sync its contents are unknown
             batches.prepared.drop(found.batch.path)
             batches.prepared.sync()
         self._follow(found, is_committed=is_committed)
@@ -262,15 +262,15 @@ class PreparedResolver:
         """
         if not _is_left_to_log(found):
             return False
-        verdict = self._own_verdict(found)
-        if verdict is Outcome.IN_DOUBT:
+        outcome = self._own_outcome(found)
+        if outcome is Outcome.IN_DOUBT:
             raise TransactionStateError(
                 f"transaction {found.id} is being prepared or decided just now, or by a log that cannot be read; see "
                 "prepared()",
                 transaction=found.id,
                 state="prepared",
             )
-        self._follow(found, is_committed=verdict is Outcome.COMMITTED)
+        self._follow(found, is_committed=outcome is Outcome.COMMITTED)
         return True
 
     # -- What another queue decides ----------------------------------------------------------------------------------
@@ -282,39 +282,39 @@ class PreparedResolver:
         """
         all_found = self._find_all()
         for found in all_found:
-            if found.part_of is not None:  # JointDecisions puts parts into the log in their order
+            if found.part_of is not None:  # JointResolver puts parts into the log in their order
                 continue
             try:
                 with self.deciding_alone(found.id):
                     self._resolve(found)
             except (HoldfastError, ShutDown) as error:
-                logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._sides.path, error)
+                logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._handle.path, error)
         return bool(all_found)
 
     def _resolve(self, found: Found) -> bool:
         """Settle this handle's part of a transaction, if its coordinator has the outcome; return whether it has."""
-        sides = self._sides
+        handle = self._handle
         if self._finish_decided(found):
             return True
         if (found.coordinator is None and found.part_of is None) or found.damage:
             return False
         votes = found.votes
-        if sides.write_side is None or not _is_left_to_log(found):  # else no other handle can decide them
-            votes = tuple(each for each in votes if each[0] == sides.group.name and sides.read_side is not None)
-        found = replace(found, votes=votes, batch=found.batch if sides.batches is not None else None)
+        if handle.write_side is None or not _is_left_to_log(found):  # else no other handle can decide them
+            votes = tuple(each for each in votes if each[0] == handle.group.name and handle.read_side is not None)
+        found = replace(found, votes=votes, batch=found.batch if handle.batches is not None else None)
         if not votes and found.batch is None:
             return False
         if found.part_of is not None:
-            verdict = _verdict_of_part(sides, found)
+            outcome = _outcome_of_part(handle, found)
         else:
-            verdict = self._own_verdict(found) if found.decider is None else self._ask(found.decider, found.nonce)
-        if verdict is Outcome.COMMITTED and found.batch is not None:
+            outcome = self._own_outcome(found) if found.decider is None else self._ask(found.decider, found.nonce)
+        if outcome is Outcome.COMMITTED and found.batch is not None:
             self._commit(found, is_asked=False)
-        elif verdict is Outcome.COMMITTED:
+        elif outcome is Outcome.COMMITTED:
             self._votes.follow(found, is_committed=True)
-        elif verdict is Outcome.ABORTED:
+        elif outcome is Outcome.ABORTED:
             self._discard(found)
-        return verdict is not Outcome.IN_DOUBT
+        return outcome is not Outcome.IN_DOUBT
 
     def settle(self, transaction_id: str, nonce: bytes, *, lets_go: bool = False) -> bool:
         """Settle one transaction by its commit record; False if there is none. Missing parts count as settled.
@@ -322,38 +322,38 @@ class PreparedResolver:
         ``lets_go``: abort it if it is undecided.
         """
         with self.deciding_alone(transaction_id):
-            with storage_errors("looking for a prepared transaction", self._sides.path):
-                found = find_transaction(self._sides, transaction_id)
+            with storage_errors("looking for a prepared transaction", self._handle.path):
+                found = find_transaction(self._handle, transaction_id)
             if found is None or found.nonce not in (nonce, b"") or self._resolve(found):  # b"": damaged
                 return True
             if lets_go:
                 self._discard(found)
             return lets_go
 
-    def verdict(self, transaction_id: str, nonce: bytes) -> Outcome:
+    def outcome(self, transaction_id: str, nonce: bytes) -> Outcome:
         """Return the outcome of a transaction in this queue's own log; another handle may hold its votes.
 
         Raises UsageError if this handle has no write side.
         """
         with self.deciding_alone(transaction_id):
-            if self._sides.require_write_side().has_decided(nonce):
+            if self._handle.require_write_side().has_decided(nonce):
                 return Outcome.COMMITTED
-            own = Participant(OWN, self._sides.queue_id)
-            return self._own_verdict(Found(transaction_id, nonce, 0, own))
+            own = Participant(OWN, self._handle.queue_id)
+            return self._own_outcome(Found(transaction_id, nonce, 0, own))
 
-    def _own_verdict(self, found: Found) -> Outcome:
+    def _own_outcome(self, found: Found) -> Outcome:
         """Return the outcome of a transaction that this queue's own log decides."""
         assert found.coordinator is not None
-        own = self._sides.coordinator
-        verdict = own.verdict(found.nonce) if own is not None else self._ask(found.coordinator, found.nonce)
-        if verdict is not Outcome.ABORTED:
-            return verdict
-        waits = find_batch(self._sides, found.id) is not None  # looked for once no thread prepares or commits it
-        return Outcome.IN_DOUBT if waits else verdict
+        own = self._handle.coordinator
+        outcome = own.outcome(found.nonce) if own is not None else self._ask(found.coordinator, found.nonce)
+        if outcome is not Outcome.ABORTED:
+            return outcome
+        waits = find_batch(self._handle, found.id) is not None  # looked for once no thread prepares or commits it
+        return Outcome.IN_DOUBT if waits else outcome
 
     def _discard(self, found: Found) -> None:
         """Abort a transaction without remembering it by id."""
-        batches = self._sides.batches
+        batches = self._handle.batches
         if found.batch is not None and batches is not None:
             batches.prepared.drop(found.batch.path)
             batches.prepared.sync()
@@ -371,7 +371,7 @@ class PreparedResolver:
 
     def _check_may_decide(self) -> None:
         self._lifecycle.check()
-        if self._sides.look_side is not None:
+        if self._handle.look_side is not None:
             raise UsageError("this handle owns no side of the queue, so it cannot decide; open it with another mode")
 
 
@@ -380,18 +380,18 @@ def _is_left_to_log(found: Found) -> bool:
     return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
 
 
-def _verdict_of_part(sides: QueueHandle, found: Found) -> Outcome:
+def _outcome_of_part(handle: QueueHandle, found: Found) -> Outcome:
     """Return the outcome of a part: in doubt until a commit of its version, or of a later one, was decided."""
     assert found.part_of is not None
-    commit = sides.joint_file().find(found.part_of.application)
+    commit = handle.joint_file().find(found.part_of.application)
     if commit is None or not commit.covers(found.part_of):
         return Outcome.IN_DOUBT
     return Outcome.COMMITTED if commit.commits(found.part_of, found.nonce) else Outcome.ABORTED
 
 
-def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
+def _check_may_prepare(handle: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
     """Refuse a part of a version that was committed before; raises TransactionStateError."""
-    commit = sides.joint_file().find(part_of.application)
+    commit = handle.joint_file().find(part_of.application)
     if commit is not None and commit.covers(part_of):
         raise TransactionStateError(
             f"transaction {transaction_id} is too late: {part_of.application} has committed version "
@@ -401,14 +401,14 @@ def _check_may_prepare(sides: QueueHandle, transaction_id: str, part_of: PartOf)
         )
 
 
-def _decided_elsewhere(sides: QueueHandle, found: Found) -> TransactionStateError:
+def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateError:
     """Return the error for deciding a transaction that a joint commit, or another queue, decides."""
     part_of, decider = found.part_of, found.decider
     if part_of is not None:
         who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
     else:
         assert decider is not None, "then whoever calls decides"
-        where = other_root(sides.path, decider)
+        where = other_root(handle.path, decider)
         who = f"is decided by the log of {where}: open that queue, and this one follows it"
     return TransactionStateError(
         f"transaction {found.id} {who}; force=True decides it alone, and may break all-or-nothing",

@@ -70,19 +70,19 @@ class Found:
     @property
     def part_of(self) -> PartOf | None:
         """The joint commit that decides; None if there is none."""
-        return None if self.batch is None else self.batch.decision.part_of
+        return None if self.batch is None else self.batch.commit_record.part_of
 
 
-def find_prepared(sides: QueueHandle) -> list[Found]:
+def find_prepared(handle: QueueHandle) -> list[Found]:
     """Return the transactions in doubt, oldest first. Raises ``OSError``."""
     found: dict[bytes, Found] = {}
     damaged: list[Found] = []
-    for each in find_batches(sides):
+    for each in find_batches(handle):
         if each.batch is None:
             damaged.append(each)
         else:
             found[each.nonce] = each
-    for group, vote in _votes(sides):
+    for group, vote in _votes(handle):
         each = found.setdefault(vote.nonce, Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator))
         each.votes += ((group, vote),)
     for each in damaged:  # its vote, if it has one, knows the nonce
@@ -94,75 +94,79 @@ def find_prepared(sides: QueueHandle) -> list[Found]:
     return sorted(found.values(), key=lambda each: (each.timestamp_ns, each.id))
 
 
-def find_transaction(sides: QueueHandle, transaction_id: str) -> Found | None:
+def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
     """Return one transaction that is in doubt, reading no more than that; None if there is none of that id.
 
     Raises ``OSError``.
     """
     try:
-        batch = find_batch(sides, check_name(transaction_id, "transaction"))
+        batch = find_batch(handle, check_name(transaction_id, "transaction"))
     except ConfigError:  # which no transaction can have
         return None
     except CorruptionError:
-        return next((each for each in find_prepared(sides) if each.id == transaction_id), None)
-    own = sides.read_side.progress.votes.values() if sides.read_side is not None else ()
+        return next((each for each in find_prepared(handle) if each.id == transaction_id), None)
+    own = handle.read_side.progress.votes.values() if handle.read_side is not None else ()
     if batch is None:
         vote = next((each for each in list(own) if each.id == transaction_id), None)
         if vote is None:
-            return next((each for each in find_prepared(sides) if each.id == transaction_id), None)
+            return next((each for each in find_prepared(handle) if each.id == transaction_id), None)
         found = Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator)
-        found.votes = ((sides.group.name, vote),)
+        found.votes = ((handle.group.name, vote),)
         return found
-    decision = batch.decision
-    voters = {each.group for each in decision.participants if each.path == OWN}
-    votes = tuple(each for each in _votes(sides, voters) if each[1].nonce == decision.nonce)
-    return Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch, votes)
+    commit_record = batch.commit_record
+    voters = {each.group for each in commit_record.participants if each.path == OWN}
+    votes = tuple(each for each in _votes(handle, voters) if each[1].nonce == commit_record.nonce)
+    return Found(
+        commit_record.id, commit_record.nonce, commit_record.timestamp_ns, commit_record.coordinator, batch, votes
+    )
 
 
-def find_batches(sides: QueueHandle) -> Iterator[Found]:
+def find_batches(handle: QueueHandle) -> Iterator[Found]:
     """Yield the transactions with a batch, without their votes. Raises ``OSError``."""
-    for transaction_id in list_batch_files(sides.storage, sides.directory):
-        path = sides.directory.batch_file(transaction_id)
+    for transaction_id in list_batch_files(handle.storage, handle.directory):
+        path = handle.directory.batch_file(transaction_id)
         try:
-            batch = find_batch(sides, transaction_id)
+            batch = find_batch(handle, transaction_id)
         except CorruptionError as error:
             damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
             yield Found(transaction_id, b"", 0, None, damage=(damage,))
             continue
         if batch is not None:
-            decision = batch.decision
-            yield Found(decision.id, decision.nonce, decision.timestamp_ns, decision.coordinator, batch)
+            commit_record = batch.commit_record
+            yield Found(
+                commit_record.id, commit_record.nonce, commit_record.timestamp_ns, commit_record.coordinator, batch
+            )
 
 
-def find_batch(sides: QueueHandle, transaction_id: str) -> BatchSummary | None:
+def find_batch(handle: QueueHandle, transaction_id: str) -> BatchSummary | None:
     """Return the transaction that waits under an id; None if there is none."""
-    path = sides.directory.batch_file(transaction_id)
+    path = handle.directory.batch_file(transaction_id)
     with storage_errors("reading a prepared transaction", path):
         try:
-            batch = read_summary(sides.storage, path, sides.queue_id)
+            batch = read_summary(handle.storage, path, handle.queue_id)
         except MISSING:
             return None
     check_batch_name(batch, transaction_id)
     return batch
 
 
-def find_damage(sides: QueueHandle, batch: BatchSummary) -> list[Damage]:
+def find_damage(handle: QueueHandle, batch: BatchSummary) -> list[Damage]:
     """Return the damage of a batch, reading all of it unless that was done before."""
-    if sides.batches is not None:
-        return sides.batches.damage(batch)
+    if handle.batches is not None:
+        return handle.batches.damage(batch)
     with storage_errors("verifying a prepared transaction", batch.path):
         try:
-            return [each for each in verify_batch(sides.storage, batch.path, sides.queue_id) if each.offsets]
+            return [each for each in verify_batch(handle.storage, batch.path, handle.queue_id) if each.offsets]
         except MISSING:  # decided just now
             return []
 
 
-def _votes(sides: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
+def _votes(handle: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
     """Yield the votes of every group, or of those named: of the own group from memory, of others from the disk."""
-    own = sides.group.name if sides.read_side is not None else ""
-    if sides.read_side is not None and (names is None or own in names):
-        yield from ((own, vote) for vote in list(sides.read_side.progress.votes.values()))
-    for group in list_groups(sides.storage, sides.directory, but=own):
+    own = handle.group.name if handle.read_side is not None else ""
+    if handle.read_side is not None and (names is None or own in names):
+        yield from ((own, vote) for vote in list(handle.read_side.progress.votes.values()))
+    for group in list_groups(handle.storage, handle.directory, but=own):
         if names is None or group.name in names:
-            progress = progress_reader(sides.storage, sides.directory, sides.queue_id, group).refresh()
+            progress = progress_reader(handle.storage, handle.directory, handle.queue_id, group).refresh()
             yield from ((group.name, vote) for vote in progress.votes.values())

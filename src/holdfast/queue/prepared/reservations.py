@@ -67,9 +67,9 @@ class Reservations:
     They are among ``prepared()`` as well, and ``commit_prepared`` and ``abort_prepared`` decide them too.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, *, check_open: Callable[[], None]) -> None:
-        self._sides = sides
-        self._in_doubt = in_doubt
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+        self._handle = handle
+        self._resolver = resolver
         self._check_open = check_open
 
     # -- Taking ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,9 @@ class Reservations:
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
             :meth:`held`.
 
-        Notes ----- It takes the messages that ``receive_many`` would deliver: those with a priority, those whose time
+        Notes
+        -----
+        It takes the messages that ``receive_many`` would deliver: those with a priority, those whose time
         has come and those that were given back, then the others in order. Waiting messages stay. Messages of one order
         key may be together in it. It ends early after 4,096 separate runs of offsets. It is not counted as a delivery.
 
@@ -118,13 +120,13 @@ class Reservations:
 
     def _vote(self, prefix: str, runs: tuple[Run, ...]) -> Vote:
         chosen = f"{self.id_prefix(prefix)}{runs[0][0]}"
-        self._in_doubt.make_ready(chosen, puts=False)
-        return Vote(chosen, secrets.token_bytes(16), self._sides.clock.time_ns(), None, runs)
+        self._resolver.make_ready(chosen, puts=False)
+        return Vote(chosen, secrets.token_bytes(16), self._handle.clock.time_ns(), None, runs)
 
     def id_prefix(self, prefix: str) -> str:
         """Return the prefixes, beginning with this one, of all reservations of this group."""
-        group_id = self._sides.group.require().group_id
-        return f"{prefix}-{self._sides.queue_id.hex()}-{group_id.hex()[:16]}-"
+        group_id = self._handle.group.require().group_id
+        return f"{prefix}-{self._handle.queue_id.hex()}-{group_id.hex()[:16]}-"
 
     def held(self, prefix: str = "reserved") -> list[Reservation]:
         """Return the reservations with this prefix that wait for a decision, oldest first."""
@@ -149,12 +151,12 @@ class Reservations:
             :meth:`held`.
         """
         self._check_open()
-        self._in_doubt.finish(reservation.id, reservation.nonce)
+        self._resolver.finish(reservation.id, reservation.nonce)
 
     def abort(self, reservation: Reservation) -> None:
         """Give the messages back, as if they had never been taken. Raises as :meth:`commit`."""
         self._check_open()
-        self._in_doubt.abort(reservation.id, nonce=reservation.nonce)
+        self._resolver.abort(reservation.id, nonce=reservation.nonce)
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Reservations:
         if reservation.size_bytes is not None:
             return reservation.size_bytes
         size = 0
-        with self._reader(lambda _: None) as reader, storage_errors("reading a reservation", self._sides.path):
+        with self._reader(lambda _: None) as reader, storage_errors("reading a reservation", self._handle.path):
             for first, count, _, _ in reservation.runs:
                 reader.go_on_to(first)
                 while (left := first + count - reader.next_offset) > 0:
@@ -195,7 +197,7 @@ class Reservations:
     def data_files(self, reservation: Reservation) -> dict[int, DataFileName]:
         """Return its data files that are there, by sequence. The others of the queue, however many, are not listed."""
         self._check_open()
-        files, storage = self._sides.files, self._sides.storage
+        files, storage = self._handle.files, self._handle.storage
         names = {}
         with storage_errors("looking for data files", files.directory):
             for sequence in {run[2] for run in reservation.runs}:
@@ -210,10 +212,10 @@ class Reservations:
         losses: list[Damage] = []
         with self._reader(losses.append) as reader:
             for first, count, _, _ in reservation.runs:
-                with storage_errors("reading a reservation", self._sides.path):
+                with storage_errors("reading a reservation", self._handle.path):
                     reader.go_on_to(first)
                 while (left := first + count - reader.next_offset) > 0:
-                    with storage_errors("reading a reservation", self._sides.path):
+                    with storage_errors("reading a reservation", self._handle.path):
                         records = reader.read(min(left, _READ_COUNT), self._side().log_end)
                     for each in losses:
                         lost = range(max(first, each.offsets.start), min(first + count, each.offsets.stop))
@@ -225,8 +227,8 @@ class Reservations:
                     yield from (record for record in records if first <= record[0] < first + count)
 
     def _reader(self, on_loss: Callable[[Damage], None]) -> closing[RunReader]:
-        return closing(RunReader(self._sides.files, on_loss))
+        return closing(RunReader(self._handle.files, on_loss))
 
     def _side(self) -> ReadSide:
         self._check_open()
-        return self._sides.require_read_side()
+        return self._handle.require_read_side()

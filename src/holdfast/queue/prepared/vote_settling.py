@@ -18,7 +18,7 @@ from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import Vote, outcome_changes
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck
-from holdfast.persistence.outcomes.redo import OWN, settled_witness
+from holdfast.persistence.outcomes.redo import OWN, settled_check
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.prepared_transactions import Found
@@ -38,7 +38,7 @@ class VoteSettling:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with the sides that this handle owns.
     memory : OutcomeMemory
         The outcomes of transactions that were decided by id.
@@ -46,8 +46,8 @@ class VoteSettling:
         How the owners of other groups are asked.
     """
 
-    def __init__(self, sides: QueueHandle, memory: OutcomeMemory, ask_group: AskGroup) -> None:
-        self._sides = sides
+    def __init__(self, handle: QueueHandle, memory: OutcomeMemory, ask_group: AskGroup) -> None:
+        self._handle = handle
         self._memory = memory
         self._ask_group = ask_group
 
@@ -57,7 +57,7 @@ class VoteSettling:
             if self._is_own(group):
                 continue
             with self._visiting(group):
-                is_free = is_group_free(self._sides.storage, self._sides.directory, group)
+                is_free = is_group_free(self._handle.storage, self._handle.directory, group)
             if not is_free and not self._ask(found, group, has_vote_fields(vote.nonce)).get(IS_HELD):
                 raise self._locked(found, group, "has settled them just now; check prepared(), and decide again")
 
@@ -68,7 +68,7 @@ class VoteSettling:
         """
         for group, vote in found.votes:
             if self._is_own(group):
-                side = self._sides.require_read_side()
+                side = self._handle.require_read_side()
                 side.resolve(vote.nonce, is_committed=is_committed, is_durable=is_durable)
                 continue
             with self._visiting(group):
@@ -80,7 +80,7 @@ class VoteSettling:
                 except CommitUnknownError as error:
                     raise self._locked(found, group, "has not reported yet whether it has settled them") from error
 
-    def decide(self, found: Found, verdict: int, *, is_committed: bool) -> None:
+    def decide(self, found: Found, outcome: int, *, is_committed: bool) -> None:
         """Decide a transaction without puts, durably: note the outcome with its group, and settle the vote.
 
         Raises
@@ -94,14 +94,14 @@ class VoteSettling:
         """
         for group, vote in found.votes:
             if self._is_own(group):
-                self._memory.note_own_vote(found.id, vote.nonce, verdict)
-                side = self._sides.require_read_side()
+                self._memory.note_own_vote(found.id, vote.nonce, outcome)
+                side = self._handle.require_read_side()
                 side.resolve(vote.nonce, is_committed=is_committed, is_durable=True)
                 continue
             with self._visiting(group):
-                is_free = is_group_free(self._sides.storage, self._sides.directory, group)
+                is_free = is_group_free(self._handle.storage, self._handle.directory, group)
                 if is_free:  # and stays so while the lock of all groups is held
-                    self._memory.note_vote(group, found.id, vote.nonce, verdict)
+                    self._memory.note_vote(group, found.id, vote.nonce, outcome)
                     self._visit(group, vote, is_committed=is_committed)
             if not is_free:
                 asked = settle_vote_fields(found.id, vote.nonce, is_committed=is_committed, is_decided=False)
@@ -109,9 +109,11 @@ class VoteSettling:
 
     def durability_checks(self, found: Found) -> tuple[DurabilityCheck, ...]:
         """Return the durability checks of other groups' votes: whether they are seen to be settled durably."""
-        sides = self._sides
+        handle = self._handle
         return tuple(
-            settled_witness(sides.storage, sides.path, sides.clock, Participant(OWN, sides.queue_id, group), vote.nonce)
+            settled_check(
+                handle.storage, handle.path, handle.clock, Participant(OWN, handle.queue_id, group), vote.nonce
+            )
             for group, vote in found.votes
             if not self._is_own(group)
         )
@@ -119,26 +121,26 @@ class VoteSettling:
     # -- Whose it is -------------------------------------------------------------------------------------------------
 
     def _is_own(self, group: str) -> bool:
-        return group == self._sides.group.name and self._sides.read_side is not None
+        return group == self._handle.group.name and self._handle.read_side is not None
 
     @contextmanager
     def _visiting(self, group: str) -> Iterator[None]:
-        sides = self._sides
+        handle = self._handle
         with (
-            storage_errors("visiting a group", sides.directory.group(group)),
-            groups_locked(sides.storage, sides.directory, sides.clock),
+            storage_errors("visiting a group", handle.directory.group(group)),
+            groups_locked(handle.storage, handle.directory, handle.clock),
         ):
             yield
 
     def _visit(self, group: str, vote: Vote, *, is_committed: bool) -> bool:
         """Settle a vote if its group has no owner; entries of the last owner may not be synced yet."""
-        sides = self._sides
+        handle = self._handle
 
         def changes(progress: GroupProgress) -> list[Change]:
             return outcome_changes(vote, committed=is_committed) if vote.nonce in progress.votes else []
 
         return visit_group(
-            sides.storage, sides.directory, sides.queue_id, sides.clock, group, changes, is_needed=lambda _: True
+            handle.storage, handle.directory, handle.queue_id, handle.clock, group, changes, is_needed=lambda _: True
         )
 
     def _ask(self, found: Found, group: str, fields: Fields) -> Fields:
@@ -153,8 +155,8 @@ class VoteSettling:
             raise self._locked(found, group, "does not answer; try again, or close that one") from error
 
     def _locked(self, found: Found, group: str, why: str) -> QueueLockedError:
-        path = self._sides.directory.group(group)
-        owner = read_owner(self._sides.storage, self._sides.directory.group_lock(group))
+        path = self._handle.directory.group(group)
+        owner = read_owner(self._handle.storage, self._handle.directory.group_lock(group))
         who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
         return QueueLockedError(
             f"transaction {found.id} holds messages of group {group!r}, which {who} owns, and that {why}",

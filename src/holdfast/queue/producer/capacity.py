@@ -50,7 +50,7 @@ class Capacity:
         """Set another bound; waiting producers check again."""
         self.maxsize = maxsize
         self.is_bounded = bool(maxsize) or self.max_bytes is not None
-        self.space_available.ring()
+        self.space_available.notify()
 
     def check_fits(self, count: int) -> None:
         """Refuse a batch that could never fit; raises RecordTooLargeError."""
@@ -61,7 +61,7 @@ class Capacity:
                 max_bytes=self.maxsize,
             )
 
-    def has_room(self, count: int, size_bytes: int) -> bool:
+    def has_space(self, count: int, size_bytes: int) -> bool:
         """Whether ``count`` messages of ``size_bytes`` in all may be put now."""
         if self.maxsize and self._depth() + count > self.maxsize:
             return False
@@ -75,4 +75,4 @@ class Capacity:
             if left <= 0:
                 raise Full
             pause = min(pause, left)
-        self.space_available.wait(lambda: not is_open() or self.has_room(count, size_bytes), pause)
+        self.space_available.wait(lambda: not is_open() or self.has_space(count, size_bytes), pause)

@@ -111,7 +111,7 @@ class WaitingBatches:
         """Return the path below the queue's directory at which :meth:`prepare` puts a batch."""
         return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
 
-    def prepare(self, writer: BatchFileWriter, decision: CommitRecord) -> BatchSummary:
+    def prepare(self, writer: BatchFileWriter, commit_record: CommitRecord) -> BatchSummary:
         """Make a batch durable under its id, and return its summary; it waits for its outcome over every restart.
 
         Raises
@@ -121,31 +121,35 @@ class WaitingBatches:
         DiskFullError, StorageError
             It is not prepared; the caller discards the batch.
         """
-        summary = writer.finish(decision)
+        summary = writer.finish(commit_record)
         writer.sync()
-        path = self._enter(writer.path, decision)
-        self._sound.add(decision.nonce)
+        path = self._enter(writer.path, commit_record)
+        self._sound.add(commit_record.nonce)
         writer.close()
         return replace(summary, path=path)
 
     def take_over(self, source: Path) -> None:
         """Prepare a batch that another process has written and synced. Raises as :meth:`prepare`, and ``OSError``."""
-        decision = read_summary(self._storage, source, self._queue_id).decision
-        if decision.waiting_file != self.prepared_name(decision.id) or decision.participants or decision.acknowledged:
+        commit_record = read_summary(self._storage, source, self._queue_id).commit_record
+        if (
+            commit_record.waiting_file != self.prepared_name(commit_record.id)
+            or commit_record.participants
+            or commit_record.acknowledged
+        ):
             raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
         self.make_directory()
-        self._enter(source, decision)
+        self._enter(source, commit_record)
 
-    def _enter(self, source: Path, decision: CommitRecord) -> Path:
+    def _enter(self, source: Path, commit_record: CommitRecord) -> Path:
         """Give a batch that is on the disk the name that makes it prepared; return its path."""
-        if decision.coordinator is not None:  # another log decides: earlier puts here are not lost without it
+        if commit_record.coordinator is not None:  # another log decides: earlier puts here are not lost without it
             self._write_side.flush()
-        path = self._directory.batch_file(decision.id)
+        path = self._directory.batch_file(commit_record.id)
         with self._lock, storage_errors("preparing", path):
-            if decision.id in list_batch_files(self._storage, self._directory):
+            if commit_record.id in list_batch_files(self._storage, self._directory):
                 raise TransactionStateError(
-                    f"transaction {decision.id} is prepared: decide it before its id is used again",
-                    transaction=decision.id,
+                    f"transaction {commit_record.id} is prepared: decide it before its id is used again",
+                    transaction=commit_record.id,
                     state="prepared",
                 )
             self._storage.rename(source, path)
@@ -162,7 +166,7 @@ class WaitingBatches:
 
     def damage(self, summary: BatchSummary) -> list[Damage]:
         """Return the damage of a prepared batch. Read once: a batch that was prepared here was good."""
-        if summary.decision.nonce in self._sound:
+        if summary.commit_record.nonce in self._sound:
             return []
         with storage_errors("verifying", summary.path):
             try:
@@ -170,7 +174,7 @@ class WaitingBatches:
             except MISSING:  # decided just now
                 return []
         if not found:
-            self._sound.add(summary.decision.nonce)
+            self._sound.add(summary.commit_record.nonce)
         return found
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
@@ -205,10 +209,10 @@ class WaitingBatches:
         payloads = [payload for payload, _ in content]
         headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
         try:
-            offsets = self._write_side.decide(payloads, headers, summary.decision)
+            offsets = self._write_side.decide(payloads, headers, summary.commit_record)
         except DiskFullError:
             return self._adopt(summary)
-        self._sound.discard(summary.decision.nonce)
+        self._sound.discard(summary.commit_record.nonce)
         self.prepared.note_removed()
         try:
             self._storage.remove(summary.path)
@@ -223,19 +227,19 @@ class WaitingBatches:
             file = self._storage.open(summary.path)
         with file:
             offsets = self._write_side.adopt(file, summary)
-        self._sound.discard(summary.decision.nonce)
+        self._sound.discard(summary.commit_record.nonce)
         self.prepared.note_removed()
         return offsets
 
     def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
         """Remove a prepared batch, durably, and remember it as aborted."""
-        decided = self.prepared.decided
-        decided.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
-        decided.sync()
+        outcome_log = self.prepared.outcome_log
+        outcome_log.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
+        outcome_log.sync()
         self.prepared.drop(self._directory.batch_file(transaction_id))
         self._sound.discard(nonce)
         self.prepared.sync()
 
     def close(self) -> None:
         """Close the outcome log."""
-        self.prepared.decided.close()
+        self.prepared.outcome_log.close()

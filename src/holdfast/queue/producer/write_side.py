@@ -89,7 +89,7 @@ class WriteSide:
         self._seen_end = writer.end
         self._moved_at = 0.0
         self._lifecycle = Lifecycle()
-        self.arrivals = Notifier()
+        self.data_available = Notifier()
         interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
         if policy.seconds is not None:
             interval = min(interval, policy.seconds / 2)
@@ -112,18 +112,18 @@ class WriteSide:
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until something is put, or :meth:`wake`, unless ``ready()`` already; at most ``seconds``."""
-        self.arrivals.wait(ready, seconds)
+        self.data_available.wait(ready, seconds)
 
     def wake(self) -> None:
         """Wake consumers of this process that wait for messages."""
-        self.arrivals.ring()
+        self.data_available.notify()
 
     def leave(self) -> None:
         """Do nothing: a consumer of this process holds nothing of the write side."""
 
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
-        if self._writer.has_room(size):
+        if self._writer.has_space(size):
             return files.total_bytes
         with storage_errors("listing data files", files.directory):
             files.refresh()  # a consumer in another process may have retired some
@@ -145,7 +145,7 @@ class WriteSide:
                 offset = self._writer.append(payload, headers)
         if self._policy_commits is not None:
             self._commit(offset + 1)
-        if self._flusher.idle or self.arrivals.waiting:
+        if self._flusher.idle or self.data_available.waiting:
             self._announce()
         return offset
 
@@ -172,7 +172,7 @@ class WriteSide:
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
-    def wait_for_room(self, count: int, size: int, timeout: float | None) -> None:
+    def wait_for_space(self, count: int, size: int, timeout: float | None) -> None:
         """Return once a bounded queue has space for a batch; raises queue.Full after ``timeout`` seconds.
 
         Raises queue.ShutDown or ClosedError if nothing can be put any more.
@@ -181,20 +181,22 @@ class WriteSide:
         if capacity.is_bounded and count:
             capacity.check_fits(count)
             deadline = None if timeout is None else time.monotonic() + timeout
-            while self._lifecycle.refusal is None and not capacity.has_room(count, size):
+            while self._lifecycle.refusal is None and not capacity.has_space(count, size):
                 capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
         self._lifecycle.check()
 
-    def decide(self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord) -> range:
+    def decide(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord
+    ) -> range:
         """Append a batch that ends with a commit record, and sync it under any policy; return its offsets."""
         with self._append_lock:
             self._lifecycle.check()
-            offsets = self._append_batch(payloads, headers, decision)
+            offsets = self._append_batch(payloads, headers, commit_record)
         if payloads:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
             self._writer.sync()
-        self._writer.open_decisions.confirm(decision.nonce)
+        self._writer.pending_commit_records.confirm(commit_record.nonce)
         self._record_ends.end_if_many()
         self._announce()
         return offsets
@@ -208,16 +210,16 @@ class WriteSide:
             The outcome is unknown.
         """
         with self._append_lock:  # so it is there whole, or could not be taken back
-            decisions = self._writer.open_decisions
-            if decisions.find(nonce) is None:
+            commit_records = self._writer.pending_commit_records
+            if commit_records.find(nonce) is None:
                 return False
-            if not decisions.is_durable(nonce):
+            if not commit_records.is_durable(nonce):
                 self._writer.sync()
-                decisions.confirm(nonce)
+                commit_records.confirm(nonce)
             return True
 
     def append_requested(
-        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord, dedup_id: str
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord, dedup_id: str
     ) -> tuple[range, bool] | None:
         """Append the batch of another process, and return its offsets; None if a bounded queue is full now.
 
@@ -232,14 +234,14 @@ class WriteSide:
             if self._capacity.is_bounded:
                 size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
                 self._capacity.check_fits(len(payloads))
-                if not self._capacity.has_room(len(payloads), size):
+                if not self._capacity.has_space(len(payloads), size):
                     return None
-            append = lambda: self._append_batch(payloads, headers, decision)  # noqa: E731
+            append = lambda: self._append_batch(payloads, headers, commit_record)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True
 
-    def has_room_for_one(self) -> bool:
+    def has_space_for_one(self) -> bool:
         """Whether a bounded queue may have space now; a put also finds out that it is closed."""
-        return self._lifecycle.refusal is not None or self._capacity.has_room(1, FRAME_HEADER_BYTES)
+        return self._lifecycle.refusal is not None or self._capacity.has_space(1, FRAME_HEADER_BYTES)
 
     def settle(self, ticket: int, commit_count: int) -> None:
         """Make ``commit_count`` commits below offset ``ticket`` as durable as the policy requires, and announce them.
@@ -274,15 +276,15 @@ class WriteSide:
         return offsets
 
     @property
-    def open_decisions(self) -> PendingCommitRecords:
+    def pending_commit_records(self) -> PendingCommitRecords:
         """The pending commit records: not all of their consequences are on the disk yet."""
-        return self._writer.open_decisions
+        return self._writer.pending_commit_records
 
-    def end_decisions(self) -> None:
+    def end_commit_records(self) -> None:
         """End the commit records that can end: their consequences are made durable elsewhere."""
         self._record_ends.end_all()
 
-    def end_decisions_if_many(self) -> None:
+    def end_commit_records_if_many(self) -> None:
         """Keep the number of pending commit records bounded."""
         self._record_ends.end_if_many()
 
@@ -296,12 +298,12 @@ class WriteSide:
         return offset
 
     def _append_batch(
-        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, decision: CommitRecord | None = None
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord | None = None
     ) -> range:
-        offsets = self._writer.append_batch(payloads, headers, decision)
+        offsets = self._writer.append_batch(payloads, headers, commit_record)
         while offsets is None:
             self._roll()
-            offsets = self._writer.append_batch(payloads, headers, decision)
+            offsets = self._writer.append_batch(payloads, headers, commit_record)
         return offsets
 
     def _roll(self) -> None:
@@ -327,7 +329,7 @@ class WriteSide:
             with self._append_lock:
                 self._lifecycle.check()
                 known = ids.find(dedup_id)
-                if known is None and (not capacity.is_bounded or capacity.has_room(count, size)):
+                if known is None and (not capacity.is_bounded or capacity.has_space(count, size)):
                     offset = ids.append(dedup_id, append)
                     break
             if known is not None:
@@ -352,8 +354,8 @@ class WriteSide:
         follow_up("other processes see new messages later", self._tell)
 
     def _tell(self) -> None:
-        if self.arrivals.waiting:
-            self.arrivals.ring()
+        if self.data_available.waiting:
+            self.data_available.notify()
         if self._flusher.idle:
             self._flusher.kick()
 
@@ -481,5 +483,5 @@ class WriteSide:
         self._lifecycle.forget()
 
     def _wake(self) -> None:
-        self.arrivals.ring()
-        self._capacity.space_available.ring()
+        self.data_available.notify()
+        self._capacity.space_available.notify()

@@ -108,8 +108,8 @@ class SubmitSide:
         """
         with self._requester.request(BATCH, timeout) as name:
             nonce, now = secrets.token_bytes(16), self._clock.time_ns()
-            decision = CommitRecord(str(name), nonce, writer.message_count, now, waiting_file=name.waiting_file)
-            writer.finish(decision)
+            commit_record = CommitRecord(str(name), nonce, writer.message_count, now, waiting_file=name.waiting_file)
+            writer.finish(commit_record)
             try:
                 offsets = self._requester.ask(writer.path, name, timeout).offsets
             except (Full, RetryableError):  # its file is back: a transaction may try again
@@ -128,17 +128,17 @@ class SubmitSide:
         """Return the path of a prepared batch below the queue's directory."""
         return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
 
-    def prepare(self, writer: BatchFileWriter, decision: CommitRecord) -> BatchSummary:
+    def prepare(self, writer: BatchFileWriter, commit_record: CommitRecord) -> BatchSummary:
         """Make a batch durable, and have it prepared under its id. Raises as ``WaitingBatches.prepare``."""
-        summary = writer.finish(decision)
+        summary = writer.finish(commit_record)
         writer.sync()
         writer.close()
-        path = self._directory.batch_file(decision.id)
+        path = self._directory.batch_file(commit_record.id)
         with self._requester.request(PREPARE, PREPARE_SECONDS) as name:
             try:
                 self._requester.ask(writer.path, name, PREPARE_SECONDS)
             except CommitUnknownError:
-                if not self._is_prepared(path, decision.nonce):
+                if not self._is_prepared(path, commit_record.nonce):
                     raise
         return replace(summary, path=path)
 
@@ -146,7 +146,7 @@ class SubmitSide:
         """Whether a batch has come into ``prepared/`` without an answer: the owner died before it answered."""
         with storage_errors("looking for a prepared transaction", path):
             try:
-                if read_summary(self._storage, path, self._queue_id).decision.nonce != nonce:
+                if read_summary(self._storage, path, self._queue_id).commit_record.nonce != nonce:
                     return False
             except FileNotFoundError:
                 return False

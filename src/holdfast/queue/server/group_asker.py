@@ -28,15 +28,15 @@ class GroupAsker:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The handle, of any mode. If it owns the read side, no request is made.
     group : str or None
         The group; None: the one that the handle was opened for.
     """
 
-    def __init__(self, sides: QueueHandle, group: str | None = None) -> None:
-        self._sides = sides
-        self._group = sides.options.group if group is None else group
+    def __init__(self, handle: QueueHandle, group: str | None = None) -> None:
+        self._handle = handle
+        self._group = handle.options.group if group is None else group
         self._lock = threading.Lock()
         self._requester: Requester | None = None
         self._refusal: Callable[[], Exception] | None = None
@@ -57,8 +57,8 @@ class GroupAsker:
         """
         if self._refusal is not None:
             raise self._refusal()
-        if self._sides.read_side is not None and self._group == self._sides.options.group:
-            return perform_logged(self._sides.read_side, self._sides.path, self._group, fields, own_process())
+        if self._handle.read_side is not None and self._group == self._handle.options.group:
+            return perform_logged(self._handle.read_side, self._handle.path, self._group, fields, own_process())
         try:
             json.dumps(fields)
         except (TypeError, ValueError) as error:
@@ -72,10 +72,10 @@ class GroupAsker:
             if self._refusal is not None:
                 raise self._refusal()
             if self._requester is None:
-                sides = self._sides
-                visitor = GroupVisitor(sides, self._group)
-                lock_path = sides.directory.group_lock(self._group)
-                self._requester = Requester(sides.storage, sides.clock, sides.directory, lock_path, visitor)
+                handle = self._handle
+                visitor = GroupVisitor(handle, self._group)
+                lock_path = handle.directory.group_lock(self._group)
+                self._requester = Requester(handle.storage, handle.clock, handle.directory, lock_path, visitor)
             return self._requester
 
     def close(self) -> None:

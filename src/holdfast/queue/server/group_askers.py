@@ -17,12 +17,12 @@ class GroupAskers:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The handle.
     """
 
-    def __init__(self, sides: QueueHandle) -> None:
-        self._sides = sides
+    def __init__(self, handle: QueueHandle) -> None:
+        self._handle = handle
         self._lock = threading.Lock()
         self._askers: dict[str, GroupAsker] = {}
         self._refusal: Callable[[], Exception] | None = None
@@ -34,7 +34,7 @@ class GroupAskers:
                 raise self._refusal()
             asker = self._askers.get(group)
             if asker is None:
-                asker = self._askers[group] = GroupAsker(self._sides, group)
+                asker = self._askers[group] = GroupAsker(self._handle, group)
         return asker.do(fields, timeout=timeout)
 
     def close(self) -> None:

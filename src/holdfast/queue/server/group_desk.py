@@ -31,20 +31,20 @@ class GroupDesk:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with its read side.
     votes : VoteControls
         The votes that the group holds.
     """
 
-    def __init__(self, sides: QueueHandle, votes: VoteControls) -> None:
-        self._storage = sides.storage
-        self._directory = sides.directory
-        self._path = sides.path
-        self._group = sides.options.group
-        self._read_side = sides.require_read_side()
+    def __init__(self, handle: QueueHandle, votes: VoteControls) -> None:
+        self._storage = handle.storage
+        self._directory = handle.directory
+        self._path = handle.path
+        self._group = handle.options.group
+        self._read_side = handle.require_read_side()
         self._votes = votes
-        self._answers = Answers(sides.storage, sides.directory.requests)
+        self._answers = Answers(handle.storage, handle.directory.requests)
         self._stuck: set[RequestName] = set()
 
     def find(self, names: Sequence[str]) -> list[RequestName]:

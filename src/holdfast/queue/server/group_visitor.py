@@ -57,7 +57,7 @@ class GroupVisitor:
             retry=KEEP,
         )
         self._turn = threading.Lock()
-        self._sides: QueueHandle | None = None
+        self._handle: QueueHandle | None = None
         self.failure: HoldfastError | None = None
         self.is_there = False
 
@@ -77,10 +77,10 @@ class GroupVisitor:
             self._turn.release()
 
     def _visit(self) -> None:
-        self._sides = sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
+        self._handle = handle = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
         try:
-            memory = OutcomeMemory(sides)
-            desk = GroupDesk(sides, OwnVotes(sides, memory, KeyedLock()))
+            memory = OutcomeMemory(handle)
+            desk = GroupDesk(handle, OwnVotes(handle, memory, KeyedLock()))
             try:
                 desk.serve()
             finally:
@@ -88,11 +88,11 @@ class GroupVisitor:
                 memory.close()
             self.is_there, self.failure = True, None
         finally:
-            self._sides = None
+            self._handle = None
             try:
-                sides.close()
+                handle.close()
             except HoldfastError as error:
-                logger.error("a visitor could not leave %s in order: %s", sides.path, error)
+                logger.error("a visitor could not leave %s in order: %s", handle.path, error)
 
     def stop(self) -> None:
         """Do nothing: a visit ends with the request that it is for."""
@@ -100,6 +100,6 @@ class GroupVisitor:
     def forget(self) -> None:
         """In a forked child: close the copies of the handles."""
         self._turn = threading.Lock()
-        sides, self._sides = self._sides, None
-        if sides is not None:
-            sides.forget_after_fork()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.forget_after_fork()

@@ -25,12 +25,12 @@ from holdfast.errors import (
 from holdfast.persistence.exchange.mailbox import ANSWERS, Answer, Answers
 from holdfast.persistence.exchange.requests import (
     ABORT_PREPARED,
+    ASK_OUTCOME,
     BATCH,
     CLAIMED,
     COMMIT_PREPARED,
     PREPARE,
     VERB,
-    VERDICT,
     RequestedBatch,
     RequestName,
     check_asker,
@@ -50,7 +50,7 @@ from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_commits import COMMIT as COMMIT_JOINTLY
 from holdfast.queue.prepared.joint_commits import JOINT_VERBS, obey_jointly
-from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.error_text import as_text
 from holdfast.queue.remote.verb_log import Asker, holder_of, logged
@@ -69,21 +69,21 @@ class RequestDesk:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with its write side.
-    in_doubt : PreparedResolver
+    resolver : PreparedResolver
         Decides prepared transactions.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
-        self._sides = sides
-        self._storage = sides.storage
-        self._directory = sides.directory
-        self._write_side = sides.require_write_side()
-        self._batches = sides.require_batches()
-        self._in_doubt = in_doubt
-        self._joint = JointDecisions(sides, in_doubt)
-        self._answers = Answers(sides.storage, sides.directory.requests)
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver) -> None:
+        self._handle = handle
+        self._storage = handle.storage
+        self._directory = handle.directory
+        self._write_side = handle.require_write_side()
+        self._batches = handle.require_batches()
+        self._resolver = resolver
+        self._joint = JointResolver(handle, resolver)
+        self._answers = Answers(handle.storage, handle.directory.requests)
         self._takes_over = True
         self._has_cleared = False
         self._told: set[RequestName] = set()
@@ -125,20 +125,20 @@ class RequestDesk:
             appended: list[tuple[RequestName, CommitRecord | None, range]] = []
             for name in found[:round_max]:
                 try:
-                    self._handle(name, appended)
+                    self._follow(name, appended)
                 except OSError as error:  # the others are not held up, and appended batches are settled
-                    logger.error("request %s of %s waits: %s", name, self._sides.path, error)
+                    logger.error("request %s of %s waits: %s", name, self._handle.path, error)
             self._settle(appended)
             self._answers.keep({each.removesuffix(ANSWERS) for each in names if each.endswith(ANSWERS)})
             self._told.intersection_update(found)
             known, self._seen = self._seen, set(found[:round_max])
         return not self._seen <= known
 
-    def _handle(self, name: RequestName, appended: list[tuple[RequestName, CommitRecord | None, range]]) -> None:
+    def _follow(self, name: RequestName, appended: list[tuple[RequestName, CommitRecord | None, range]]) -> None:
         if name.kind in (VERB, PREPARE):
             self._obey(name)
             return
-        if name in self._told and not self._write_side.has_room_for_one():
+        if name in self._told and not self._write_side.has_space_for_one():
             return
         claimed = name.as_kind(CLAIMED)
         if name.kind == BATCH and not move(self._storage, name.path(self._directory), claimed.path(self._directory)):
@@ -158,14 +158,14 @@ class RequestDesk:
                 self._let_wait(claimed)
             else:
                 offsets, is_new = committed
-                appended.append((claimed, batch.summary.decision if is_new else None, offsets))
+                appended.append((claimed, batch.summary.commit_record if is_new else None, offsets))
 
     # -- Batches -----------------------------------------------------------------------------------------------------
 
     def _read(self, claimed: RequestName) -> RequestedBatch:
         path = claimed.path(self._directory)
         try:
-            return read_batch(self._storage, path, self._sides.queue_id, claimed, self._batches.copy_bytes_max)
+            return read_batch(self._storage, path, self._handle.queue_id, claimed, self._batches.copy_bytes_max)
         except OSError as error:
             raise storage_error(error, "reading a request", path) from error
 
@@ -175,17 +175,17 @@ class RequestDesk:
         The second value is false if its message was put before: then nothing was done.
         """
         if batch.payloads is not None:
-            decision = batch.summary.decision
-            return self._write_side.append_requested(batch.payloads, batch.headers, decision, batch.dedup_id)
+            commit_record = batch.summary.commit_record
+            return self._write_side.append_requested(batch.payloads, batch.headers, commit_record, batch.dedup_id)
         try:
-            self._write_side.wait_for_room(batch.summary.message_count, batch.summary.frames_bytes, 0)
+            self._write_side.wait_for_space(batch.summary.message_count, batch.summary.frames_bytes, 0)
         except Full:
             return None
         return self._adopt(batch.summary), True
 
     def _adopt(self, batch: BatchSummary) -> range:
         with storage_errors("reading a request", batch.path):
-            damage = [each for each in verify_batch(self._storage, batch.path, self._sides.queue_id) if each.offsets]
+            damage = [each for each in verify_batch(self._storage, batch.path, self._handle.queue_id) if each.offsets]
             if damage:
                 raise CorruptionError(f"{batch.path} is damaged ({damage[0].reason})", path=str(batch.path))
             file = self._storage.open(batch.path)
@@ -206,7 +206,7 @@ class RequestDesk:
         """Make appended or remembered messages durable, answer the request, and remove its files."""
         if not appended:
             return
-        new = [offsets.stop for _, decision, offsets in appended if decision is not None]
+        new = [offsets.stop for _, commit_record, offsets in appended if commit_record is not None]
         try:
             if new:
                 self._write_side.settle(max(new), len(new))
@@ -216,14 +216,14 @@ class RequestDesk:
             for name, _, _ in appended:
                 self._answer_error(name, error)
             return
-        for name, decision, offsets in appended:
+        for name, commit_record, offsets in appended:
             try:
                 self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
-                if self._remove(name) and decision is not None:
-                    self._write_side.open_decisions.applied(decision.nonce, Needs(OwnFiles.REQUESTS))
+                if self._remove(name) and commit_record is not None:
+                    self._write_side.pending_commit_records.applied(commit_record.nonce, Needs(OwnFiles.REQUESTS))
             except OSError as error:
                 logger.warning("request %s is committed, and the next opening answers it: %s", name, error)
-        self._write_side.end_decisions_if_many()
+        self._write_side.end_commit_records_if_many()
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class RequestDesk:
             if not isinstance(error, MISSING):
                 self._refuse(name, storage_error(error, "reading a request", name.path(self._directory)))
         except Exception as error:  # a bug must not leave all others unanswered
-            logger.exception("request %s of %s", name, self._sides.path)
+            logger.exception("request %s of %s", name, self._handle.path)
             self._refuse(name, CommitUnknownError(f"the owner failed ({error!r}): look what has been done"))
         else:
             self._remove(name)
@@ -252,7 +252,7 @@ class RequestDesk:
         if fields.get("verb") in JOINT_VERBS:
             details = {key: value for key, value in fields.items() if key != "verb"}
             obey = partial(obey_jointly, self._joint, fields)
-            logged(self._sides.path, fields["verb"], details, self._asker(name), obey)
+            logged(self._handle.path, fields["verb"], details, self._asker(name), obey)
             return range(0)
         verb, transaction_id, force = fields.get("verb"), str(fields.get("id")), bool(fields.get("force"))
         try:
@@ -261,13 +261,13 @@ class RequestDesk:
             raise UsageError(f"{fields['nonce']!r} names no transaction") from None
         details = {"id": transaction_id, "force": force}
         if verb == COMMIT_PREPARED:
-            commit = partial(self._in_doubt.commit, transaction_id, force=force, nonce=nonce)
-            return logged(self._sides.path, verb, details, self._asker(name), commit)
+            commit = partial(self._resolver.commit, transaction_id, force=force, nonce=nonce)
+            return logged(self._handle.path, verb, details, self._asker(name), commit)
         if verb == ABORT_PREPARED:
-            abort = partial(self._in_doubt.abort, transaction_id, force=force, nonce=nonce)
-            logged(self._sides.path, verb, details, self._asker(name), abort)
+            abort = partial(self._resolver.abort, transaction_id, force=force, nonce=nonce)
+            logged(self._handle.path, verb, details, self._asker(name), abort)
             return range(0)
-        if verb == VERDICT and nonce is not None:
+        if verb == ASK_OUTCOME and nonce is not None:
             return self._verdict(transaction_id, nonce)
         raise UsageError(f"this version knows no verb {verb!r}")
 
@@ -275,21 +275,21 @@ class RequestDesk:
         return holder_of(self._storage, self._directory.requests, name.mailbox)
 
     def _verdict(self, transaction_id: str, nonce: bytes) -> range:
-        verdict = self._in_doubt.verdict(transaction_id, nonce)
-        if verdict is Outcome.IN_DOUBT:
+        outcome = self._resolver.outcome(transaction_id, nonce)
+        if outcome is Outcome.IN_DOUBT:
             raise TransactionStateError(
                 f"transaction {transaction_id} is not decided", transaction=transaction_id, state="prepared"
             )
-        return range(verdict is Outcome.COMMITTED)
+        return range(outcome is Outcome.COMMITTED)
 
     def _prepare(self, name: RequestName) -> range:
         """Take a batch, which is on the disk already, into ``prepared/``: its new name makes it prepared."""
         path = name.path(self._directory)
         check_asker(self._storage, path)
-        summary = read_summary(self._storage, path, self._sides.queue_id)
-        check_name(summary.decision.id, "transaction")  # it becomes the name of a file
-        self._in_doubt.make_ready(summary.decision.id, puts=True, part_of=summary.decision.part_of)
-        self._write_side.wait_for_room(summary.message_count, summary.frames_bytes, 0)
+        summary = read_summary(self._storage, path, self._handle.queue_id)
+        check_name(summary.commit_record.id, "transaction")  # it becomes the name of a file
+        self._resolver.make_ready(summary.commit_record.id, puts=True, part_of=summary.commit_record.part_of)
+        self._write_side.wait_for_space(summary.message_count, summary.frames_bytes, 0)
         self._batches.take_over(path)
         return range(0)
 

@@ -50,19 +50,19 @@ class RequestServer:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with its write side, its read side, or both.
-    in_doubt : PreparedResolver
+    resolver : PreparedResolver
         Decides prepared transactions.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
-        self._storage = sides.storage
-        self._clock = sides.clock
-        self._requests = sides.directory.requests  # kept: making a path costs as much as a poll
-        self._path = sides.path
-        self._write_desk = RequestDesk(sides, in_doubt) if sides.write_side is not None else None
-        self._group_desk = GroupDesk(sides, in_doubt.own_votes) if sides.read_side is not None else None
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver) -> None:
+        self._storage = handle.storage
+        self._clock = handle.clock
+        self._requests = handle.directory.requests  # kept: making a path costs as much as a poll
+        self._path = handle.path
+        self._write_desk = RequestDesk(handle, resolver) if handle.write_side is not None else None
+        self._group_desk = GroupDesk(handle, resolver.own_votes) if handle.read_side is not None else None
         self._cleared_at: float | None = None
         self._stopped = Flag()
         self._thread: threading.Thread | None = None

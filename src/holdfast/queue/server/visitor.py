@@ -16,7 +16,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.prepared.joint_decisions import JointDecisions
+from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.server.group_askers import GroupAskers
@@ -43,28 +43,28 @@ class Visitor:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The handle that submits.
     """
 
-    def __init__(self, sides: QueueHandle) -> None:
-        self._asking = sides
-        self._directory = sides.directory
+    def __init__(self, handle: QueueHandle) -> None:
+        self._asking = handle
+        self._directory = handle.directory
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._more = Flag()
         self._is_stopped = False
-        self._sides: QueueHandle | None = None
+        self._handle: QueueHandle | None = None
         self.failure: HoldfastError | None = None
 
     @property
     def is_there(self) -> bool:
         """Whether it has the write side now."""
-        return self._sides is not None
+        return self._handle is not None
 
     def call(self) -> None:
         """Have requests served if the write side has no owner; returns at once, or soon if there can be no thread."""
-        if self._sides is not None:
+        if self._handle is not None:
             self._more.set()
             return
         with self._lock:
@@ -91,9 +91,9 @@ class Visitor:
         self._lock = threading.Lock()
         self._is_stopped = True
         self._thread = None
-        sides, self._sides = self._sides, None
-        if sides is not None:
-            sides.forget_after_fork()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.forget_after_fork()
 
     def _options(self) -> Options:
         """Return how to visit: with the bounds that the handle has by now."""
@@ -110,7 +110,7 @@ class Visitor:
         try:
             if not may_visit(self._asking, self._directory.write_lock):
                 return
-            sides = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options())
+            handle = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options())
         except QueueLockedError:
             return
         except HoldfastError as error:
@@ -118,23 +118,23 @@ class Visitor:
             return
         self.failure = None
         try:
-            self._sides = sides
-            self._visit(sides, seconds_max)
+            self._handle = handle
+            self._visit(handle, seconds_max)
         except HoldfastError as error:
             self.failure = error
         finally:
-            self._sides = None
+            self._handle = None
             try:
-                sides.close()
+                handle.close()
             except HoldfastError as error:
-                logger.error("a visitor could not leave %s in order: %s", sides.path, error)
+                logger.error("a visitor could not leave %s in order: %s", handle.path, error)
 
-    def _visit(self, sides: QueueHandle, seconds_max: float) -> None:
-        askers = GroupAskers(sides)
-        in_doubt = PreparedResolver(sides, asking(sides.storage, sides.clock, sides.path), askers.do)
-        JointDecisions(sides, in_doubt).resume()
-        desk = RequestDesk(sides, in_doubt)
-        monotonic, write_lock = sides.clock.monotonic, self._directory.write_lock
+    def _visit(self, handle: QueueHandle, seconds_max: float) -> None:
+        askers = GroupAskers(handle)
+        resolver = PreparedResolver(handle, asking(handle.storage, handle.clock, handle.path), askers.do)
+        JointResolver(handle, resolver).resume()
+        desk = RequestDesk(handle, resolver)
+        monotonic, write_lock = handle.clock.monotonic, self._directory.write_lock
         served_at = looked_at = began_at = monotonic()
         try:
             while not self._is_stopped and looked_at - began_at < seconds_max:
@@ -146,11 +146,11 @@ class Visitor:
                     break
                 if now - looked_at >= _AWAITED_SECONDS:
                     looked_at = now
-                    if locks.is_awaited(sides.storage, write_lock, sides.clock):
+                    if locks.is_awaited(handle.storage, write_lock, handle.clock):
                         break
                 if not is_busy:
-                    sides.clock.wait(self._more, _PAUSE_SECONDS)
+                    handle.clock.wait(self._more, _PAUSE_SECONDS)
         finally:
             desk.close()
-            in_doubt.close()
+            resolver.close()
             askers.close()

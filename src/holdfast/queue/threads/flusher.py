@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
-from holdfast.queue.threads import poller as watcher
+from holdfast.queue.threads import poller
 from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import join_thread, start_thread
 
@@ -65,7 +65,7 @@ class Flusher:
 
         Raises nothing but interruptions: the commit counts.
         """
-        watcher.ensure_watching()
+        poller.ensure_watching()
         is_served = False
         try:
             self.idle = False

@@ -21,15 +21,15 @@ from holdfast.errors import CommitUnknownError, HoldfastError
 class _Waiter:
     """A thread that waits for another thread's sync, or for its turn to lead."""
 
-    __slots__ = ("bell", "has_left", "leads", "owed", "ticket")
+    __slots__ = ("has_left", "leads", "owed", "ticket", "wake")
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
         self.leads = False
         self.has_left = False
         self.owed: list[_Waiter] = []
-        self.bell = threading.Lock()
-        self.bell.acquire()
+        self.wake = threading.Lock()
+        self.wake.acquire()
 
 
 class GroupCommit:
@@ -63,7 +63,7 @@ class GroupCommit:
                 if self._enter(waiter):
                     self._lead(waiter)
                 else:
-                    waiter.bell.acquire()
+                    waiter.wake.acquire()
         finally:
             interruption: BaseException | None = None
             while not waiter.has_left:  # a leader that left without handing over would stop all others for ever
@@ -125,4 +125,4 @@ class GroupCommit:
 def _wake(waiter: _Waiter) -> None:
     """Wake those whom ``waiter`` owes it."""
     while waiter.owed:
-        waiter.owed.pop().bell.release()
+        waiter.owed.pop().wake.release()

@@ -20,19 +20,19 @@ class Notifier:
     Attributes
     ----------
     waiting : list of Lock
-        One for each thread that waits; see whether there is any before calling :meth:`ring` on a hot path.
+        One for each thread that waits; see whether there is any before calling :meth:`notify` on a hot path.
     """
 
     def __init__(self) -> None:
         self.waiting: list[threading.Lock] = []
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all waiting threads."""
-        for bell in list(self.waiting):
+        for waiter in list(self.waiting):
             with suppress(RuntimeError):  # another thread has woken it
-                bell.release()
+                waiter.release()
             with suppress(ValueError):  # last, so that a thread that was not woken can be notified again
-                self.waiting.remove(bell)
+                self.waiting.remove(waiter)
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until notified, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
@@ -43,21 +43,21 @@ class Notifier:
 
         Returns whether it was ready, or has changed; not whether it rang.
         """
-        bell = threading.Lock()
-        bell.acquire()
+        waiter = threading.Lock()
+        waiter.acquire()
         try:
-            self.waiting.append(bell)
+            self.waiting.append(waiter)
             if ready():
                 return True
             for pause in pauses:
-                if bell.acquire(timeout=-1 if pause is None else max(0.0, pause)):
+                if waiter.acquire(timeout=-1 if pause is None else max(0.0, pause)):
                     return False
                 if changed():
                     return True
             return False
         finally:
             with suppress(ValueError):  # it has been rung
-                self.waiting.remove(bell)
+                self.waiting.remove(waiter)
 
 
 class Flag(threading.Event):
@@ -66,7 +66,7 @@ class Flag(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._is_set = False
-        self._bell = Notifier()
+        self._notifier = Notifier()
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -75,7 +75,7 @@ class Flag(threading.Event):
     def set(self) -> None:
         """Set it, and wake all threads that wait for it."""
         self._is_set = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def clear(self) -> None:
         """Set it back."""
@@ -84,5 +84,5 @@ class Flag(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
         if not self._is_set:
-            self._bell.wait(self.is_set, timeout)
+            self._notifier.wait(self.is_set, timeout)
         return self._is_set

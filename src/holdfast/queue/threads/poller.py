@@ -67,7 +67,7 @@ class _Poller:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.entries: dict[Polled, _Entry] = {}
-        self._bell = Flag()
+        self._wake = Flag()
         self._is_over = False
         self.thread: threading.Thread | None = None
 
@@ -79,7 +79,7 @@ class _Poller:
     def add(self, watched: Polled) -> None:
         """Poll it from now on."""
         self.entries[watched] = _Entry(watched, self._clock.monotonic() + _FIRST_SECONDS)
-        self._bell.set()
+        self._wake.set()
 
     def end(self) -> None:
         """End the thread, and wait until it has."""
@@ -88,15 +88,15 @@ class _Poller:
 
     def _end_soon(self) -> None:
         self._is_over = True
-        self._bell.set()
+        self._wake.set()
 
     def _run(self) -> None:
         entries: list[_Entry] = []
         while not self._is_over:
             now = self._clock.monotonic()
             pause = min((entry.due for entry in entries), default=now) - now
-            if self._clock.wait(self._bell, max(pause, _FIRST_SECONDS)):
-                self._bell.clear()
+            if self._clock.wait(self._wake, max(pause, _FIRST_SECONDS)):
+                self._wake.clear()
                 entries = list(self.entries.values())
                 continue
             now = self._clock.monotonic() + _TOGETHER_SECONDS
@@ -119,7 +119,7 @@ def _next_round(now: float, seconds: float) -> float:
     return (math.floor(now / seconds) + 1) * seconds
 
 
-_watchers: dict[object, _Poller] = {}
+_pollers: dict[object, _Poller] = {}
 _lock = threading.Lock()
 
 
@@ -134,39 +134,39 @@ def watch(watched: Polled, clock: Clock) -> None:
     If no thread can be started, it is polled once :func:`ensure_watching` could start one.
     """
     with _lock:
-        watcher = _watchers.get(_key(clock)) or _Poller(clock)
-        watcher.add(watched)
-        watcher.start()
-        _watchers[_key(clock)] = watcher
+        poller = _pollers.get(_key(clock)) or _Poller(clock)
+        poller.add(watched)
+        poller.start()
+        _pollers[_key(clock)] = poller
 
 
 def ensure_watching() -> None:
     """Start what could not be started when it was wanted; for calls that may take a moment."""
-    for watcher in list(_watchers.values()):
-        if watcher.thread is None:
+    for poller in list(_pollers.values()):
+        if poller.thread is None:
             with _lock:
-                watcher.start()
+                poller.start()
 
 
 def unwatch(watched: Polled, clock: Clock) -> None:
     """End the polling, once this returns; the last one ends the thread."""
     with _lock:
-        watcher = _watchers.get(_key(clock))
-        entry = watcher.entries.pop(watched, None) if watcher is not None else None
-        if watcher is None or entry is None:
+        poller = _pollers.get(_key(clock))
+        entry = poller.entries.pop(watched, None) if poller is not None else None
+        if poller is None or entry is None:
             return
-        if not watcher.entries:
-            del _watchers[_key(clock)]
+        if not poller.entries:
+            del _pollers[_key(clock)]
     entry.end()
-    if not watcher.entries:
-        watcher.end()
+    if not poller.entries:
+        poller.end()
 
 
 def _forget_all() -> None:
     """In a forked child: its threads do not exist here, and the polled objects are the parent's."""
     global _lock  # noqa: PLW0603  # the copy may be held by a thread that is not there
     _lock = threading.Lock()
-    _watchers.clear()
+    _pollers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_all)

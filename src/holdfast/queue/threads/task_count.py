@@ -29,7 +29,7 @@ class TaskCount:
         self._done_count = 0
         self._released = False
         self._lock = threading.Lock()
-        self._bell = Notifier()
+        self._notifier = Notifier()
 
     def task_done(self) -> None:
         """Report one message as done; raises ValueError when called more often than there were messages."""
@@ -37,12 +37,12 @@ class TaskCount:
             if self._done_count >= self._put_count():
                 raise ValueError("task_done() called too many times")
             self._done_count += 1
-        self._bell.ring()
+        self._notifier.notify()
 
     def join(self) -> None:
         """Wait until every message was reported done, or :meth:`release` was called."""
         while not self._is_over():
-            self._bell.wait(self._is_over, _LOOK_SECONDS)
+            self._notifier.wait(self._is_over, _LOOK_SECONDS)
             self._look()
 
     @property
@@ -52,12 +52,12 @@ class TaskCount:
 
     def look_again(self) -> None:
         """Wake all threads in ``join``, so that they check the count."""
-        self._bell.ring()
+        self._notifier.notify()
 
     def release(self) -> None:
         """End the wait of all threads in ``join``."""
         self._released = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def _is_over(self) -> bool:
         return not self.unfinished_count

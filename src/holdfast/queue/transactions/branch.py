@@ -37,7 +37,7 @@ class Branch:
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue.
     holder : Holder
         The transaction, as its deliveries know it.
@@ -56,12 +56,12 @@ class Branch:
         Files here with the commit record's consequences; None if the next opening has to note them.
     """
 
-    def __init__(self, sides: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
-        self.sides = sides
+    def __init__(self, handle: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
+        self.handle = handle
         self._holder = holder
         self._nonce = nonce
         self._record_bytes_max = record_bytes_max
-        self._spill_bytes = sides.spill_bytes
+        self._spill_bytes = handle.spill_bytes
         self._payloads: list[bytes] = []
         self._headers: dict[int, bytes] = {}
         self._size_bytes = 0
@@ -94,7 +94,7 @@ class Branch:
     def put(self, payload: bytes | Put, headers: Mapping[str, str] | None) -> None:
         """Add one message."""
         if not self._payloads:  # once is enough, and this is the hot path
-            self.sides.require_putting()
+            self.handle.require_putting()
         if type(payload) is not bytes:
             if isinstance(payload, Put):
                 self.put_many((payload,))
@@ -112,8 +112,8 @@ class Branch:
 
     def put_many(self, payloads: Iterable[bytes | Put]) -> None:
         """Add messages, all or none."""
-        self.sides.require_putting()
-        batch, headers = as_batch(payloads, self.sides.clock)
+        self.handle.require_putting()
+        batch, headers = as_batch(payloads, self.handle.clock)
         largest = max(batch, key=len, default=b"")
         if len(largest) > self._record_bytes_max:
             raise too_large(largest, self._record_bytes_max)
@@ -132,7 +132,7 @@ class Branch:
         bound = self._record_bytes_max if max_bytes is None else max_bytes
         self._is_streaming = True
         try:
-            return writer.add_stream(chunks, stored, self.sides.clock.time_ns(), max_bytes=bound)
+            return writer.add_stream(chunks, stored, self.handle.clock.time_ns(), max_bytes=bound)
         finally:
             self._is_streaming = False
 
@@ -153,10 +153,10 @@ class Branch:
         if self._is_streaming:
             raise UsageError("the iterator of put_stream cannot put into its transaction, or commit it")
         if self._writer is None:
-            self._writer = self.sides.require_staging().stage(self._nonce)
+            self._writer = self.handle.require_staging().stage(self._nonce)
         if self._payloads:
-            self.sides.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
-            self._writer.add_many(self._payloads, self._headers, self.sides.clock.time_ns())
+            self.handle.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
+            self._writer.add_many(self._payloads, self._headers, self.handle.clock.time_ns())
             self._payloads, self._headers, self._size_bytes = [], {}, 0
         return self._writer
 
@@ -164,7 +164,7 @@ class Branch:
 
     def receive(self, timeout: float | None) -> Delivery:
         """Take one message into the transaction."""
-        side = self.sides.require_read_side()
+        side = self.handle.require_read_side()
         try:
             delivery = side.receive(1, timeout, self._holder)[0]
         except Empty:
@@ -187,7 +187,7 @@ class Branch:
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Finish messages with the transaction; those that others have received are taken over."""
-        side = self.sides.require_read_side()
+        side = self.handle.require_read_side()
         own = [each for each in deliveries if each.holder is self._holder]
         side.check(own, self._holder)
         others = [each for each in deliveries if each.holder is not self._holder]
@@ -202,14 +202,14 @@ class Branch:
 
     def expire_at(self, deadline: float, expire: Callable[[], bool]) -> None:
         """Have messages given back at ``deadline``, even if the transaction is not used any more."""
-        self.sides.require_read_side().deadlines.add(deadline, expire)
+        self.handle.require_read_side().deadlines.add(deadline, expire)
 
     def release(self, expire: Callable[[], bool], failure: Failure | None, delay: float | None) -> None:
         """Give back unfinished messages; those that were taken over go back to their receiver.
 
         ``failure`` is the reason, and ``delay`` the wait before redelivery; without a failure they were never received.
         """
-        side = self.sides.read_side
+        side = self.handle.read_side
         if side is None:
             return
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
@@ -243,26 +243,26 @@ class Branch:
 
     # -- Committing on its own ---------------------------------------------------------------------------------------
 
-    def wait_for_room(self, timeout: float | None) -> None:
+    def wait_for_space(self, timeout: float | None) -> None:
         """Return once a bounded queue has space for the puts, counting the space that the acknowledgements free."""
-        if self.put_count and self.sides.submit_side is None:  # there the owner waits, or refuses
+        if self.put_count and self.handle.submit_side is None:  # there the owner waits, or refuses
             size = self._size_bytes if self._writer is None else self._writer.end
             count = max(0, self.put_count - len(self.acked))
-            self.sides.require_write_side().wait_for_room(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
+            self.handle.require_write_side().wait_for_space(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
 
     def commit(self, transaction_id: str, timeout: float | None) -> range:
         """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for space; return the puts' offsets."""
         if not self.put_count:
-            end = self.sides.next_offset()  # which may fail, so before anything is done
+            end = self.handle.next_offset()  # which may fail, so before anything is done
             if self.acked:
-                self.sides.require_read_side().ack(list(self.acked.values()), self._holder)
+                self.handle.require_read_side().ack(list(self.acked.values()), self._holder)
             return range(end, end)
         if self._writer is None and not self.acked:
-            return self.sides.require_putting().put_many(self._payloads, timeout, self._headers)
-        if self.sides.submit_side is not None:
-            return self._submit(self.sides.submit_side, timeout)
-        self.wait_for_room(timeout)
-        return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.sides.clock.time_ns()))
+            return self.handle.require_putting().put_many(self._payloads, timeout, self._headers)
+        if self.handle.submit_side is not None:
+            return self._submit(self.handle.submit_side, timeout)
+        self.wait_for_space(timeout)
+        return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.handle.clock.time_ns()))
 
     def _submit(self, side: SubmitSide, timeout: float | None) -> range:
         """Ask the owner to commit the spilled file."""
@@ -270,23 +270,23 @@ class Branch:
         self._writer = None
         return offsets
 
-    def decide(self, decision: CommitRecord) -> range:
+    def decide(self, commit_record: CommitRecord) -> range:
         """Put the batch with its commit record into the log, synced; then apply its consequences in this queue."""
-        sides = self.sides
-        write_side = sides.require_write_side()
+        handle = self.handle
+        write_side = handle.require_write_side()
         acked = list(self.acked.values())
-        decision = replace(decision, acknowledged=self._acknowledged(acked))
+        commit_record = replace(commit_record, acknowledged=self._acknowledged(acked))
         if self._writer is None:
-            offsets = write_side.decide(self._payloads, self._headers, decision)
+            offsets = write_side.decide(self._payloads, self._headers, commit_record)
         else:
             self._spill()
-            summary = self._writer.finish(decision)
+            summary = self._writer.finish(commit_record)
             self._writer.close()
-            offsets = sides.require_batches().commit(summary, is_new=True)
+            offsets = handle.require_batches().commit(summary, is_new=True)
             self._writer = None
         self._follow(acked)
-        if not decision.participants and self.needs is not None:
-            write_side.open_decisions.applied(decision.nonce, Needs(self.needs))
+        if not commit_record.participants and self.needs is not None:
+            write_side.pending_commit_records.applied(commit_record.nonce, Needs(self.needs))
         return offsets
 
     def _follow(self, acked: Sequence[Delivery]) -> None:
@@ -294,8 +294,8 @@ class Branch:
         self.needs = OwnFiles.PREPARED
         if not acked:
             return
-        side = self.sides.require_read_side()
-        trouble = f"committed, and not noted yet; the next opening of {self.sides.path} does"
+        side = self.handle.require_read_side()
+        trouble = f"committed, and not noted yet; the next opening of {self.handle.path} does"
         ack = partial(side.ack, acked, self._holder, is_decided=True)
         if follow_up(trouble, ack, level=logging.ERROR):
             self.needs |= OwnFiles.GROUP
@@ -308,11 +308,11 @@ class Branch:
     def _acknowledged(self, deliveries: Sequence[Delivery]) -> tuple[Acknowledged, ...]:
         if not deliveries:
             return ()
-        group = self.sides.group.require()
+        group = self.handle.group.require()
         return (Acknowledged(group.name, group.group_id, self._runs(deliveries)),)
 
     def _runs(self, deliveries: Sequence[Delivery]) -> tuple[Run, ...]:
-        records = self.sides.require_read_side().check(deliveries, self._holder)
+        records = self.handle.require_read_side().check(deliveries, self._holder)
         return tuple((each.first_offset, each.count, *each.hint) for each in runs_of(ENTRY_DONE, records))
 
     # -- Preparing ---------------------------------------------------------------------------------------------------
@@ -322,20 +322,20 @@ class Branch:
 
         A vote whose batch is missing counts as aborted; so a crash in between is an abort.
         """
-        sides, now = self.sides, self.sides.clock.time_ns()
+        handle, now = self.handle, self.handle.clock.time_ns()
         acked, count = list(self.acked.values()), self.put_count
         voters: tuple[Participant, ...] = ()
         stages = bool(count) or not acked
-        own = Participant(OWN, sides.queue_id)
+        own = Participant(OWN, handle.queue_id)
         if acked:
             decides = coordinator or (own if stages else None)
             vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
-            sides.require_read_side().vote(vote, acked, self._holder)
+            handle.require_read_side().vote(vote, acked, self._holder)
             self.has_voted = True
-            voters = (Participant(OWN, sides.queue_id, sides.group.name),)
+            voters = (Participant(OWN, handle.queue_id, handle.group.name),)
         if stages:
-            batches = sides.require_staging()
-            decision = CommitRecord(
+            batches = handle.require_staging()
+            commit_record = CommitRecord(
                 transaction_id,
                 self._nonce,
                 count,
@@ -345,25 +345,25 @@ class Branch:
                 waiting_file=batches.prepared_name(transaction_id),
                 part_of=part_of,
             )
-            self._staged = batches.prepare(self._spill(), decision)
+            self._staged = batches.prepare(self._spill(), commit_record)
             self._writer = None
 
     def commit_prepared(self) -> range:
         """Follow a commit of another queue: put the batch into the log, finish the messages of the vote."""
-        sides, end = self.sides, self.sides.next_offset()
+        handle, end = self.handle, self.handle.next_offset()
         offsets = range(end, end)
         if self._staged is not None:
-            offsets = sides.require_batches().commit(self._staged)
-            sides.require_write_side().open_decisions.applied(self._nonce, Needs(OwnFiles.PREPARED))
+            offsets = handle.require_batches().commit(self._staged)
+            handle.require_write_side().pending_commit_records.applied(self._nonce, Needs(OwnFiles.PREPARED))
             self._staged = None
         if self.has_voted:
-            sides.require_read_side().resolve(self._nonce, is_committed=True, is_durable=False)
+            handle.require_read_side().resolve(self._nonce, is_committed=True, is_durable=False)
         return offsets
 
     def abort_prepared(self) -> None:
         """Discard the prepared batch and vote, durably."""
-        if self._staged is not None and self.sides.submit_side is None:
-            prepared = self.sides.require_batches().prepared
+        if self._staged is not None and self.handle.submit_side is None:
+            prepared = self.handle.require_batches().prepared
             prepared.drop(self._staged.path)
             prepared.sync()
             self._staged = None
@@ -372,7 +372,7 @@ class Branch:
     def _let_go_of_vote(self) -> None:
         if self.has_voted:
             self.has_voted = False
-            self.sides.require_read_side().resolve(self._nonce, is_committed=False, is_durable=True)
+            self.handle.require_read_side().resolve(self._nonce, is_committed=False, is_durable=True)
 
 
 def check_deliveries(items: Delivery | Sequence[Delivery]) -> list[Delivery]:

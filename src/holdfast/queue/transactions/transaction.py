@@ -32,7 +32,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import wait_for
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.options.put_options import Put
-from holdfast.queue.prepared.joint_decisions import check_part_of
+from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.transactions.branch import Branch, check_deliveries
@@ -255,11 +255,11 @@ class Transaction(TransactionBase):
     A ``with`` block commits on a clean exit, and aborts on an exception.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver, record_bytes_max: int, timeout: float) -> None:
-        super().__init__(sides.clock, timeout)
-        self._sides = sides
-        self._in_doubt = in_doubt
-        self._branch = Branch(sides, self, self._nonce, record_bytes_max)
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver, record_bytes_max: int, timeout: float) -> None:
+        super().__init__(handle.clock, timeout)
+        self._handle = handle
+        self._resolver = resolver
+        self._branch = Branch(handle, self, self._nonce, record_bytes_max)
         self._branches = [self._branch]
 
     # -- Work --------------------------------------------------------------------------------------------------------
@@ -358,7 +358,9 @@ class Transaction(TransactionBase):
         queue.Full
             A bounded queue has no space for it.
 
-        Notes ----- Durability: power loss, under any flush policy. Cost: two syncs for the puts, one for the
+        Notes
+        -----
+        Durability: power loss, under any flush policy. Cost: two syncs for the puts, one for the
         acknowledgements.
         """
         with self._lock:
@@ -367,7 +369,7 @@ class Transaction(TransactionBase):
             part = None if part_of is None else check_part_of(*part_of)
             if part is not None and self._branch.acked:
                 raise UsageError("a part of a joint commit only puts: acknowledge in a transaction of its own")
-            self._branch.wait_for_room(max(0.0, self._deadline - self._monotonic()))
+            self._branch.wait_for_space(max(0.0, self._deadline - self._monotonic()))
             try:
                 self._prepare(chosen, part)
             except BaseException as error:
@@ -379,8 +381,8 @@ class Transaction(TransactionBase):
             return chosen
 
     def _prepare(self, chosen: str, part_of: PartOf | None) -> None:
-        branch, coordinator = self._branch, self._sides.coordinator
-        self._in_doubt.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked, part_of=part_of)
+        branch, coordinator = self._branch, self._handle.coordinator
+        self._resolver.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked, part_of=part_of)
         if coordinator is not None:
             coordinator.begin(self._nonce)
         try:
@@ -417,7 +419,9 @@ class Transaction(TransactionBase):
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
 
-        Notes ----- Durability: as the flush policy; power loss if it both puts and acknowledges, was prepared, or has
+        Notes
+        -----
+        Durability: as the flush policy; power loss if it both puts and acknowledges, was prepared, or has
         put more than fits into memory. Cost: one write, at most one sync; for the rest docs/transactions.md, "What it
         costs".
         """
@@ -427,7 +431,7 @@ class Transaction(TransactionBase):
                 self._offsets: range = self._commit_by(lambda left: self._branch.commit(self.id, left))
             elif self.state is State.PREPARED:
                 try:
-                    self._offsets = self._in_doubt.commit(self.id, nonce=self._nonce)
+                    self._offsets = self._resolver.commit(self.id, nonce=self._nonce)
                 except (CommitUnknownError, PoisonedError):
                     self._doubt()
                     raise
@@ -445,11 +449,11 @@ class Transaction(TransactionBase):
                 super().abort()
                 return
             state = self._check("abort")
-            self._in_doubt.abort(self.id, nonce=self._nonce)
+            self._resolver.abort(self.id, nonce=self._nonce)
             self.state = state
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id} of {self._sides.path}: {self.state.value}>"
+        return f"<Transaction {self.id} of {self._handle.path}: {self.state.value}>"
 
 
 class OpenTransactions:

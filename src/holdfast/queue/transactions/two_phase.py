@@ -37,7 +37,7 @@ def choose_coordinator(branches: Sequence[Branch]) -> Branch:
     UsageError
         No queue was opened with its write side.
     """
-    writers = [branch for branch in branches if branch.sides.write_side is not None]
+    writers = [branch for branch in branches if branch.handle.write_side is not None]
     if not writers:
         raise UsageError("no queue of this transaction has its write side open, so it has no coordinator; open one")
     return max(writers, key=lambda branch: branch.put_count > 0)
@@ -57,22 +57,22 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
     transaction_id = nonce.hex()
     deciding = choose_coordinator(branches)
     others = [branch for branch in branches if branch is not deciding]
-    coordinator = deciding.sides.coordinator
+    coordinator = deciding.handle.coordinator
     assert coordinator is not None, "it has its write side open"
     for branch in branches:
-        branch.wait_for_room(timeout)
+        branch.wait_for_space(timeout)
     coordinator.begin(nonce)
     try:
         try:
             _vote(others, transaction_id, deciding)
-            decision = CommitRecord(
+            commit_record = CommitRecord(
                 transaction_id,
                 nonce,
                 deciding.put_count,
-                deciding.sides.clock.time_ns(),
-                participants=tuple(side for branch in others for side in _sides_of(branch, deciding)),
+                deciding.handle.clock.time_ns(),
+                participants=tuple(side for branch in others for side in _handle_of(branch, deciding)),
             )
-            offsets = {deciding: deciding.decide(decision)}
+            offsets = {deciding: deciding.decide(commit_record)}
         except (CommitUnknownError, PoisonedError):
             raise
         except Exception:
@@ -85,14 +85,14 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
 
 
 def _as_seen_from(branch: Branch, other: Branch, group: str = "") -> Participant:
-    path = relative_path(other.sides.real_path, branch.sides.real_path)
-    return Participant(path, other.sides.queue_id, group)
+    path = relative_path(other.handle.real_path, branch.handle.real_path)
+    return Participant(path, other.handle.queue_id, group)
 
 
-def _sides_of(branch: Branch, deciding: Branch) -> list[Participant]:
+def _handle_of(branch: Branch, deciding: Branch) -> list[Participant]:
     """Return the sides of a prepared branch that wait for the outcome."""
-    sides = [_as_seen_from(deciding, branch)] if branch.is_staged else []
-    return sides + ([_as_seen_from(deciding, branch, branch.sides.group.name)] if branch.has_voted else [])
+    handle = [_as_seen_from(deciding, branch)] if branch.is_staged else []
+    return handle + ([_as_seen_from(deciding, branch, branch.handle.group.name)] if branch.has_voted else [])
 
 
 def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> None:
@@ -103,8 +103,8 @@ def _vote(branches: Sequence[Branch], transaction_id: str, deciding: Branch) -> 
         except (CommitUnknownError, PoisonedError) as error:
             kind = DiskFullError if is_disk_full(error) else StorageError
             raise kind(
-                f"{branch.sides.path} could not prepare, so the transaction is aborted everywhere: {error}",
-                path=str(branch.sides.path),
+                f"{branch.handle.path} could not prepare, so the transaction is aborted everywhere: {error}",
+                path=str(branch.handle.path),
             ) from error
 
 
@@ -114,7 +114,7 @@ def _let_go(branches: Sequence[Branch]) -> None:
             branch.abort_prepared()
         except HoldfastError as error:
             logger.error(
-                "an aborted transaction stays in doubt in %s until it is reopened: %s", branch.sides.path, error
+                "an aborted transaction stays in doubt in %s until it is reopened: %s", branch.handle.path, error
             )
 
 
@@ -127,10 +127,10 @@ def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, rang
     checks: list[DurabilityCheck] = []
     has_followed = True
     for branch in branches:
-        trouble = f"committed; {branch.sides.path} follows when it is reopened"
+        trouble = f"committed; {branch.handle.path} follows when it is reopened"
         if not follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
             has_followed = False
         elif branch.has_voted:
-            checks.append(branch.sides.require_read_side().flush)
+            checks.append(branch.handle.require_read_side().flush)
     if has_followed and deciding.needs is not None:
-        deciding.sides.require_write_side().open_decisions.applied(nonce, Needs(deciding.needs, tuple(checks)))
+        deciding.handle.require_write_side().pending_commit_records.applied(nonce, Needs(deciding.needs, tuple(checks)))

@@ -18,8 +18,8 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.settle_failed import settle_failed
+from holdfast.service.workers.settlement import RELEASE, Settlement, settlement_of
 from holdfast.service.workers.settler import Settler
-from holdfast.service.workers.verdict import RELEASE, Outcome, verdict_on
 
 logger = logging.getLogger("holdfast")
 
@@ -130,15 +130,15 @@ class AsyncEngine:
 
     async def _handle(self, delivery: Delivery[Any]) -> None:
         delivery.is_open = True  # no lease runs out while this process has it in hand
-        verdict = await self._call(delivery)
-        if verdict is not None:
-            await self._threads.run(settle_failed, self._queue.name, verdict, delivery)
+        settlement = await self._call(delivery)
+        if settlement is not None:
+            await self._threads.run(settle_failed, self._queue.name, settlement, delivery)
             return
-        while not self._settler.wait_for_room(0):
+        while not self._settler.wait_for_space(0):
             await asyncio.sleep(_ROOM_SECONDS)
         self._settler.add(delivery)
 
-    async def _call(self, delivery: Delivery[Any]) -> Outcome | None:
+    async def _call(self, delivery: Delivery[Any]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
@@ -146,8 +146,8 @@ class AsyncEngine:
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                return Outcome(RELEASE)  # its grace is over: it has not failed
-            return verdict_on(error, delivery.delivery_count, self._consumer.retry)
+                return Settlement(RELEASE)  # its grace is over: it has not failed
+            return settlement_of(error, delivery.delivery_count, self._consumer.retry)
         return None
 
     # -- Ending ------------------------------------------------------------------------------------------------------

@@ -71,7 +71,9 @@ class AsyncQueue(Generic[Body]):
     async def put(self, body: Body, **options: Unpack[PutOptions]) -> int:
         """Append one object; return its offset. Options and errors as :meth:`TypedQueue.put`.
 
-        Notes ----- Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError
+        Notes
+        -----
+        Cancelled, its outcome is unknown: the message may have been put, or be put yet. The CancelledError
         carries a note about it. A caller that has to know puts again with the same ``dedup_id``.
         """
 

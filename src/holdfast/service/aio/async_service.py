@@ -47,7 +47,9 @@ class AsyncQueueService:
     sync : QueueService
         The same service for threads.
 
-    Notes ----- Nothing here makes an event loop wait: calls run in threads of the service. Tasks of any event loop may
+    Notes
+    -----
+    Nothing here makes an event loop wait: calls run in threads of the service. Tasks of any event loop may
     share it, and threads use ``sync`` beside them. Methods that may wait or touch the disk are awaited;
     ``transaction``, ``consumer``, ``stop`` and ``queues`` are not. docs/asyncio.md.
     """
@@ -122,7 +124,9 @@ class AsyncQueueService:
         processes, retry, type, **settings
             As :meth:`QueueService.consumer`, and raises as that. Worker processes are for handlers that are not async.
 
-        Notes ----- The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` if it is
+        Notes
+        -----
+        The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` if it is
         async. One that is cancelled because its grace is over gives its message back uncounted. docs/asyncio.md.
         """
         name = check_queue_name(queue) if isinstance(queue, str) else queue.name

@@ -132,7 +132,7 @@ class Takes:
         self._source = source
         self._threads = threads
         self._new: deque[Take[Any]] = deque()
-        self._bell = threading.Condition(threading.Lock())
+        self._condition = threading.Condition(threading.Lock())
         self._is_watching = False
         self._is_over = False
         self._thread: threading.Thread | None = None
@@ -169,16 +169,16 @@ class Takes:
 
     def close(self) -> None:
         """Fail all that wait with ClosedError, and end the thread."""
-        with self._bell:
+        with self._condition:
             self._is_over = True
-            self._bell.notify()
+            self._condition.notify()
             thread = self._thread
         if thread is not None:
             self._source.wake()
             join_thread(thread)
 
     def _add(self, wanted: Take[Any]) -> None:
-        with self._bell:
+        with self._condition:
             if self._is_over:
                 raise self._closed()
             if self._thread is None:
@@ -186,7 +186,7 @@ class Takes:
             if self._thread is None:
                 raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
-            self._bell.notify()
+            self._condition.notify()
         if self._is_watching:  # read behind the append: the thread first registers, and then checks for new ones
             self._source.wake()
 
@@ -198,9 +198,9 @@ class Takes:
     def _run(self) -> None:
         waiting: list[Take[Any]] = []
         while True:
-            with self._bell:
+            with self._condition:
                 while not (waiting or self._new or self._is_over):
-                    self._bell.wait()
+                    self._condition.wait()
                 waiting += self._new
                 self._new.clear()
                 if self._is_over:

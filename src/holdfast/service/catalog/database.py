@@ -113,7 +113,7 @@ class CatalogDatabase:
         except _Unusable as error:
             self._say(error)
             if error.is_file:
-                self._put_aside()
+                self._rename_damaged()
             return False
 
     def write_anew(self, queues: Mapping[str, Rows]) -> None:
@@ -132,7 +132,7 @@ class CatalogDatabase:
                 if is_last:
                     raise CatalogUnavailableError(f"{self._path} cannot be written anew: {error}") from error
                 self._say(error)
-                self._put_aside()
+                self._rename_damaged()
 
     # -- Checking the file --------------------------------------------------------------------------------------------
 
@@ -176,9 +176,9 @@ class CatalogDatabase:
         if not self._is_ours(db):
             raise _Unusable("it is the database of another program", is_file=True)
         if not self._is_checked:
-            ((verdict,), *_) = db.conn.execute("pragma integrity_check(1)").fetchall()
-            if verdict != "ok":
-                raise _Unusable(str(verdict), is_file=True)
+            ((found,), *_) = db.conn.execute("pragma integrity_check(1)").fetchall()
+            if found != "ok":
+                raise _Unusable(str(found), is_file=True)
             self._is_checked = True
         version = _pragma(db, "user_version")
         if not db.table_names():
@@ -195,7 +195,7 @@ class CatalogDatabase:
     def _say(self, error: _Unusable) -> None:
         logger.warning("%s cannot be used (%s); it is made again from the queues", self._path, error)
 
-    def _put_aside(self) -> None:
+    def _rename_damaged(self) -> None:
         """Give the file another name, and remove what belongs to it: it may be a user's file."""
         self._is_checked = False
         try:

@@ -220,9 +220,9 @@ class _Reading:
         return list(rows.values())
 
     def _take_batch(self, rows: dict[str, Row], batch: BatchSummary) -> None:
-        decision = batch.decision
-        nonce = decision.nonce.hex()
-        row = self._prepared_row(decision.id, nonce, decision.timestamp_ns, decision.coordinator)
+        commit_record = batch.commit_record
+        nonce = commit_record.nonce.hex()
+        row = self._prepared_row(commit_record.id, nonce, commit_record.timestamp_ns, commit_record.coordinator)
         rows[nonce] = row | {"puts": batch.message_count, "bytes": batch.frames_bytes}
 
     def _prepared_row(self, transaction_id: str, nonce: str, timestamp_ns: int, coordinator: Participant | None) -> Row:

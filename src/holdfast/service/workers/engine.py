@@ -14,13 +14,13 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.intake import Intake, Source
 from holdfast.service.workers.settle_failed import settle_failed
+from holdfast.service.workers.settlement import Settlement
 from holdfast.service.workers.settler import Settler
-from holdfast.service.workers.verdict import Outcome
 from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
 
-Handle = Callable[[Delivery[Any]], Outcome | None]
+Handle = Callable[[Delivery[Any]], Settlement | None]
 """Works on one message; None: it is done."""
 
 
@@ -123,10 +123,10 @@ class Engine:
         intake, handle, done = self._intake, self._handle, self._settler.add
         while (delivery := intake.next()) is not None:
             started = perf_counter()
-            verdict = handle(delivery)
+            settlement = handle(delivery)
             intake.note_seconds(perf_counter() - started)
-            if verdict is not None:
-                settle_failed(self.name, verdict, delivery)
+            if settlement is not None:
+                settle_failed(self.name, settlement, delivery)
             elif delivery.delivery_count == 1:
                 done(delivery)
             else:  # before the next one is begun, which may be the one that kills this process each time

@@ -115,7 +115,7 @@ class Intake:
                 if self._buffer:  # another one has taken meanwhile
                     with suppress(IndexError):
                         return self._buffer.popleft()
-                if not self._settler.wait_for_room(_ROOM_SECONDS):
+                if not self._settler.wait_for_space(_ROOM_SECONDS):
                     continue
                 try:
                     taken = self._take_or_wait()

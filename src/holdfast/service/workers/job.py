@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.serializers.codec import Codec
-from holdfast.service.workers.verdict import Outcome, verdict_on
+from holdfast.service.workers.settlement import Settlement, settlement_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Job:
     retry: RetryPolicy | None
     codec: Codec[Any]
 
-    def handle(self, delivery: Delivery[Any]) -> Outcome | None:
+    def handle(self, delivery: Delivery[Any]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
         try:
             if self.takes_delivery:
@@ -44,5 +44,5 @@ class Job:
             else:
                 self.handler(delivery.body)
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
-            return verdict_on(error, delivery.delivery_count, self.retry)
+            return settlement_of(error, delivery.delivery_count, self.retry)
         return None

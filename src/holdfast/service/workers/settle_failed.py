@@ -7,27 +7,27 @@ from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.dispatch.delivery import Delivery
-from holdfast.service.workers.verdict import NACK, Outcome, carry_out
+from holdfast.service.workers.settlement import NACK, Settlement, carry_out
 
 logger = logging.getLogger("holdfast")
 
 
-def settle_failed(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
+def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
     """Settle by the outcome, unless the handler has settled its message itself, or a transaction will."""
-    _report(queue_name, verdict, delivery)
+    _report(queue_name, settlement, delivery)
     if delivery.is_settled or delivery.holder is not None:
         return
     try:
-        carry_out(verdict, delivery)
+        carry_out(settlement, delivery)
     except (LeaseError, ClosedError) as error:
         logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
 
 
-def _report(queue_name: str, verdict: Outcome, delivery: Delivery[Any]) -> None:
+def _report(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
     """Log that a message failed and comes again; a dead letter is logged by its queue."""
-    if verdict.verb != NACK or delivery.is_last:
+    if settlement.verb != NACK or delivery.is_last:
         return
-    failure = delivery.redacted(verdict.failure)
+    failure = delivery.redacted(settlement.failure)
     says = f"{failure.exception or failure.reason}: {failure.detail}".rstrip(": ")
     number = delivery.delivery_count
     logger.warning("%s: offset %d failed at delivery %d: %s", queue_name, delivery.offset, number, says)

@@ -39,8 +39,8 @@ class Settler:
         self._on_failure = on_failure
         self._on_end = on_end
         self._finished: deque[Delivery] = deque()
-        self._bell = threading.Event()
-        self._room = threading.Event()
+        self._wake = threading.Event()
+        self._space_available = threading.Event()
         self._is_asleep = False
         self._is_ending = False
         self._has_failed = False
@@ -57,7 +57,7 @@ class Settler:
             return
         self._finished.append(delivery)
         if self._is_asleep:  # it checks once more after that
-            self._bell.set()
+            self._wake.set()
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge at once those that are not settled and not in a transaction.
@@ -78,17 +78,17 @@ class Settler:
         except (LeaseError, ClosedError) as error:
             logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)
 
-    def wait_for_room(self, seconds: float) -> bool:
+    def wait_for_space(self, seconds: float) -> bool:
         """Wait until few enough messages are waiting; False if that takes too long."""
         if len(self._finished) <= UNSETTLED_MAX:
             return True
-        self._room.clear()
-        return len(self._finished) <= UNSETTLED_MAX or self._room.wait(seconds)
+        self._space_available.clear()
+        return len(self._finished) <= UNSETTLED_MAX or self._space_available.wait(seconds)
 
     def end(self) -> None:
         """End when everything is acknowledged; nothing is added any more."""
         self._is_ending = True
-        self._bell.set()
+        self._wake.set()
         if self._is_alone:
             self._on_end()
 
@@ -103,11 +103,11 @@ class Settler:
                         return
                     self._is_asleep = True
                     if not finished and not self._is_ending:
-                        self._bell.wait()
+                        self._wake.wait()
                     self._is_asleep = False
-                    self._bell.clear()
+                    self._wake.clear()
                 self._settle([finished.popleft() for _ in range(len(finished))])
-                self._room.set()
+                self._space_available.set()
         finally:
             self._on_end()
 

@@ -54,7 +54,7 @@ class Workers:
     def __init__(self, open_queue: OpenQueue) -> None:
         self._open_queue = open_queue
         self._consumers: dict[str, Consumer] = {}
-        self._bell: SimpleQueue[str] = SimpleQueue()  # a signal handler may set it
+        self._commands: SimpleQueue[str] = SimpleQueue()  # a signal handler may set it
         self._running = threading.Lock()
         self._ending = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -97,8 +97,8 @@ class Workers:
         try:
             self._run(grace_seconds, processes)
         finally:
-            while not self._bell.empty():
-                self._bell.get()
+            while not self._commands.empty():
+                self._commands.get()
             with self._ending:
                 self._thread = None
                 then, self._then = self._then, None
@@ -108,11 +108,11 @@ class Workers:
 
     def stop(self) -> None:
         """Have :meth:`run` return; one that begins later returns at once."""
-        self._bell.put(_STOP)
+        self._commands.put(_STOP)
 
     def hurry(self) -> None:
         """Have :meth:`run`, which was stopped, wait no longer for what runs."""
-        self._bell.put(_HURRY)
+        self._commands.put(_HURRY)
 
     def close(self, then: Callable[[], object]) -> bool:
         """Stop, and wait until :meth:`run` has returned in its thread.
@@ -142,7 +142,7 @@ class Workers:
                 self._engine(consumer, job, queue, pool)
                 for consumer, (job, queue), pool in zip(consumers, jobs, pools, strict=True)
             ]
-            with _signals_heard(self._bell):
+            with _signals_heard(self._commands):
                 try:
                     for engine in engines:
                         engine.start()
@@ -169,7 +169,7 @@ class Workers:
     def _engine(
         self, consumer: Consumer, job: Job, queue: TypedQueue[Any], pooled: tuple[WorkerPool, int, int] | None
     ) -> Engine:
-        look = partial(self._bell.put, _LOOK)
+        look = partial(self._commands.put, _LOOK)
         if pooled is None:
             return Engine(queue.name, Supply(queue, is_decoded=True), job.handle, consumer.concurrency, look, self)
         pool, number, size = pooled
@@ -190,7 +190,7 @@ class Workers:
             if left <= 0.0:
                 break
             try:
-                word = self._bell.get(timeout=min(left, _SIGNAL_SECONDS))
+                word = self._commands.get(timeout=min(left, _SIGNAL_SECONDS))
             except Empty:
                 continue
             if deadline is not None:
@@ -216,7 +216,7 @@ class Workers:
         deadline = time.monotonic() + _KILLED_SECONDS
         while not all(engine.is_over for engine in waiting) and time.monotonic() < deadline:
             try:
-                self._bell.get(timeout=max(0.0, deadline - time.monotonic()))
+                self._commands.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 break
 
@@ -251,14 +251,14 @@ def _pools(
 
 
 @contextmanager
-def _signals_heard(bell: SimpleQueue[str]) -> Iterator[None]:
+def _signals_heard(commands: SimpleQueue[str]) -> Iterator[None]:
     """Set the event at SIGINT and SIGTERM, if this is the main thread: no other one can hear them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        bell.put(signal.Signals(number).name)
+        commands.put(signal.Signals(number).name)
 
     before = {each: signal.signal(each, ring) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -74,7 +74,9 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
     StorageError
         ``write.mark`` does not verify, or the disk refuses.
 
-    Notes ----- Cost: one listing; with gaps or given timestamps, also the headers and seals of a few files.
+    Notes
+    -----
+    Cost: one listing; with gaps or given timestamps, also the headers and seals of a few files.
     """
     directory, queue_id, _ = open_directory(storage, options.path, create=False, writable=False)
     with storage_errors("planning a read", directory.root):

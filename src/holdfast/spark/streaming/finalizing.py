@@ -53,7 +53,9 @@ def finalize(
     QueueLockedError
         A process reads for the group just now.
 
-    Notes ----- Spark syncs nothing of its checkpoint; this syncs what Spark needs to know that the last batch is
+    Notes
+    -----
+    Spark syncs nothing of its checkpoint; this syncs what Spark needs to know that the last batch is
     committed, before the messages go. It does not sync the stream's output, nor the state of its operators.
     """
     own_group(group)

@@ -61,7 +61,9 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
     ConfigError
         A consumer uses this group.
 
-    Notes ----- Cost: four syncs and one entry, however many messages; more only after the end of a data file.
+    Notes
+    -----
+    Cost: four syncs and one entry, however many messages; more only after the end of a data file.
     """
     offset = min(offset, log.end)  # the next message may get the offset of a lost one
     clock, floors = SystemClock(), list[int]()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.layout import check_name
-from holdfast.queue.prepared.joint_decisions import check_part_of
+from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.spark.reading.options import local_path, number_option, queue_path, truth_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400

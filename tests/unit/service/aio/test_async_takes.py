@@ -21,7 +21,7 @@ def waiting_count(queue: AsyncQueue[int]) -> int:
     """Return how many threads sleep until a message comes: that of the queue's tasks, once it has found nothing."""
     write_side = handle_of(queue.sync.raw).write_side
     assert write_side is not None
-    return len(write_side.arrivals.waiting)
+    return len(write_side.data_available.waiting)
 
 
 @in_a_loop

@@ -458,7 +458,7 @@ async def test_handlers_wait_where_acknowledging_does_not_keep_up(
 
         rooms = iter([False, False, True, True])
         with monkeypatch.context() as patched:
-            patched.setattr(Settler, "wait_for_room", lambda *_: next(rooms))
+            patched.setattr(Settler, "wait_for_space", lambda *_: next(rooms))
             async with running(service):
                 await numbers.put_many([1, 2])
                 await until(lambda: numbers.sync.stats().depth == 0)

@@ -93,11 +93,11 @@ def test_nothing_is_taken_while_too_much_waits_to_be_acknowledged(service: Queue
     settler = Settler("orders", never, lambda: None)
     for delivery in orders.receive_many(UNSETTLED_MAX):
         settler.add(delivery)
-    assert settler.wait_for_room(0)
+    assert settler.wait_for_space(0)
     settler.add(orders.receive())
-    assert not settler.wait_for_room(0)
+    assert not settler.wait_for_space(0)
     settler.start()
-    assert settler.wait_for_room(SECONDS)
+    assert settler.wait_for_space(SECONDS)
     settler.end()
     wait_until(lambda: orders.stats().depth == 0)
 

@@ -2,5 +2,5 @@
 
 Invariants: a worker process has one message at a time; if it dies, its message counts as failed and it is replaced.
 
-May import: ``job``, ``consumer`` and ``verdict`` beside it, and the imports of the service.
+May import: ``job``, ``consumer`` and ``settlement`` beside it, and the imports of the service.
 """

@@ -18,7 +18,7 @@ from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure, failure_of
 from holdfast.service.workers.job import Job
-from holdfast.service.workers.verdict import PARK, Outcome
+from holdfast.service.workers.settlement import PARK, Settlement
 from holdfast.threads import start_thread
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class _Worker:
         self._jobs = jobs
         self._decoders: dict[tuple[int, bytes], Callable[[bytes], Any]] = {}
 
-    def work(self, task: Task) -> Outcome | None:
+    def work(self, task: Task) -> Settlement | None:
         """Handle one message."""
         number, record, delivery_count = task
         delivery: Delivery[Any] = Delivery(_RefusingDeliverer(), record, delivery_count)
@@ -60,7 +60,7 @@ class _Worker:
             delivery.body = self._decoder(number, delivery.stored_headers)(delivery.payload)
         except SerializationError as error:
             error.context["offset"] = delivery.offset
-            return Outcome(PARK, failure=failure_of(error, "undecodable"))
+            return Settlement(PARK, failure=failure_of(error, "undecodable"))
         return self._jobs[number].handle(delivery)
 
     def _decoder(self, number: int, stored: bytes) -> Callable[[bytes], Any]:
@@ -105,4 +105,4 @@ def _end_with_parent() -> None:
         os._exit(1)  # its messages are handed out again: its result is not wanted any more
 
 
-Answer = Outcome | None | Failure | str
+Answer = Settlement | None | Failure | str

@@ -22,7 +22,7 @@ from holdfast.service.workers.consumer import name_of
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes.worker_process import LAST_SECONDS, WorkerProcess
 from holdfast.service.workers.processes.worker_role import NAME_PREFIX
-from holdfast.service.workers.verdict import NACK, RELEASE, Outcome
+from holdfast.service.workers.settlement import NACK, RELEASE, Settlement
 
 logger = logging.getLogger("holdfast")
 
@@ -32,7 +32,7 @@ START_FAILURES_MAX = 5
 _START_PAUSE_SECONDS = 0.2
 """Behind the first of them; twice as long behind each."""
 
-_RELEASED = Outcome(RELEASE)
+_RELEASED = Settlement(RELEASE)
 
 
 class WorkerPool:
@@ -73,7 +73,7 @@ class WorkerPool:
 
     # -- Working -----------------------------------------------------------------------------------------------------
 
-    def handle(self, job_number: int, delivery: Delivery) -> Outcome | None:
+    def handle(self, job_number: int, delivery: Delivery) -> Settlement | None:
         """Have the next idle process work on a message.
 
         Raises
@@ -91,16 +91,18 @@ class WorkerPool:
             except WorkerDiedError as error:
                 self._processes[place] = None
                 process.wait()
-                return self._verdict_on(error, job_number, delivery)
+                return self._settlement_of(error, job_number, delivery)
         finally:
             self._idle.put(place)
 
-    def _verdict_on(self, error: WorkerDiedError, job_number: int, delivery: Delivery) -> Outcome:
+    def _settlement_of(self, error: WorkerDiedError, job_number: int, delivery: Delivery) -> Settlement:
         if self._is_stopped.is_set():
             return _RELEASED  # it was we who killed it
         logger.error("%s; it is replaced", error)
         retry = self._retry_of[job_number]
-        return Outcome(NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error))
+        return Settlement(
+            NACK, None if retry is None else retry.wait_seconds(delivery.delivery_count), failure_of(error)
+        )
 
     def _ready(self, place: int) -> WorkerProcess | None:
         """Return the process of a place, a new one if it has died; None if the pool is stopped."""

@@ -15,7 +15,7 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure, shortened
 from holdfast.service.workers.processes.worker_ends import how_it_ended
 from holdfast.service.workers.processes.worker_main import READY, SIGNALS, Answer, Task, main
-from holdfast.service.workers.verdict import Outcome
+from holdfast.service.workers.settlement import Settlement
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -88,13 +88,13 @@ class WorkerProcess:
         assert answer == READY, "that is what it says first"
         self._is_ready = True
 
-    def handle(self, job_number: int, delivery: Delivery) -> Outcome | None:
+    def handle(self, job_number: int, delivery: Delivery) -> Settlement | None:
         """Have a message worked on; raises WorkerDiedError if the process did not survive that."""
         task: Task = (job_number, delivery.record, delivery.delivery_count)
         with suppress(BrokenPipeError, ConnectionResetError):  # then there will be no answer either
             self._pipe.send(task)
         answer = self._answer(f"while it handled offset {delivery.offset}")
-        assert answer is None or isinstance(answer, Outcome), "a task is answered with its outcome"
+        assert answer is None or isinstance(answer, Settlement), "a task is answered with its outcome"
         return answer
 
     def _answer(self, when: str) -> Answer:

@@ -37,36 +37,36 @@ logger = logging.getLogger("holdfast")
 VERSION_MAX = 2**63 - 1
 
 
-class JointDecisions:
+class JointResolver:
     """Commits, aborts and finishes transactions that were prepared as parts.
 
     Parameters
     ----------
-    sides : QueueHandle
+    handle : QueueHandle
         The queue, with its write side.
-    in_doubt : PreparedResolver
+    resolver : PreparedResolver
         Settles each part.
     """
 
-    def __init__(self, sides: QueueHandle, in_doubt: PreparedResolver) -> None:
-        self._sides = sides
-        self._in_doubt = in_doubt
-        self._file = sides.joint_file()
+    def __init__(self, handle: QueueHandle, resolver: PreparedResolver) -> None:
+        self._handle = handle
+        self._resolver = resolver
+        self._file = handle.joint_file()
 
     def commit(self, application: str, version: int, ids: Sequence[str], *, is_remembered: bool) -> None:
         """Commit parts as one, once: see ``JointCommits.commit``."""
-        self._sides.require_batches().make_directory()
+        self._handle.require_batches().make_directory()
         part_of = check_part_of(application, version)
         self._finish_all(each.application for each in self._file.pending() if each.application != application)
-        with self._in_doubt.deciding_alone(_turn_of(application)):
+        with self._resolver.deciding_alone(_turn_of(application)):
             known = self._publish_latest(application)  # also before another commit takes its place
             if known is None or not known.covers(part_of):
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
-                self._sides.require_write_side().flush()  # else earlier puts could be lost, and this not
-                known = self._file.decide(JointCommit(application, version, self._sides.clock.time_ns(), parts))
+                self._handle.require_write_side().flush()  # else earlier puts could be lost, and this not
+                known = self._file.decide(JointCommit(application, version, self._handle.clock.time_ns(), parts))
                 self._check_owner()
                 self._publish(known)
-            trouble = f"files of {_text(part_of)} in {self._sides.path} are not removed yet"
+            trouble = f"files of {_text(part_of)} in {self._handle.path} are not removed yet"
             follow_up(trouble, self._let_go_of, application, known.version)
             if not is_remembered:
                 self._file.forget(application)
@@ -74,52 +74,52 @@ class JointDecisions:
     def _check_owner(self) -> None:
         """Raise CommitUnknownError if another owner has opened the queue: it may not know this commit."""
         try:
-            self._sides.require_write_side().check_fence()
+            self._handle.require_write_side().check_fence()
         except FencedError as error:
-            raise commit_unknown("committing jointly", self._sides.directory.joint, error) from error
+            raise commit_unknown("committing jointly", self._handle.directory.joint, error) from error
 
     def abort(self, application: str, version: int) -> None:
         """Abort parts that were not committed: see ``JointCommits.abort``."""
-        self._sides.require_write_side()
+        self._handle.require_write_side()
         check_part_of(application, version)
-        with self._in_doubt.deciding_alone(_turn_of(application)), self._for_good():
+        with self._resolver.deciding_alone(_turn_of(application)), self._for_good():
             self._publish_latest(application)  # in the order of its parts
             self._let_go([each for each in self._parts() if _is_of(each, application, version)])
 
     def collect(self, older_than_seconds: float, id_prefix: str) -> None:
         """Abort parts that have waited for so long: see ``JointCommits.collect``."""
-        self._sides.require_write_side()
+        self._handle.require_write_side()
         check_age(older_than_seconds)
-        self._sides.require_batches().prepared.removals.check()
-        oldest_ns = self._sides.clock.time_ns() - int(older_than_seconds * 1e9)
+        self._handle.require_batches().prepared.removals.check()
+        oldest_ns = self._handle.clock.time_ns() - int(older_than_seconds * 1e9)
         for found in self._parts():
             is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
             if is_old and found.part_of is not None:
-                with self._in_doubt.deciding_alone(_turn_of(found.part_of.application)), self._for_good():
+                with self._resolver.deciding_alone(_turn_of(found.part_of.application)), self._for_good():
                     self._publish_latest(found.part_of.application)
                     self._let_go([found])
 
     @contextmanager
     def _for_good(self) -> Iterator[None]:
         """Refuse if aborted parts may come back, because their removal is not known to be durable."""
-        removals = self._sides.require_batches().prepared.removals
+        removals = self._handle.require_batches().prepared.removals
         removals.check()
         try:
             yield
         except StorageError as error:
             if removals.cause is None or isinstance(error, CommitUnknownError | PoisonedError):
                 raise
-            raise commit_unknown("aborting jointly", self._sides.directory.prepared, error) from error
+            raise commit_unknown("aborting jointly", self._handle.directory.prepared, error) from error
 
     def resume(self) -> None:
         """Finish the commits that a crash has interrupted. A failure is logged, and retried the next time."""
-        if self._sides.write_side is None:
+        if self._handle.write_side is None:
             return
         try:
             pending = [each.application for each in self._file.pending()]
             waiting = [each.part_of.application for each in self._parts() if each.part_of is not None]
         except HoldfastError as error:
-            logger.error("joint commits of %s cannot be checked: %s", self._sides.path, error)
+            logger.error("joint commits of %s cannot be checked: %s", self._handle.path, error)
             return
         self._finish_all(pending + waiting)
 
@@ -128,11 +128,11 @@ class JointDecisions:
             try:
                 self._finish(application)
             except (HoldfastError, ShutDown) as error:
-                logger.error("a joint commit of %s is not finished: %s", self._sides.path, error)
+                logger.error("a joint commit of %s is not finished: %s", self._handle.path, error)
 
     def _finish(self, application: str) -> None:
         """Put the latest commit of an application into the log, and abort the parts that it leaves out."""
-        with self._in_doubt.deciding_alone(_turn_of(application)):
+        with self._resolver.deciding_alone(_turn_of(application)):
             known = self._publish_latest(application)
             if known is not None:
                 self._let_go_of(application, known.version)
@@ -151,15 +151,15 @@ class JointDecisions:
 
     def _find_part(self, transaction_id: str, part_of: PartOf) -> bytes:
         """Return the nonce of a part that can be committed."""
-        with storage_errors("looking for a prepared transaction", self._sides.path):
-            found = find_transaction(self._sides, transaction_id)
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            found = find_transaction(self._handle, transaction_id)
         if found is None:
             raise TransactionNotFoundError(
-                f"no transaction {transaction_id!r} is prepared in {self._sides.path}; nothing was committed",
+                f"no transaction {transaction_id!r} is prepared in {self._handle.path}; nothing was committed",
                 id=transaction_id,
             )
         batch = found.batch
-        damage = found.damage if batch is None else self._sides.require_batches().damage(batch)
+        damage = found.damage if batch is None else self._handle.require_batches().damage(batch)
         if damage:
             raise CorruptionError(
                 f"transaction {transaction_id} is damaged ({damage[0].reason}); nothing was committed. Abort it, and "
@@ -177,38 +177,38 @@ class JointDecisions:
 
     def _parts(self) -> list[Found]:
         """Return the waiting parts of all applications."""
-        with storage_errors("looking for prepared transactions", self._sides.path):
-            found = list(find_batches(self._sides))
+        with storage_errors("looking for prepared transactions", self._handle.path):
+            found = list(find_batches(self._handle))
         return [each for each in found if each.part_of is not None]
 
     def _publish(self, commit: JointCommit) -> None:
         """Put the missing parts of a commit into the log, and note that all of them are there."""
         if not commit.parts:
             return
-        with storage_errors("looking for prepared transactions", self._sides.path):
-            waiting = set(list_batch_files(self._sides.storage, self._sides.directory))
+        with storage_errors("looking for prepared transactions", self._handle.path):
+            waiting = set(list_batch_files(self._handle.storage, self._handle.directory))
         for transaction_id, nonce in commit.parts:
             if transaction_id in waiting:
                 self._publish_part(commit, transaction_id, nonce)
-        self._sides.require_batches().prepared.sync()
+        self._handle.require_batches().prepared.sync()
         self._file.finished(commit)
 
     def _publish_part(self, commit: JointCommit, transaction_id: str, nonce: bytes) -> None:
         cause: CorruptionError | None = None
         try:
-            if self._in_doubt.settle(transaction_id, nonce):
+            if self._resolver.settle(transaction_id, nonce):
                 return
         except CorruptionError as error:
             cause = error
         raise CorruptionError(
             f"transaction {transaction_id} is damaged, a part of {_text(PartOf(commit.application, commit.version))}, "
             "which is decided. To give it up, abort it with force=True, and commit again: its messages are lost",
-            path=str(self._sides.directory.batch_file(transaction_id)),
+            path=str(self._handle.directory.batch_file(transaction_id)),
         ) from cause
 
     def _let_go(self, parts: Sequence[Found]) -> None:
         for found in parts:
-            self._in_doubt.settle(found.id, found.nonce, lets_go=True)
+            self._resolver.settle(found.id, found.nonce, lets_go=True)
 
 
 def check_part_of(application: str, version: int) -> PartOf:

@@ -16,7 +16,7 @@ RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Settlement:
     """Anything but an acknowledgement; for that there is None. Can be pickled: worker processes send it.
 
     Attributes
@@ -34,7 +34,7 @@ class Outcome:
     failure: Failure = GIVEN_BACK
 
 
-def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Outcome:
+def settlement_of(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Settlement:
     """Return the outcome of a message whose handler has raised.
 
     Parameters
@@ -47,24 +47,24 @@ def verdict_on(error: BaseException, delivery_count: int, retry: RetryPolicy | N
         The consumer's own back-off.
     """
     if isinstance(error, Reject):
-        return Outcome(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
+        return Settlement(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
     if isinstance(error, Retry):
         reason = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         failure = GIVEN_BACK if reason is None else failure_of(reason)
         if error.delay is not None:
-            return Outcome(NACK, error.delay, failure)
+            return Settlement(NACK, error.delay, failure)
     else:
         failure = failure_of(error)
-    return Outcome(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
+    return Settlement(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
 
 
-def carry_out(verdict: Outcome, delivery: Delivery) -> None:
+def carry_out(settlement: Settlement, delivery: Delivery) -> None:
     """Settle a delivery by the outcome; raises as :meth:`Delivery.nack`."""
-    if verdict.verb == NACK:
-        delivery.nack(verdict.delay, error=verdict.failure)
-    elif verdict.verb == REJECT:
-        delivery.reject(verdict.failure.detail)
-    elif verdict.verb == PARK:
-        delivery.park(verdict.failure)
+    if settlement.verb == NACK:
+        delivery.nack(settlement.delay, error=settlement.failure)
+    elif settlement.verb == REJECT:
+        delivery.reject(settlement.failure.detail)
+    elif settlement.verb == PARK:
+        delivery.park(settlement.failure)
     else:
         delivery.release()
