@@ -74,6 +74,20 @@ def test_a_queue_that_nobody_has_used_is_forgotten_too(storage: SimulatedStorage
         queue.receive(timeout=0)
 
 
+def test_a_handle_that_submits_leaves_its_requests_to_the_parent(
+    storage: SimulatedStorage, forked: Callable[[], None]
+) -> None:
+    """It neither writes one nor takes one back."""
+    open_queue(storage).close()
+    queue = open_queue(storage, mode="submit", clock=FakeClock())
+    tree = storage.tree()
+    forked()
+    with pytest.raises(ForkedError):
+        queue.put(b"x", timeout=0)
+    queue.close()
+    assert storage.tree() == tree
+
+
 def test_those_who_have_asked_leave_their_mailboxes_to_the_parent(
     storage: SimulatedStorage, forked: Callable[[], None]
 ) -> None:

@@ -126,10 +126,36 @@ def acquire(
     timeout: float,
     what: str,
     guard: Callable[[], Guard] = Guard,
-    begin: Callable[[SideLock], object] = lambda _: None,
     is_visitor: bool = False,
 ) -> SideLock:
-    """Take the lock at ``path``.
+    """Take the lock at ``path``. Parameters and errors: as for :func:`acquiring`."""
+    lock = None
+    steps = acquiring(storage, path, clock, timeout=timeout, what=what, guard=guard, is_visitor=is_visitor)
+    try:
+        lock = next(steps)
+        next(steps, None)
+        return lock
+    except BaseException:  # no other code could release it
+        steps.close()
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def acquiring(
+    storage: Storage,
+    path: Path,
+    clock: Clock,
+    *,
+    timeout: float,
+    what: str,
+    guard: Callable[[], Guard] = Guard,
+    is_visitor: bool = False,
+) -> Generator[SideLock, None, None]:
+    """Take the lock at ``path`` in two steps: yield it while the guard is held, then release the guard.
+
+    Work between the two steps is complete before others find the lock taken. Closing this in between releases both; a
+    caller does so if anything fails.
 
     Parameters
     ----------
@@ -139,8 +165,6 @@ def acquire(
         The owned side, for error messages.
     guard : callable
         Makes a context that is held while trying. If all use the same guard, a locked file always names its owner.
-    begin : callable
-        Called with the lock inside that context: steps that must be done before others find it locked.
     is_visitor : bool
         Whether it is taken for a moment only. Other owners wait for a temporary owner to leave, with any ``timeout``.
 
@@ -158,8 +182,8 @@ def acquire(
             with held:
                 lock = try_acquire(storage, path, is_visitor=is_visitor)
                 if lock is not None:
-                    begin(lock)
-                    return lock
+                    yield lock
+                    return
                 owner = read_owner(storage, path)
         except BaseException:  # no other code could release it
             if lock is not None:

@@ -239,21 +239,20 @@ class LogWriter(SegmentWriter):
         return self.is_open and self._file is not None and self.end != self._opened_end
 
     def close(self) -> None:
-        """Sync, leave a mark frame as the witness of a clean close, cut the file behind it, and close the files.
+        """Sync, append a mark frame as the witness of a clean close, cut the file behind it, and close the files.
 
-        After this, or an interruption of it, :meth:`abandon` closes what is left.
+        The log has grown. After this, or an interruption of it, :meth:`abandon` closes the rest.
         """
+        assert self._file is not None, "the log has grown"
         try:
-            if self.has_grown:
-                assert self._file is not None
-                if self.end != self.synced:
-                    self.sync()
-                self.check_fence()
-                flag = FLAG_PENDING_COMMIT_RECORDS if len(self.pending_commit_records) else 0
-                self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
-                self._file.truncate(self._position)
+            if self.end != self.synced:
                 self.sync()
-                self._files.resize(self._header.sequence, self._position)
+            self.check_fence()
+            flag = FLAG_PENDING_COMMIT_RECORDS if len(self.pending_commit_records) else 0
+            self._append_control(KIND_MARK, FLAG_CLEAN_CLOSE | flag, b"")
+            self._file.truncate(self._position)
+            self.sync()
+            self._files.resize(self._header.sequence, self._position)
         except OSError as error:
             raise storage_error(error, "closing", self._path) from error
         finally:

@@ -175,16 +175,21 @@ class QueueHandle:
 
     def _lock_writes(self) -> None:
         """Take the write lock and recover the log; a consumer that finds it locked finds it recovered."""
-        locks.acquire(
+        steps = locks.acquiring(
             self.storage,
             self.directory.write_lock,
             self.clock,
             timeout=self.options.lock_timeout,
             what="the write side",
             guard=self.groups_locked,
-            begin=self._open_log,
             is_visitor=self.options.is_visitor,
         )
+        try:
+            self._open_log(next(steps))
+            next(steps, None)
+        except BaseException:  # no other code could release it
+            steps.close()
+            raise
 
     def _recover(self) -> RecoveredLog:
         started = self.clock.monotonic()
