@@ -144,14 +144,15 @@ def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
     assert not any(each.damage for each in found), f"damage where there was a crash: {found}"
     report = queue.recovery
     group = _look_at_group(queue, exists="default" in queue.groups.list())
-    log = log_of(queue)
+    second = GroupSeen() if slow is None else _look_at_group(slow, exists=True)
+    log = log_of(queue)  # behind both groups: one that begins to read may retire what both have finished
     names = handle_of(queue).files.names()
     return Seen(
         handle_of(queue).next_offset(),
         tuple(log),
         max([0, *(name.first_offset for name in names[-1:]), *(offset + 1 for offset, _ in log[-1:])]),
         group,
-        GroupSeen() if slow is None else _look_at_group(slow, exists=True),
+        second,
         frozenset((each.id, each.put_count, each.ack_count) for each in found),
         queue.joint_commits.latest(APPLICATION),
         report.damage,
