@@ -14,6 +14,8 @@ from support.models.model import ModelGroup, ModelQueue
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.recorded_run import ROOT, message
 
+pytestmark = pytest.mark.timeout(600)  # up to 18,000 steps: two minutes on a core that is shared
+
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
 DATA_FILE_SIZES = (16 * 2**10, 32 * 2**10)  # the smallest, and another
 UNIQUE_BYTES_MIN = 16  # shorter ones do not say their offset
