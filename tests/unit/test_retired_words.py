@@ -34,7 +34,14 @@ RETIRED = {
 """Words of identifiers, and what takes their place."""
 
 OTHER_MEANING = {
-    "verdict": ("persistence/format/report.py", "persistence/recovery/", "persistence/verify.py", "spark/", "cli/"),
+    "verdict": (
+        "persistence/format/report.py",
+        "persistence/recovery/",
+        "persistence/verify.py",
+        "service/catalog/rows.py",
+        "spark/",
+        "cli/",
+    ),
     "verdicts": ("persistence/verify.py",),
     "witness": ("persistence/recovery/", "persistence/groups/"),
 }
