@@ -781,5 +781,5 @@ class ReadSide:
     # -- Inside ------------------------------------------------------------------------------------------------------
 
     def _require_progress_store(self) -> ProgressStore:
-        assert self._progress_store is not None, "whoever has a delivery has begun"
+        assert self._progress_store is not None, "a delivery is handed out behind the beginning"
         return self._progress_store

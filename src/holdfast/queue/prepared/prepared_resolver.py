@@ -407,7 +407,7 @@ def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateErr
     if part_of is not None:
         who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
     else:
-        assert decider is not None, "then whoever calls decides"
+        assert decider is not None, "without a coordinator the caller decides"
         where = other_root(handle.path, decider)
         who = f"is decided by the log of {where}: open that queue, and this one follows it"
     return TransactionStateError(

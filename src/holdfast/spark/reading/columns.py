@@ -57,7 +57,7 @@ _SLICE_END = 2**31 - 1
 _DISTINCT_MAX = 4096
 
 Deliveries = Mapping[int, int] | None
-"""How often messages were handed out, by offset; None if nobody asks about a group."""
+"""How often messages were handed out, by offset; None if no group is asked for."""
 
 
 def chosen_fields(schema: StructType) -> list[tuple[str, Any]]:
