@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from examples.demo.journal import JournalReader
-from examples.demo.victim import POLL_SECONDS, STALL_SECONDS, ChildFailedError
+from examples.demo.victim import POLL_SECONDS, STALL_SECONDS, ChildFailedError, end
 from holdfast import PersistentQueue
 
 QUESTION = b"how strong was it?"
@@ -52,4 +52,4 @@ def kill_once_prepared(queue: Path, journal: Path) -> None:
                     raise ChildFailedError("the preparer prepared nothing")
                 time.sleep(POLL_SECONDS)
         finally:
-            process.kill()
+            end(process)

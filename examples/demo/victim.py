@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +99,7 @@ class Victim:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._process.kill()
-        self._process.wait()
+        end(self._process)
         self._journal.close()
 
     def _start(self) -> None:
@@ -126,6 +127,18 @@ class Victim:
                 self.done_count = int(words[1]) + 1
             if words[0] != "opened" or self.kill_count:  # the first opening has nothing to recover from
                 self._take(words)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and return once it is gone.
+
+    An interrupt inside ``Popen.poll`` can leave its lock held, and ``Popen.wait`` then waits for that lock for ever.
+    """
+    if process.returncode is None:
+        with suppress(ProcessLookupError, ChildProcessError):  # poll was interrupted behind its waitpid
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+        process.returncode = -signal.SIGKILL
 
 
 def watch(victims: Sequence[Victim], describe: Callable[[], str]) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from examples.demo.journal import JournalReader
-from examples.demo.victim import POLL_SECONDS, ChildFailedError
+from examples.demo.victim import POLL_SECONDS, ChildFailedError, end
 from examples.spark.events import Stream
 
 STALL_SECONDS = 120.0
@@ -83,7 +83,7 @@ class Job:
         """End it, whatever it does, and remove what Spark has left."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # Java outlives its Python by a moment
-        self._process.wait()
+        end(self._process)
         self._journal.close()
         shutil.rmtree(self._spark_files, ignore_errors=True)
 

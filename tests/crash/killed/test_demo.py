@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from examples.demo.victim import end
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,6 +88,19 @@ def test_an_interrupted_demo_ends_its_processes_and_cleans_up(tmp_path: Path, nu
     demo.communicate(timeout=10)
     assert demo.returncode == 128 + number
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_ends_although_an_interrupt_left_the_lock_of_its_popen_held() -> None:
+    """Ctrl-C between the lock and its release, inside ``Popen.poll``: ``Popen.wait`` would hang, and the demo too."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process._waitpid_lock.acquire()  # type: ignore[attr-defined]  # what the interrupt leaves
+    started = time.monotonic()
+    end(process)
+    assert process.returncode == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
+    assert time.monotonic() - started < 60
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
 
 
 RECEIVED = 'journal.note("received", delivery.offset, digest(delivery.payload))'

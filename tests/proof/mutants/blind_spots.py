@@ -14,8 +14,8 @@ BLIND_SPOTS = (
         "taken-before-synced",
         "A consumer in the same process is given a message whose put still waits for its sync.",
         "queue/producer/write_side.py",
-        "        return self._writer.synced if self._synced_only else self._writer.end\n",
-        "        return self._writer.end\n",
+        'attrgetter("synced" if self._synced_only else "end")',
+        'attrgetter("end")',
         "durable",
     ),
     # -- Returned means durable --------------------------------------------------------------------------------------

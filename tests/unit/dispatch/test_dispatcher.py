@@ -108,7 +108,7 @@ def test_a_priority_that_is_written_and_not_durable_yet_is_waited_for_by_nobody(
         def take(verb: str, path: Path) -> None:
             if verb == "sync" and path.suffix == ".data":
                 jobs.storage.before_verb = None
-                assert handle_of(queue).require_write_side().prioritized_end == 3
+                assert handle_of(queue).require_write_side().prioritized_end() == 3
                 threads.start(lambda: taken.append(queue.get(timeout=0)))
                 wait_until(lambda: bool(taken or threads.failures))
 

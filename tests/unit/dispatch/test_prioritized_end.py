@@ -34,9 +34,9 @@ def prioritized_end(queue: PersistentQueue) -> int:
     """Return it as a consumer of this handle reads it: behind the end."""
     source = source_of(queue)
     try:
-        end = source.end[2]
-        assert source.prioritized_end <= end
-        return source.prioritized_end
+        end = source.end()[2]
+        assert source.prioritized_end() <= end
+        return source.prioritized_end()
     finally:
         source.leave()
 
@@ -173,7 +173,7 @@ def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, w
         side = handle_of(queue).require_write_side()
         if side.next_offset > 2 or (verb, path.parent) == ("write_at", ORDERS / "data"):
             looks.append(verb)
-            assert side.prioritized_end >= max(3, side.next_offset)
+            assert side.prioritized_end() >= max(3, side.next_offset)
         mark = read_write_mark(marks, handle_of(queue).queue_id)
         assert mark is not None
         assert mark.has_priorities or mark.first_offset + mark.visible[1] == 2
@@ -197,13 +197,13 @@ def test_a_consumer_in_another_process_finds_it_in_the_mark(
         source = source_of(consumer)
         producer.put_many([b"one", b"two"])
         producer.flush()
-        assert (source.end[2], source.prioritized_end) == (2, 0)
+        assert (source.end()[2], source.prioritized_end()) == (2, 0)
         end = way(producer)
         producer.flush()
-        assert source.end[2] == source.prioritized_end == end
+        assert source.end()[2] == source.prioritized_end() == end
         producer.put(b"plain")
         producer.flush()
-        assert source.end[2] == source.prioritized_end == end + 1
+        assert source.end()[2] == source.prioritized_end() == end + 1
         source.leave()
 
 
@@ -281,9 +281,9 @@ def test_a_put_that_fails_may_leave_it_too_high_and_never_too_low(storage: Simul
         with pytest.raises(StorageError):
             queue.put_many([b"plain", URGENT])
         assert handle_of(queue).write_side is not None
-        assert handle_of(queue).write_side.prioritized_end == 3
+        assert handle_of(queue).write_side.prioritized_end() == 3
         assert by_put(queue) == 2
-        assert handle_of(queue).write_side.prioritized_end == 3
+        assert handle_of(queue).write_side.prioritized_end() == 3
 
 
 # -- From other processes ----------------------------------------------------------------------------------------------
@@ -329,15 +329,15 @@ def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: Simulated
     with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
         producer.put_many([b"one", b"two"])
         source = source_of(consumer)
-        assert (source.end[2], source.prioritized_end) == (2, 0)
+        assert (source.end()[2], source.prioritized_end()) == (2, 0)
         mark = storage.open(ORDERS / "write.mark")
         good = mark.read_at(200, 0)
         mark.write_at((b"\0" * len(good),), 0)
-        assert (source.end[2], source.prioritized_end) == (2, 0)
+        assert (source.end()[2], source.prioritized_end()) == (2, 0)
         handle_of(producer).priorities.note()
-        assert (source.end[2], source.prioritized_end) == (2, 2)
+        assert (source.end()[2], source.prioritized_end()) == (2, 2)
         mark.write_at((good,), 0)  # an older one, without the flag
-        assert (source.end[2], source.prioritized_end) == (2, 2)
+        assert (source.end()[2], source.prioritized_end()) == (2, 2)
         source.leave()
 
 

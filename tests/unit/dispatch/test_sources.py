@@ -47,14 +47,14 @@ def test_a_consumer_that_waits_hears_of_what_is_put(
     source: RemoteSource, writer: PersistentQueue, threads: Threads
 ) -> None:
     """It looks at the mark alone until that says something new."""
-    assert source.end[2] == 0
+    assert source.end()[2] == 0
     asked = Asked()
     threads.start(lambda: source.wait(asked, None))
     wait_until(lambda: source._delay > 0.01)
     writer.put(b"a")
     threads.join()
     assert asked.count == 1
-    assert source.end[2] == 1
+    assert source.end()[2] == 1
     assert source._delay < 0.01
 
 
@@ -80,19 +80,19 @@ def test_waiting_ends_when_the_time_is_over_or_there_is_something_already(source
 def test_a_mark_that_does_not_verify_leaves_the_end_where_it_was(source: RemoteSource, writer: PersistentQueue) -> None:
     """It was read while it was written; the next look finds it whole."""
     writer.put(b"a")
-    assert source.end[2] == 1
+    assert source.end()[2] == 1
     path = writer.path / "write.mark"
     whole = path.read_bytes()
     path.write_bytes(bytes(len(whole)))
-    assert source.end[2] == 1
+    assert source.end()[2] == 1
     path.write_bytes(whole)
     writer.put(b"b")
-    assert source.end[2] == 2
+    assert source.end()[2] == 2
 
 
 def test_a_mark_that_cannot_be_read_is_an_error_of_the_storage(source: RemoteSource, writer: PersistentQueue) -> None:
     """It ends the waiting too."""
-    assert source.end[2] == 0
+    assert source.end()[2] == 0
     assert source._mark is not None
     source._mark.close()
     with pytest.raises(StorageError, match="looking for the end of the log"):

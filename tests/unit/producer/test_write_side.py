@@ -87,10 +87,10 @@ def test_an_idle_mark_is_left_only_behind_what_was_looked_at() -> None:
         queue.put(b"a")
         side._tick()
         queue.put(b"b")
-        before = side.end
+        before = side.end()
         side._leave_mark()
-        assert side.end == before
+        assert side.end() == before
         side._tick()
         side._leave_mark()
-        assert side.end[1] > before[1]
+        assert side.end()[1] > before[1]
         assert ready(queue) == [b"a", b"b"]

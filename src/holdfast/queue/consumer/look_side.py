@@ -65,7 +65,7 @@ class LookSide:
     def _look(self, count_max: int, *, with_held: bool) -> list[Message]:
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
-            end = self._source.end
+            end = self._source.end()
             unknown = self._source.damage()
             if unknown is not None:
                 self._losses.append(unknown)
@@ -102,14 +102,14 @@ class LookSide:
     def depth(self) -> int:
         """Messages the group has not finished, those included that a prepared transaction holds."""
         with self._lock, storage_errors("looking", self._files.directory):
-            return self._refresh().live_count(self._source.end[2])
+            return self._refresh().live_count(self._source.end()[2])
 
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
         with self._lock, storage_errors("looking", self._files.directory):
             waiting = self._waiting()
-            return max(0, self._positions.progress.live_count(self._source.end[2]) - sum(waiting))
+            return max(0, self._positions.progress.live_count(self._source.end()[2]) - sum(waiting))
 
     @property
     def in_flight_count(self) -> int:
@@ -128,7 +128,7 @@ class LookSide:
         progress = self._refresh()
         reader = RunReader(self._files, self._losses.append, recheck=True)
         try:
-            self._options.read_on(reader, progress, self._source.end)
+            self._options.read_on(reader, progress, self._source.end())
         finally:
             reader.close()
             self._note_losses()
@@ -148,7 +148,7 @@ class LookSide:
     @property
     def log_end(self) -> LogEnd:
         """The high watermark for consumers."""
-        return self._source.end
+        return self._source.end()
 
     @property
     def leased(self) -> dict[int, int]:
@@ -160,7 +160,7 @@ class LookSide:
     @property
     def end(self) -> int:
         """Offset behind the last message that consumers may see."""
-        return self._source.end[2]
+        return self._source.end()[2]
 
     def oldest(self) -> tuple[int, int] | None:
         """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None if there is none."""

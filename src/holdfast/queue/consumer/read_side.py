@@ -590,7 +590,7 @@ class ReadSide:
     @property
     def depth(self) -> int:
         """Messages this group has not finished, those in flight included; dead letters are not."""
-        return self._progress.live_count(self._source.end[2])
+        return self._progress.live_count(self._source.end()[2])
 
     @property
     def ready_count(self) -> int:
@@ -622,12 +622,12 @@ class ReadSide:
     @property
     def end(self) -> int:
         """Offset behind the last message that consumers may see."""
-        return self._source.end[2]
+        return self._source.end()[2]
 
     @property
     def log_end(self) -> LogEnd:
         """The high watermark for consumers."""
-        return self._source.end
+        return self._source.end()
 
     @property
     def is_started(self) -> bool:

@@ -95,7 +95,11 @@ class Dispatcher:
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: a redelivered message comes alone."""
-        if self._deferred_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+        if (
+            self._deferred_ready
+            or (self._scheduled and self._is_due)
+            or self._source.prioritized_end() > self._ahead_end
+        ):
             records = self._take_deferred(count_max, alone=alone)
             if records:
                 return records
@@ -158,7 +162,11 @@ class Dispatcher:
     def _take_records(self, taken: TakenRuns) -> bool:
         """Take deferred messages, then those that were read ahead; return whether there were any."""
         count, left = taken.count, []
-        if self._deferred_ready or (self._scheduled and self._is_due) or self._source.prioritized_end > self._ahead_end:
+        if (
+            self._deferred_ready
+            or (self._scheduled and self._is_due)
+            or self._source.prioritized_end() > self._ahead_end
+        ):
             for record in self._take_deferred(min(taken.count_left, _DEFERRED_COUNT_MAX), alone=False):
                 if record[0] >= taken.end_offset or not taken.add(record):
                     left.append(record)
@@ -226,7 +234,7 @@ class Dispatcher:
 
     def _look_ahead(self) -> None:
         """Find the messages of a priority that are behind others."""
-        end = self._source.prioritized_end
+        end = self._source.prioritized_end()
         if end <= self._ahead_end:
             return
         start = max(self._ahead_end, self._cursor.next_offset)  # the messages before it have been found
@@ -284,7 +292,7 @@ class Dispatcher:
         """Whether another take may find something."""
         if self._ready or self._deferred_ready or self.must_read_anew:
             return True
-        return self._source.end[2] > self._cursor.next_offset or self._is_due
+        return self._source.end()[2] > self._cursor.next_offset or self._is_due
 
     def peek(self, count_max: int) -> list[Record]:
         """Return the messages that would be taken next, which stay; those whose time is over end, as in a take."""

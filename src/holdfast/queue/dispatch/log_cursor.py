@@ -110,7 +110,7 @@ class LogCursor:
         """Return records from the cursor's place on, finished ones too; none at the end of the log."""
         if not self._is_placed:
             self.go_to_floor()
-        reader, end = self._reader, self._source.end
+        reader, end = self._reader, self._source.end()
         stop = end[2] if end_offset is None else min(end[2], end_offset)
         with storage_errors("reading", self._path):
             while reader.next_offset < stop:
@@ -127,7 +127,7 @@ class LogCursor:
     def pass_plain(self, count_max: int, bytes_max: int) -> PlainRun | None:
         """Skip messages without options; None if the next one has to be read."""
         with storage_errors("reading", self._path):
-            return self._reader.pass_plain(count_max, bytes_max, self._source.end)
+            return self._reader.pass_plain(count_max, bytes_max, self._source.end())
 
     def _jump(self) -> None:
         """Skip many finished messages at once, so that a single unfinished one does not make opening slow."""
@@ -153,7 +153,7 @@ class LogCursor:
 
     def _read_one(self, offset: int) -> Record | None:
         """Read on up to a record; the lookups may be a little before it."""
-        end = self._source.end
+        end = self._source.end()
         while self._lookups.next_offset <= offset:
             records = self._lookups.read(1, end)
             if self.progress_store is not None:

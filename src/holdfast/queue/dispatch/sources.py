@@ -34,15 +34,13 @@ _NOT_SHOWN = "write.mark does not verify: no message is shown until the queue is
 class Source(Protocol):
     """The write side as the read side sees it: itself, or the state that another process publishes."""
 
-    @property
     def end(self) -> LogEnd:
-        """The current high watermark for consumers."""
+        """Return the current high watermark for consumers."""
 
-    @property
     def prioritized_end(self) -> int:
-        """Offset behind the last message that may have a priority; 0: none ever had.
+        """Return the offset behind the last message that may have a priority; 0: none ever had.
 
-        To be read behind :attr:`end`: it is above every prioritized message below an end that was read before. The
+        To be read behind :meth:`end`: it is above every prioritized message below an end that was read before. The
         other way round one may come in between.
         """
 
@@ -74,7 +72,6 @@ class RemoteSource:
         self._last: LogEnd = _UNKNOWN
         self._delay = _POLL_SECONDS_MIN
 
-    @property
     def end(self) -> LogEnd:
         try:
             data = self._read_mark()
@@ -94,7 +91,6 @@ class RemoteSource:
         elif self._last[2] and not self._has_priorities:
             self._has_priorities = self._priorities.look()
 
-    @property
     def prioritized_end(self) -> int:
         return self._last[2] if self._has_priorities else 0
 
@@ -119,7 +115,7 @@ class RemoteSource:
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Poll with back-off: from 1 ms after the last arrival up to 30 ms."""
         before = self._last
-        if self._notifier.poll(ready, lambda: self.end != before, self._pauses(seconds)):
+        if self._notifier.poll(ready, lambda: self.end() != before, self._pauses(seconds)):
             self._delay = _POLL_SECONDS_MIN
 
     def _pauses(self, seconds: float | None) -> Iterator[float]:

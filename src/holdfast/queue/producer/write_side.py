@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 
 from holdfast.clock import Clock
 from holdfast.errors import Full, StorageError
@@ -60,6 +62,14 @@ class WriteSide:
         The bounds of the queue.
     record_ends : CommitRecordEnds
         Ends the pending commit records of the log.
+
+    Attributes
+    ----------
+    end : callable
+        Returns the high watermark for consumers: behind the last synced commit, or the last written one, by policy.
+    prioritized_end : callable
+        Returns the offset behind the last message that may have a priority; 0: none ever had. To be read behind
+        ``end``.
     """
 
     def __init__(
@@ -81,6 +91,8 @@ class WriteSide:
         self._append_lock = threading.Lock()
         self._commits = GroupCommit(writer.sync)
         self._synced_only = policy.syncs_every_commit
+        self.end: Callable[[], LogEnd] = partial(attrgetter("synced" if self._synced_only else "end"), writer)
+        self.prioritized_end: Callable[[], int] = partial(attrgetter("prioritized_end"), writer)
         self._policy_commits = policy.commits
         self._unsynced_commits = 0
         self._due = 0
@@ -96,19 +108,9 @@ class WriteSide:
         self._flusher = Flusher(self._tick, self._flush_now, interval, clock)
 
     @property
-    def end(self) -> LogEnd:
-        """The high watermark for consumers: behind the last synced commit, or the last written one, by policy."""
-        return self._writer.synced if self._synced_only else self._writer.end
-
-    @property
     def next_offset(self) -> int:
         """Offset of the message that comes next."""
         return self._writer.end[2]
-
-    @property
-    def prioritized_end(self) -> int:
-        """Offset behind the last message that may have a priority; 0: none ever had. To be read behind :attr:`end`."""
-        return self._writer.prioritized_end
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until something is put, or :meth:`wake`, unless ``ready()`` already; at most ``seconds``."""
