@@ -74,7 +74,8 @@ class PersistentQueue:
     flush : FlushPolicy
         When puts and acknowledgements are synced to the disk.
     data_file_bytes : int, bytes
-        Size at which a data file is sealed and the next one begun.
+        Size of the largest data files. The first one takes at most 256 KiB, each one that follows a full one four times
+        as much.
     record_bytes_max : int, bytes
         Largest payload.
     maxsize : int, messages

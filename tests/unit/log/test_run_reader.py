@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.constants import FRAMES_START
-from holdfast.persistence.log import run_reader
+from holdfast.persistence.log import file_steps, run_reader
 from holdfast.persistence.log.run_reader import PlainRun, RunReader
 from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame
@@ -89,8 +89,9 @@ def test_messages_larger_than_a_stretch_have_to_be_read() -> None:
         reader.close()
 
 
-def test_many_stretches_make_one_run() -> None:
+def test_many_stretches_make_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the end of the file, which nothing passes over."""
+    monkeypatch.setattr(file_steps, "FIRST_STEP_BYTES", 2**21)
     storage = SimulatedStorage()
     with PersistentQueue(ROOT, storage=storage, data_file_bytes=2**21) as queue:
         for _ in range(30):

@@ -28,6 +28,7 @@ from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import encode_frame
 from holdfast.persistence.format.seal import Seal, capacity_for
 from holdfast.persistence.log import next_data_file
+from holdfast.persistence.log.file_steps import step_after, step_holding
 from holdfast.persistence.log.segment_writer import SegmentWriter, check_fits
 from holdfast.persistence.segment.batch_file import adopt_header, append_carried
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -47,7 +48,8 @@ class LogWriter(SegmentWriter):
     priorities : Priorities
         Whether messages may have priorities.
     file_bytes : int
-        Size at which a data file is sealed; a larger batch gets a file of its own.
+        Size of the largest data files, which begin smaller (:mod:`holdfast.persistence.log.file_steps`); a larger
+        batch gets a file of its own.
     """
 
     # -- Rolling -----------------------------------------------------------------------------------------------------
@@ -76,10 +78,10 @@ class LogWriter(SegmentWriter):
         carried, positions = self._carry(header)
         frames_bytes = len(carried) + self._wanted_bytes
         check_fits(frames_bytes)
-        wanted = max(self._file_bytes, capacity_for(FRAMES_START + frames_bytes))
+        needed = min(step_holding(capacity_for(FRAMES_START + frames_bytes), self._file_bytes), DATA_FILE_BYTES_LIMIT)
         try:
             file = next_data_file.prepare(
-                self._storage, self._directory, header, min(wanted, DATA_FILE_BYTES_LIMIT), carried
+                self._storage, self._directory, header, max(needed, self._next_step()), carried
             )
         except OSError as error:
             raise storage_error(error, "making room for the next data file", self._directory.data) from error
@@ -88,7 +90,7 @@ class LogWriter(SegmentWriter):
             name = next_data_file.publish(self._storage, self._directory, header)
             self._files.add(name, file.size())
             self.pending_commit_records.move(positions)
-            self._use(file, header, FRAMES_START + len(carried), 0)
+            self._use(file, header, FRAMES_START + len(carried), 0, min(file.size(), DATA_FILE_BYTES_LIMIT))
 
         try:
             self._leave_file(seal, publish)
@@ -96,6 +98,12 @@ class LogWriter(SegmentWriter):
             if self._file is not file:
                 file.close()
             raise
+
+    def _next_step(self) -> int:
+        """Return the step of the next file: a larger one behind a full file, the same one behind any other."""
+        if self._file is not None:
+            return step_after(self._capacity, self._file_bytes)
+        return step_holding(min(self._position, self._file_bytes), self._file_bytes)
 
     def _seal(self) -> bytes:
         """Return the payload of the active file's seal."""
@@ -220,7 +228,7 @@ class LogWriter(SegmentWriter):
                 dict.fromkeys([batch.commit_record.nonce, *(each.nonce for each in carried)], 0)
             )
             self._timestamp_ns = max(header.base_timestamp_ns, batch.timestamp_max_ns)
-            self._use(None, header, size, batch.message_count)
+            self._use(None, header, size, batch.message_count, 0)
 
         self._leave_file(seal, publish)
         file.close()

@@ -41,6 +41,7 @@ from holdfast.persistence.format.framing import encode_batch, encode_frame
 from holdfast.persistence.format.message_options import has_priority
 from holdfast.persistence.format.seal import capacity_for, seal_room
 from holdfast.persistence.index.priorities import Priorities
+from holdfast.persistence.log.file_steps import step_holding
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd, LogTail
@@ -90,7 +91,8 @@ class SegmentWriter:
         self._sync_lock = threading.Lock()
         self._poison = Poison("the write side", directory.root)
         self._timestamp_ns = tail.timestamp_ns
-        self._use(tail.file, tail.header, tail.position, tail.message_count)
+        capacity = step_holding(tail.position, file_bytes) if tail.file is not None else 0
+        self._use(tail.file, tail.header, tail.position, tail.message_count, capacity)
         self._opened_end = self.end
         self.prioritized_end = tail.next_offset if priorities.is_used else 0
         self.publish()
@@ -98,10 +100,10 @@ class SegmentWriter:
             self._named_ns
         ) = -WINDOW_NS  # the first append may go into the file that another owner still writes
 
-    def _use(self, file: File | None, header: DataFileHeader, position: int, index: int) -> None:
-        """Make ``file`` the one to append to; without a file, the next append makes one."""
-        capacity = min(max(self._file_bytes, file.size()), DATA_FILE_BYTES_LIMIT) if file else 0
+    def _use(self, file: File | None, header: DataFileHeader, position: int, index: int, capacity: int) -> None:
+        """Make ``file`` the one to append to, up to ``capacity``; without one that is 0: the next append makes one."""
         self._file = file
+        self._capacity = capacity
         self._header = header
         self._sequence = header.sequence
         self._first_offset = header.first_offset
