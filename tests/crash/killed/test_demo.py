@@ -65,7 +65,7 @@ def test_the_demo_kills_its_processes_and_every_event_comes_out(tmp_path: Path) 
 
 
 def test_the_demo_keeps_the_queue_and_the_journals_where_it_is_asked_to(tmp_path: Path) -> None:
-    """Whoever wants to look inside is told where."""
+    """The last line says where they are."""
     demo = start(tmp_path, "--kills", "0", "--worker-kills", "0", "--events", "20", "--keep")
     output, _ = demo.communicate()
     (kept,) = tmp_path.iterdir()

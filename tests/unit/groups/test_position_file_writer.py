@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CommitUnknownError, DiskFullError, PoisonedError, StorageError
+from holdfast import ClosedError, CommitUnknownError, DiskFullError, PoisonedError, StorageError
 from holdfast.persistence.filesystem.layout import list_generations, position_file, queue_directory
 from holdfast.persistence.format.constants import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.groups import position_file_writer
@@ -209,6 +209,22 @@ def test_closing_leaves_a_witness_behind_the_last_entry() -> None:
         reader = read(broken)
         assert [damage.position for damage in reader.damage] == [FRAMES_START + number * ENTRY.size]
         assert reader.progress.floor == 3
+
+
+def test_a_file_whose_close_was_interrupted_before_its_sync_is_not_taken_for_synced() -> None:
+    """A commit record that ends on the word of such a sync would be gone after a power cut, and its entries too."""
+    storage = new_storage()
+    positions = writer(storage)
+    positions.append([done(0)])
+    positions.abandon()  # what an interruption at the first bytecode of the sync leaves
+    with pytest.raises(ClosedError, match="before its last entries were synced"):
+        positions.sync()
+    assert read(storage.crash_dropping_unsynced()).progress.floor == 0
+    positions = writer(storage)
+    ticket = positions.append([done(1)])
+    positions.close()
+    assert positions.sync() > ticket  # the witness behind it needs no sync
+    assert positions.unsynced_count == 0
 
 
 def test_closing_without_an_append_writes_nothing() -> None:

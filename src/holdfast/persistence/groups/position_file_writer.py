@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import FencedError, StorageError
+from holdfast.errors import ClosedError, FencedError, StorageError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.filesystem.file_names import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.layout import list_generations, position_file, within
@@ -200,11 +200,17 @@ class PositionFileWriter:
             The sync failed or was interrupted; the read side is poisoned.
         PoisonedError
             It had been poisoned before.
+        ClosedError
+            :meth:`close` was interrupted before its sync.
         """
         with self._sync_lock:
             self._poison.check()
             end, slot = self.end, self._slot
-            if end > self._synced_end and self._file is not None:  # a closed file is fully synced
+            if end > self._synced_end:
+                if self._file is None:
+                    raise ClosedError(
+                        f"{self._path} was closed before its last entries were synced; open the queue again"
+                    )
                 try:
                     self._file.sync()
                     self._compare(self._file)
@@ -369,7 +375,9 @@ class PositionFileWriter:
         progress = self.progress
         if self.end and self._slot < self._slots:
             with suppress(StorageError):
-                self.append([Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)])
+                self._synced_end = self.append(
+                    [Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)]
+                )
 
     def abandon(self) -> None:
         """Close the handle and write nothing: after a fork, in the child."""
