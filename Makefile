@@ -45,7 +45,8 @@ PROOF_ARGS ?=
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo-ready  ## watch the queue survive: examples/demo, then `pipeline` where there is Java
+demo: $(VENV)/.demo-ready  ## watch the queue survive: `holdfast demo`, examples/demo, `pipeline` where there is Java
+	$(RUN) -m holdfast.cli demo --seconds 20
 	$(RUN) -m examples.demo
 	@if $(RUN) -m examples.spark --check-java; then $(MAKE) --no-print-directory pipeline; fi
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -21,8 +20,3 @@ def enrich(event: bytes) -> bytes:
     magnitude = feature["properties"]["mag"]
     feature["properties"]["energy_joules"] = None if magnitude is None else round(10 ** (4.8 + 1.5 * magnitude))
     return json.dumps(feature).encode()
-
-
-def digest(payload: bytes) -> str:
-    """Return what tells whether a payload came out as it went in."""
-    return hashlib.sha256(payload).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -9,9 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 from examples.demo.events import enrich
-from examples.demo.evidence import clause, recovery
-from examples.demo.victim import Victim, plan_kills, watch
 from holdfast import Empty, PersistentQueue, verify
+from holdfast.cli.demo.evidence import clause, recovery
+from holdfast.cli.demo.victim import Victim, plan_kills, watch
+
+DELAY_SECONDS_MAX = 0.005
+"""Longest wait between the progress that makes a kill due and the kill: it may hit any step of the work."""
 
 
 class Pipeline:
@@ -62,9 +66,9 @@ class Pipeline:
         """Put all events into the first queue, and let the worker move them into the second."""
         with PersistentQueue(self._first) as first:
             first.put_many(self._events)
-        arguments = [self._first, self._second, self._journal]
-        kills = plan_kills(dice, kill_count, len(self._events))
-        with closing(Victim("worker", arguments, self._journal, kills, self._take)) as worker:
+        program = ["-m", "examples.demo.processes.worker", self._first, self._second, self._journal, os.getpid()]
+        kills = plan_kills(dice, kill_count, len(self._events), DELAY_SECONDS_MAX)
+        with closing(Victim("worker", program, self._journal, kills, self._take)) as worker:
             watch([worker], lambda: f"{worker.done_count:5,} moved")
             self.kill_count = worker.kill_count
 

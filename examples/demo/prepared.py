@@ -8,9 +8,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from examples.demo.journal import JournalReader
-from examples.demo.victim import POLL_SECONDS, STALL_SECONDS, ChildFailedError, end
 from holdfast import PersistentQueue
+from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.victim import POLL_SECONDS, STALL_SECONDS, ChildFailedError, end
 
 QUESTION = b"how strong was it?"
 ANSWER = b"answer to " + QUESTION

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from examples.demo.evidence import table
 from holdfast import FlushPolicy, QueueService
+from holdfast.cli.demo.evidence import table
 
 UNREADABLE = (b'{"properties": {"mag": "strong"}}', b"no JSON at all")
 """What somebody else puts into the queue by mistake."""

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import msgspec
 
-from examples.demo.victim import ChildFailedError
 from examples.spark.events import FLIGHTS, GROUP, STREAMS, queues, read_events
 from examples.spark.kill import Job
 from holdfast import PersistentQueue, QueueService
+from holdfast.cli.demo.victim import ChildFailedError
 from holdfast.errors import ConfigError
 from holdfast.serializers.extras import import_extra
 from holdfast.spark.session import check_java, check_spark

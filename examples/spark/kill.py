@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from examples.demo.journal import JournalReader
-from examples.demo.victim import POLL_SECONDS, ChildFailedError, end
 from examples.spark.events import Stream
+from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.victim import POLL_SECONDS, ChildFailedError, end
 
 STALL_SECONDS = 120.0
 """A job that notes nothing for so long hangs. Starting Spark takes a few seconds, on a busy machine some more."""

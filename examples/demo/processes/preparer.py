@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from examples.demo.journal import Journal
-from examples.demo.opening import open_queue
+from holdfast.cli.demo.journal import Journal
+from holdfast.cli.demo.opening import open_queue
 
 WAIT_SECONDS = 60.0
 """Longer than it lives."""

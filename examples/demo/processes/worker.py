@@ -10,26 +10,25 @@ from pathlib import Path
 
 import holdfast
 from examples.demo.events import enrich
-from examples.demo.journal import Journal
-from examples.demo.opening import open_queue
+from holdfast.cli.demo.journal import Journal
+from holdfast.cli.demo.opening import open_queue
 
 WORK_SECONDS_MAX = 0.002
 """Longest time spent on one event, with its transaction open."""
 
 
-def move(source_path: Path, target_path: Path, journal_path: Path) -> None:
+def move(source_path: Path, target_path: Path, journal_path: Path, demo_pid: int) -> None:
     """Move events until none is left.
 
     Taking an event from one queue, putting it into the other and acknowledging it happen together or not at all. So
     whatever a kill interrupts is done again from the start, and nothing is in both queues, or in none.
     """
     journal = Journal(journal_path)
-    parent = os.getppid()
     with (
         open_queue(source_path, "consume", journal) as source,
         open_queue(target_path, "produce", journal) as target,
     ):
-        while source.stats().depth and os.getppid() == parent:  # whoever started the demo is still there
+        while source.stats().depth and os.getppid() == demo_pid:  # the demo itself was not killed
             with holdfast.transaction(source, target) as tx:
                 message = tx.receive(source, timeout=10)
                 journal.note("begun", message.offset)
@@ -40,4 +39,4 @@ def move(source_path: Path, target_path: Path, journal_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    move(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
+    move(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from rich.console import Console
 
-from examples.demo.journal import Journal
 from examples.spark.count import Count
 from examples.spark.events import EARTHQUAKES, FLIGHTS, GROUP, STREAMS, Stream, read_events
 from examples.spark.session import open_session
 from examples.spark.tables import earthquakes_by_region, earthquakes_table, routes_by_delay, routes_table
+from holdfast.cli.demo.journal import Journal
 from holdfast.spark import DrainProgress, drain
 from holdfast.spark.draining.directories import DirectoryWriter
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.commands.dead import dead
+from holdfast.cli.commands.demo import demo
 from holdfast.cli.commands.draining import drain
 from holdfast.cli.commands.figures import ls, stats
 from holdfast.cli.commands.prepared import abort, commit, prepared
@@ -14,7 +15,21 @@ from holdfast.cli.commands.verifying import verify
 from holdfast.cli.commands.work import work
 from holdfast.cli.ending import Commands
 
-COMMANDS: tuple[click.Command, ...] = (ls, stats, put, get, peek, dead, prepared, commit, abort, verify, work, drain)
+COMMANDS: tuple[click.Command, ...] = (
+    ls,
+    stats,
+    put,
+    get,
+    peek,
+    dead,
+    prepared,
+    commit,
+    abort,
+    verify,
+    work,
+    drain,
+    demo,
+)
 """In the order in which help lists them. A new command is registered here."""
 
 

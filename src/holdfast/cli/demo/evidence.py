@@ -1,18 +1,21 @@
-"""Judges what the two processes have noted against what went in, and shows it as a table."""
+"""Judges what both processes have noted against what went in, and shows it as a table."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 
+SHOWN_MAX = 5
+"""So many offsets of a broken promise are printed."""
+
 
 class Evidence:
-    """What is known of each event.
+    """What is known of each order.
 
     Parameters
     ----------
     digests : sequence of str
-        Of the events that were to go through the queue; the event at index *n* gets offset *n*.
+        Of the orders that were to go through the queue; the order at index *n* gets offset *n*.
 
     Attributes
     ----------
@@ -21,11 +24,11 @@ class Evidence:
     forgotten : set of int
         Offsets whose put had returned, and that were not in the queue when the producer went on.
     altered : set of int
-        Offsets that came out with other bytes than went in, or with an offset that no event has.
+        Offsets that came out with other bytes than went in, or with an offset that no order has.
     received_after_ack : set of int
         Offsets that came out again behind their acknowledgement.
     redelivered_count : int
-        How often an event came out again because its acknowledgement had not returned: at least once, as promised.
+        How often an order came out again because its acknowledgement had not returned: at least once, as promised.
     left_count : int
         Messages still in the queue at the end.
     damage_count : int
@@ -34,6 +37,8 @@ class Evidence:
         How long each opening took that followed a kill.
     torn_tail_count : int
         Half-written puts, never acknowledged, that opening dropped.
+    kill_counts : tuple of int
+        How often the producer and the consumer were killed.
     """
 
     def __init__(self, digests: Sequence[str]) -> None:
@@ -49,6 +54,7 @@ class Evidence:
         self.damage_count = 0
         self.opening_seconds: list[float] = []
         self.torn_tail_count = 0
+        self.kill_counts = (0, 0)
 
     def take(self, words: list[str]) -> None:
         """Take in one line of a journal; lines of one process come in their order."""
@@ -67,12 +73,12 @@ class Evidence:
 
     @property
     def lost(self) -> set[int]:
-        """Offsets of events that never came out, or that an acknowledged put did not keep."""
+        """Offsets of orders that never came out, or that an acknowledged put did not keep."""
         return set(range(len(self._digests))) - self.received | self.forgotten
 
     @property
     def violations(self) -> list[str]:
-        """Every promise that was broken, one clause each; empty where all were kept."""
+        """Every promise that was broken, one clause each; empty if all were kept."""
         broken = [
             clause("lost", self.lost),
             clause("altered", self.altered),
@@ -87,7 +93,7 @@ class Evidence:
         unanswered = len(self._digests) - len(self.put)
         torn = f"; {self.torn_tail_count} half-written puts dropped" if self.torn_tail_count else ""
         return [
-            ("events", f"{len(self._digests):,}", ""),
+            ("orders", f"{len(self._digests):,}", ""),
             ("put, acknowledged", f"{len(self.put):,}", f"{unanswered} more were in when the kill came"),
             ("received", f"{len(self.received):,}", "distinct"),
             ("lost", f"{len(self.lost):,}", "must be 0"),
@@ -114,11 +120,11 @@ class Evidence:
 
 
 def clause(what: str, offsets: set[int]) -> str:
-    """Return how many events that befell, and the first of them; nothing where it befell none."""
+    """Return how many events that befell, and the first of them; nothing if it befell none."""
     if not offsets:
         return ""
-    first = ", ".join(map(str, sorted(offsets)[:5]))
-    return f"{len(offsets)} {what} (offsets {first}{', …' if len(offsets) > 5 else ''})"
+    first = ", ".join(map(str, sorted(offsets)[:SHOWN_MAX]))
+    return f"{len(offsets)} {what} (offsets {first}{', …' if len(offsets) > SHOWN_MAX else ''})"
 
 
 def recovery(opening_seconds: Sequence[float]) -> str:

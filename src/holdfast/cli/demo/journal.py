@@ -33,5 +33,5 @@ class JournalReader:
         return [line.decode().split() for line in lines]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)

@@ -6,11 +6,11 @@ import logging
 import time
 from pathlib import Path
 
-from examples.demo.journal import Journal
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.cli.demo.journal import Journal
 
 DATA_FILE_BYTES = 64 * 2**10
-"""About 80 events: small, so that the kills also hit moments where one file follows another or is reused."""
+"""About 150 orders: small, so that the kills also hit moments where one file follows another or is reused."""
 
 
 def open_queue(path: Path, mode: str, journal: Journal) -> PersistentQueue:

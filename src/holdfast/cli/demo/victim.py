@@ -13,14 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.demo.journal import JournalReader
+from holdfast.cli.demo.journal import JournalReader
 
 POLL_SECONDS = 0.001
 STALL_SECONDS = 60.0
 """A process that does nothing for so long hangs."""
-
-DELAY_SECONDS_MAX = 0.005
-"""Longest wait between the progress that makes a kill due and the kill: it may hit any step of the work."""
 
 
 class ChildFailedError(Exception):
@@ -35,15 +32,15 @@ class Kill:
     delay_seconds: float
 
 
-def plan_kills(dice: random.Random, kill_count: int, event_count: int) -> list[Kill]:
-    """Spread kills over the work.
+def plan_kills(dice: random.Random, kill_count: int, event_count: int, delay_seconds_max: float) -> list[Kill]:
+    """Spread kills over the work, each up to ``delay_seconds_max`` behind the progress that makes it due.
 
     One of four comes right after another one, without progress between them: it hits a process that recovers.
     """
     after_kill_count = kill_count // 4
     moments = dice.choices(range(event_count // 20, max(1, event_count * 19 // 20)), k=kill_count - after_kill_count)
     moments += dice.choices(moments, k=after_kill_count)
-    return [Kill(moment, dice.uniform(0, DELAY_SECONDS_MAX)) for moment in sorted(moments)]
+    return [Kill(moment, dice.uniform(0, delay_seconds_max)) for moment in sorted(moments)]
 
 
 class Victim:
@@ -52,9 +49,9 @@ class Victim:
     Parameters
     ----------
     role : str
-        Names the module below ``processes``.
-    arguments : sequence
-        What it is given.
+        The name that messages give it.
+    program : sequence
+        What Python is started with: the module, and its arguments.
     journal : Path
         Where it notes what it did.
     kills : list of Kill
@@ -73,7 +70,7 @@ class Victim:
     def __init__(
         self,
         role: str,
-        arguments: Sequence[object],
+        program: Sequence[object],
         journal: Path,
         kills: list[Kill],
         take: Callable[[list[str]], None],
@@ -84,7 +81,7 @@ class Victim:
         self.ended = False
         self._kills = kills
         self._take = take
-        self._command = [sys.executable, "-m", f"examples.demo.processes.{role}", *map(str, arguments)]
+        self._command = [sys.executable, *map(str, program)]
         self._journal = JournalReader(journal)
         self._start()
 
@@ -141,15 +138,30 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.returncode = -signal.SIGKILL
 
 
-def watch(victims: Sequence[Victim], describe: Callable[[], str]) -> None:
-    """Kill when it is due and say so, with what ``describe`` says of the work, until all have ended."""
+def print_now(line: str) -> None:
+    """Print one line, in order with what other processes print."""
+    print(line, flush=True)
+
+
+def watch(
+    victims: Sequence[Victim],
+    describe: Callable[[], str],
+    *,
+    say: Callable[[str], None] = print_now,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Kill when it is due and say so, with what ``describe`` says of the work, until all have ended.
+
+    ``check`` is called all the time, and may end it by an exception.
+    """
     started = last_progress = time.monotonic()
     before = None
     while not all(victim.ended for victim in victims):
+        check()
         for victim in victims:
             if victim.step():
                 at = f"{time.monotonic() - started:6.2f} s"
-                print(f"{at}  kill -9 {victim.role}   {describe()}", flush=True)
+                say(f"{at}  kill -9 {victim.role}   {describe()}")
         now = [(victim.done_count, victim.ended) for victim in victims]
         if now != before:
             before, last_progress = now, time.monotonic()
