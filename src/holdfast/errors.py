@@ -24,6 +24,11 @@ else:
     _StandardShutDown = Exception
 
 
+NOTHING_CAME = "no message came within the timeout"
+NO_ROOM = "the queue had no room within the timeout, nothing was written: take and acknowledge messages, or wait longer"
+SHUT_DOWN = "the queue was shut down: it takes nothing more, open it again to put or to take"
+
+
 class ShutDown(_StandardShutDown):  # the standard library's name
     """The queue was shut down: nothing can be put, and nothing is left to be taken, or to be waited for.
 
@@ -38,7 +43,7 @@ class ShutDown(_StandardShutDown):  # the standard library's name
         How many that are.
     """
 
-    def __init__(self, message: str = "the queue was shut down", left: Mapping[str, int] | None = None) -> None:
+    def __init__(self, message: str = SHUT_DOWN, left: Mapping[str, int] | None = None) -> None:
         super().__init__(message)
         self.left = dict(left or {})
 

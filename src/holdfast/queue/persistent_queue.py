@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
@@ -27,7 +26,15 @@ from holdfast.queue.inspect.browse import BrowsedMessage, Browser
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.inspect.stats import QueueStats, gather_stats
-from holdfast.queue.options.arguments import as_bytes, check_count, check_maxsize, check_sizes, too_large, wait_for
+from holdfast.queue.options.arguments import (
+    absolute_path,
+    as_bytes,
+    check_count,
+    check_maxsize,
+    check_sizes,
+    too_large,
+    wait_for,
+)
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Options, check_options
 from holdfast.queue.options.retry_policy import Backoff, retry_policy
@@ -149,7 +156,7 @@ class PersistentQueue:
         storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = absolute_path(path, "queue")
         self.mode = mode
         self.group = check_name(group, "group")
         options = Options(

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,10 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
-from holdfast.persistence.filesystem.layout import make_parents
+from holdfast.persistence.filesystem.layout import make_parents, open_if_there
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.arguments import absolute_path
 from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
@@ -30,10 +32,17 @@ from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
 from holdfast.service.failover import FailoverSource
 from holdfast.service.queue_names import check_queue_name
-from holdfast.service.queue_settings import SUBMIT_OPTIONS, QueueSettings, Settings
+from holdfast.service.queue_settings import (
+    SUBMIT_OPTIONS,
+    QueueSettings,
+    Settings,
+    check_settings,
+    place_of_call,
+    shown,
+)
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.workers.consumer import Consumer, make_consumer, name_of
+from holdfast.service.workers.consumer import CONSUMER_OPTIONS, Consumer, make_consumer, name_of, name_of_queue
 from holdfast.service.workers.processes.submit_queue import SubmitQueue
 from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import GRACE_SECONDS, Workers
@@ -80,7 +89,7 @@ class QueueService:
         storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = absolute_path(path, "service")
         self._redact = redact
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
@@ -134,21 +143,37 @@ class QueueService:
         HoldfastError
             As :class:`PersistentQueue`.
         """
+        return self.open_queue(name, type, settings)
+
+    def open_queue(
+        self, name: str, type: Any, settings: Mapping[str, Any], place: str | None = None
+    ) -> TypedQueue[Any]:
+        """As :meth:`queue`; ``place`` is where the program says the settings; None: the file and line of the caller."""
         check_queue_name(name)
+        check_settings(settings, "queue", "type")
         with self._lock:
             self._check_open()
-            wanted = Settings(type, settings, self._config.options(name, settings))
             found = self._queues.get(name)
+            wanted = Settings(type, settings, self._config.options(name, settings))
             if found is None:
                 found = self._queues[name] = self._open(name, wanted)
-                self._settings[name] = wanted
+                self._settings[name] = replace(wanted, place=place_of_call() if place is None else place)
                 if self._keeps_catalog and found.raw.mode in ("both", "produce", "consume"):
                     self._catalog.start()
             elif differing := wanted.differing(self._settings[name]):
-                raise ConfigError(
-                    f"queue {name!r} is open with another {differing}: open it once, or with the same settings"
-                )
+                raise self._conflict(name, differing, wanted)
             return found
+
+    def _conflict(self, name: str, differing: str, wanted: Settings) -> ConfigError:
+        """Return the error for a queue that is open with another value of a setting."""
+        first = self._settings[name]
+        is_programs = differing == "type" or differing in first.given
+        place = first.place if is_programs else self._config.place(name, differing)
+        return ConfigError(
+            f"queue {name!r} is open with {differing}={shown(first.value(differing))} "
+            f"({place or ('the program' if is_programs else 'the default')}), not with "
+            f"{differing}={shown(wanted.value(differing))}: say it once, where the queue is first opened"
+        )
 
     @property
     def queues(self) -> Mapping[str, TypedQueue[Any]]:
@@ -236,11 +261,13 @@ class QueueService:
         acknowledged. If it raises, the message is delivered again; :class:`Reject` makes it a dead letter,
         :class:`Retry` sets when it is delivered again. docs/workers.md.
         """
-        name = check_queue_name(queue) if isinstance(queue, str) else queue.name
+        name = name_of_queue(queue, TypedQueue)
+        check_settings(settings, "consumer", *CONSUMER_OPTIONS)
+        place = place_of_call()
 
         def register(handler: Function) -> Function:
             if not isinstance(queue, str) and self.queues.get(name) is not queue:
-                raise ConfigError(f"{queue!r} does not belong to this service")
+                raise ConfigError(f"{queue!r} does not belong to this service: register it with the one that opened it")
             consumer = make_consumer(
                 name,
                 handler,
@@ -249,6 +276,7 @@ class QueueService:
                 retry=retry,
                 type=type,
                 settings=dict(settings),
+                place=place,
             )
             if consumer.is_async:
                 raise ConfigError(f"{name_of(handler)} is async: register it with an AsyncQueueService")
@@ -368,7 +396,7 @@ class QueueService:
         with self._lock:
             is_open = consumer.queue_name in self._queues
             kind = consumer.type if is_open else consumer.declared_type()
-            return self.queue(consumer.queue_name, type=kind, **consumer.settings)
+            return self.open_queue(consumer.queue_name, kind, consumer.settings, consumer.place)
 
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
         """Open the queue of another node; a missing directory is not made."""
@@ -381,6 +409,13 @@ class QueueService:
         with storage_errors("making the service's directory", self.path):
             make_parents(self._storage, self.path)
             self._storage.make_directory(self.path)
+            found = open_if_there(self._storage, self.path / "queue.json")
+        if found is not None:
+            found.close()
+            raise ConfigError(
+                f"{self.path} is a queue, not a service: open QueueService({str(self.path.parent)!r}) and its queue "
+                f"{self.path.name!r}, or choose another directory"
+            )
 
     def _facts(self) -> list[QueueFacts]:
         """Return the facts that the catalogue cannot find in the files; after closing, the last ones."""

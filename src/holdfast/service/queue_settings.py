@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, TypedDict
 
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.put_options import Seconds
 from holdfast.queue.options.retry_policy import Backoff
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.serializers.codec import Codec
 from holdfast.serializers.serializer import Serializer
+from holdfast.service.configuration.options import nearest
 
 
 class QueueSettings(TypedDict, total=False):
@@ -48,6 +53,15 @@ SUBMIT_OPTIONS = ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes",
 
 _OF_CODEC = ("serializer", "version", "allow_pickle", "compress_bytes")
 
+_DEFAULTS: Mapping[str, Any] = {
+    **(Codec.__init__.__kwdefaults__ or {}),
+    **(PersistentQueue.__init__.__kwdefaults__ or {}),
+    "also_read": (),
+}
+
+_SHOWN_MAX = 100
+"""Characters of a value in an error."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -61,11 +75,14 @@ class Settings:
         The program's settings.
     merged : mapping
         The program's settings, completed by the configuration.
+    place : str
+        The file and line of the program that said them; empty if unknown.
     """
 
     type: Any
     given: Mapping[str, Any]
     merged: Mapping[str, Any]
+    place: str = ""
 
     @property
     def codec_options(self) -> dict[str, Any]:
@@ -88,7 +105,35 @@ class Settings:
         """Return the name of a setting that differs in the other one, among those set here; or nothing."""
         if self.type is not None and self.type != other.type:
             return "type"
-        for name, value in self.given.items():
-            if name not in other.merged or other.merged[name] != value:
-                return name
-        return ""
+        return next((name for name, value in self.given.items() if other.value(name) != value), "")
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting: as set, else its default."""
+        return self.type if name == "type" else self.merged.get(name, _DEFAULTS[name])
+
+
+def check_settings(settings: Iterable[str], verb: str, *others: str) -> None:
+    """Refuse names that a verb of the service does not take; raises TypeError, as Python does.
+
+    ``others`` are what it takes beside the settings.
+    """
+    for name in settings:
+        if name not in QueueSettings.__annotations__:
+            hint = nearest(name, (*QueueSettings.__annotations__, *others))
+            raise TypeError(f"service.{verb}() has no option {name!r}; {hint}")
+
+
+def place_of_call() -> str:
+    """Return the file and line of the program that called into this package; empty if a task of asyncio did."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (package := str(frame.f_globals.get("__name__")).partition(".")[0]) != "asyncio":
+        if package != "holdfast":
+            return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def shown(value: Any) -> str:
+    """Return a setting's value as an error shows it: short, on one line."""
+    text = value.__qualname__ if isinstance(value, type) else repr(value)
+    return " ".join(text.split())[:_SHOWN_MAX]

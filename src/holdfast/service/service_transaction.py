@@ -63,6 +63,7 @@ class ServiceTransaction:
 
     def put_many(self, queue: TypedQueue[Body], bodies: Iterable[Body | Put]) -> None:
         """Add objects to a queue, in order; none if one of them does not fit. Raises as :meth:`put`."""
+        _check_queue(queue)
         encoded = queue.encode_many(bodies)
         self._join(queue)
         self._below.put_many(queue.raw, encoded)
@@ -103,6 +104,7 @@ class ServiceTransaction:
 
     def _join(self, queue: TypedQueue[Any]) -> None:
         if queue not in self._queues:
+            _check_queue(queue)
             self._below.join(queue.raw)
             self._queues.append(queue)
 
@@ -134,3 +136,8 @@ class ServiceTransaction:
 
     def __repr__(self) -> str:
         return f"<ServiceTransaction {self.id} of {len(self._queues)} queues: {self.state.value}>"
+
+
+def _check_queue(queue: object) -> None:
+    if not isinstance(queue, TypedQueue):
+        raise TypeError(f"a transaction takes the queue that service.queue() returned, not {type(queue).__name__}")

@@ -114,7 +114,7 @@ class TypedQueue(TypedTaking[Body]):
 
     def encode_many(self, bodies: Iterable[Body | Put], headers: Mapping[str, str] | None = None) -> list[Put]:
         """Return objects as the queue of bytes takes them into a batch; raises as :meth:`put`."""
-        if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
+        if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping) or not isinstance(bodies, Iterable):
             raise TypeError(f"put_many takes several objects, not one {type(bodies).__name__}; put takes one")
         return [self._encode_put(body, headers or {}) for body in bodies]
 

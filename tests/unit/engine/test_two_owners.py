@@ -68,7 +68,8 @@ def refuse_all(queue: PersistentQueue) -> None:
     for _ in range(2):
         with pytest.raises(FencedError, match="locks do not work here") as caught:
             queue.put(b"refused")
-        assert caught.value.pid is not None
+        assert caught.value.pid is None  # the lock file names this process, which is not the other owner
+        assert ": another owner has opened this queue too" in str(caught.value)
         assert isinstance(caught.value, PoisonedError)
 
 
@@ -77,6 +78,17 @@ def put_until_refused(queue: PersistentQueue) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         queue.put(b"in between")
+
+
+def test_the_other_owner_is_named_if_the_lock_file_names_it(storage: UnlockedStorage, open_queue: Open) -> None:
+    """Its process and host are in the text, and attributes."""
+    first = open_queue()
+    open_queue()
+    with storage.open(ROOT / "write.lock") as file:
+        file.write_at((b'{"pid": 4321, "host": "elsewhere"}'.ljust(512),), 0)
+    with pytest.raises(FencedError, match="process 4321 on elsewhere has opened this queue too") as caught:
+        first.put(b"refused")
+    assert (caught.value.pid, caught.value.host) == (4321, "elsewhere")
 
 
 # -- Putting ---------------------------------------------------------------------------------------------------------

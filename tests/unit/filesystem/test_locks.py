@@ -23,37 +23,37 @@ CLOCK = SystemClock()
 def test_a_lock_that_is_held_is_refused_at_once_and_names_its_owner() -> None:
     """Process and host, in the text and as attributes; by a clock that stands still, a wait would have no end."""
     storage = SimulatedStorage()
-    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="the write side")
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, owned=locks.Owned("the write side"))
     with pytest.raises(QueueLockedError, match=f"process {os.getpid()} on {socket.gethostname()}") as caught:
-        locks.acquire(storage, PATH, FakeClock(), timeout=0, what="the write side")
+        locks.acquire(storage, PATH, FakeClock(), timeout=0, owned=locks.Owned("the write side"))
     assert (caught.value.pid, caught.value.host, caught.value.path) == (os.getpid(), socket.gethostname(), str(PATH))
     held.release()
-    locks.acquire(storage, PATH, CLOCK, timeout=0, what="the write side").release()
+    locks.acquire(storage, PATH, CLOCK, timeout=0, owned=locks.Owned("the write side")).release()
 
 
 def test_waiting_for_a_lock_ends_with_its_owner() -> None:
     """A rolling deploy."""
     storage = SimulatedStorage()
-    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, owned=locks.Owned("x"))
     timer = threading.Timer(0.05, held.release)
     timer.start()
-    locks.acquire(storage, PATH, CLOCK, timeout=30, what="x").release()
+    locks.acquire(storage, PATH, CLOCK, timeout=30, owned=locks.Owned("x")).release()
     timer.join()
 
 
 def test_waiting_in_vain_says_for_how_long() -> None:
     """LockTimeoutError is a QueueLockedError with a story."""
     storage = SimulatedStorage()
-    held = locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+    held = locks.acquire(storage, PATH, CLOCK, timeout=0, owned=locks.Owned("x"))
     with pytest.raises(LockTimeoutError, match=r"after 0\.05 s"):
-        locks.acquire(storage, PATH, CLOCK, timeout=0.05, what="x")
+        locks.acquire(storage, PATH, CLOCK, timeout=0.05, owned=locks.Owned("x"))
     held.release()
 
 
 def test_the_lock_file_stays_when_the_lock_goes(tmp_path: Path) -> None:
     """Removing it would let two owners lock two files of one name."""
     path = tmp_path / "write.lock"
-    locks.acquire(OsStorage(), path, CLOCK, timeout=0, what="x").release()
+    locks.acquire(OsStorage(), path, CLOCK, timeout=0, owned=locks.Owned("x")).release()
     assert path.exists()
     assert locks.try_acquire(OsStorage(), path) is not None
 
@@ -67,7 +67,7 @@ def test_a_note_that_cannot_be_read_names_nobody(note: bytes) -> None:
     assert locks.read_owner(storage, PATH) == locks.LockOwner()
     assert file.try_lock()
     with pytest.raises(QueueLockedError, match="another handle"):
-        locks.acquire(storage, PATH, CLOCK, timeout=0, what="x")
+        locks.acquire(storage, PATH, CLOCK, timeout=0, owned=locks.Owned("x"))
 
 
 def test_no_lock_file_names_nobody() -> None:

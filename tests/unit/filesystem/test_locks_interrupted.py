@@ -37,7 +37,9 @@ def test_who_handles_the_interruption_of_taking_a_lock_finds_its_guard_free() ->
         def guard() -> Guard:
             return groups_locked(storage, directory, clock)
 
-        return locks.acquire(storage, directory.write_lock, clock, timeout=0, what="the write side", guard=guard)
+        return locks.acquire(
+            storage, directory.write_lock, clock, timeout=0, owned=locks.Owned("the write side"), guard=guard
+        )
 
     take(_made(directory))  # paths and notes are made once
     storage = _made(directory)

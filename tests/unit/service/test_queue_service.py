@@ -45,11 +45,13 @@ def test_a_queue_may_be_named_again_with_what_it_was_opened_with(service: QueueS
     orders = service.queue("orders", type=dict, lease_seconds=5)
     assert service.queue("orders", type=dict) is orders
     assert service.queue("orders", lease_seconds=5) is orders
-    with pytest.raises(ConfigError, match="another lease_seconds"):
+    with pytest.raises(
+        ConfigError, match=r"lease_seconds=5 \(\S+test_queue_service.py, line \d+\), not with lease_seconds=6:"
+    ):
         service.queue("orders", lease_seconds=6)
-    with pytest.raises(ConfigError, match="another type"):
+    with pytest.raises(ConfigError, match=r"type=dict \(\S+test_queue_service.py, line \d+\), not with type=list:"):
         service.queue("orders", type=list)
-    with pytest.raises(ConfigError, match="another max_deliveries"):
+    with pytest.raises(ConfigError, match=r"max_deliveries=5 \(the default\), not with max_deliveries=3:"):
         service.queue("orders", max_deliveries=3)
 
 

@@ -32,7 +32,7 @@ def check_root(storage: Storage, root: Path, *, writable: bool) -> None:
     OSError
         The disk refuses.
     """
-    status = _status(storage, root, "a queue is a directory", "open the directory it points to")
+    status = _status(storage, root, "a queue is a directory: choose another path", "open the directory it points to")
     if writable:
         _check_ours(root, status)
 
@@ -41,7 +41,7 @@ def check_parts(storage: Storage, root: Path, names: Collection[str], *, writabl
     """Refuse a queue whose parts are not directories of this user; ``names`` are those in ``root``. Raises as above."""
     for path in _parts(storage, root, names):
         try:
-            status = _status(storage, path, "here belongs a directory", "move the directory it points to here")
+            status = _status(storage, path, _belongs(root, path), "move the directory it points to here")
         except FileNotFoundError:  # a group that has been deleted meanwhile
             continue
         if writable:
@@ -51,6 +51,13 @@ def check_parts(storage: Storage, root: Path, names: Collection[str], *, writabl
 def writable_by_others(storage: Storage, root: Path) -> bool:
     """Whether other users may write into a queue's directory. Raises as :func:`check_root`."""
     return bool(storage.directory_status(root).mode & _WRITABLE_BY_OTHERS)
+
+
+def _belongs(root: Path, path: Path) -> str:
+    """Return what belongs in the place of a file, and what to do."""
+    if path.parent == root / _GROUPS:
+        return "here belongs a directory of a consumer group: move the file out of the queue's directory"
+    return "here belongs a directory of the queue: move the file away, and restore the directory if there was one"
 
 
 def _parts(storage: Storage, root: Path, names: Collection[str]) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import FencedError
-from holdfast.persistence.filesystem.locks import LockOwner
+from holdfast.persistence.filesystem.locks import LockOwner, is_own_process
 from holdfast.persistence.filesystem.storage import File, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import FENCE, FENCE_POSITION, FENCE_TOKEN_BYTES
@@ -50,6 +50,8 @@ class Fence:
         """Return the error for bytes in a file that are not the token of this opening."""
         if len(found) == FENCE.size and FENCE.unpack(found)[1] == crc32c(0, found[:FENCE_TOKEN_BYTES]):
             owner = self._owner()
+            if is_own_process(owner):  # the note is older than the other owner, or of a second handle of this process
+                owner = LockOwner()
             who = "another owner" if owner.pid is None else f"process {owner.pid} on {owner.host}"
             return FencedError(
                 f"{path}: {who} has opened this queue too, so locks do not work here. Close it here, and make sure "

@@ -32,6 +32,7 @@ from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, St
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import check_parts, check_root
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
+from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, real_path, storage_error
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, random_id
@@ -289,7 +290,11 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
                 storage.remove_directory(path)
         raise
     lock = locks.acquire(
-        storage, directory.groups_lock, SystemClock(), timeout=_CREATE_SECONDS, what="the making of a queue"
+        storage,
+        directory.groups_lock,
+        SystemClock(),
+        timeout=_CREATE_SECONDS,
+        owned=Owned(f"the making of {directory.root}"),
     )
     try:
         if "queue.json" in storage.list(directory.root):

@@ -44,6 +44,23 @@ class LockOwner:
     is_visitor: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What a lock guards, and the advice for a caller that finds it taken.
+
+    Attributes
+    ----------
+    what : str
+        The owned side and its queue, as the subject of a sentence.
+    here, elsewhere : str
+        What helps if this process holds the lock, and if another one does.
+    """
+
+    what: str
+    here: str = "try again once that is over"
+    elsewhere: str = "try again once that is over"
+
+
 class SideLock:
     """The lock of one side of a queue, held or about to be."""
 
@@ -124,13 +141,13 @@ def acquire(
     clock: Clock,
     *,
     timeout: float,
-    what: str,
+    owned: Owned,
     guard: Callable[[], Guard] = Guard,
     is_visitor: bool = False,
 ) -> SideLock:
     """Take the lock at ``path``. Parameters and errors: as for :func:`acquiring`."""
     lock = None
-    steps = acquiring(storage, path, clock, timeout=timeout, what=what, guard=guard, is_visitor=is_visitor)
+    steps = acquiring(storage, path, clock, timeout=timeout, owned=owned, guard=guard, is_visitor=is_visitor)
     try:
         lock = next(steps)
         next(steps, None)
@@ -148,7 +165,7 @@ def acquiring(
     clock: Clock,
     *,
     timeout: float,
-    what: str,
+    owned: Owned,
     guard: Callable[[], Guard] = Guard,
     is_visitor: bool = False,
 ) -> Generator[SideLock, None, None]:
@@ -161,8 +178,8 @@ def acquiring(
     ----------
     storage, path, clock, timeout
         The lock file, and how long to try.
-    what : str
-        The owned side, for error messages.
+    owned : Owned
+        What it guards, for error messages.
     guard : callable
         Makes a context that is held while trying. If all use the same guard, a locked file always names its owner.
     is_visitor : bool
@@ -197,15 +214,23 @@ def acquiring(
         if clock.monotonic() >= started + patience:
             break
         time.sleep(_POLL_SECONDS)
+    is_here = _is_held_here(path, owner)
     who = "another handle" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+    who = f"this same {who}" if is_here else who
     kind = LockTimeoutError if timeout > 0 else QueueLockedError
     waited = f" after {timeout:g} s" if timeout > 0 else ""
     raise kind(
-        f"{what} of {path.parent} is owned by {who}{waited}; close it there, or pass a larger lock_timeout",
+        f"{owned.what} is owned by {who}{waited}: {owned.here if is_here else owned.elsewhere}",
         path=str(path),
         pid=owner.pid,
         host=owner.host,
     )
+
+
+def _is_held_here(path: Path, owner: LockOwner) -> bool:
+    """Whether this process holds the lock at ``path``; another container may have the same process ids."""
+    with _gate:
+        return owner.pid == os.getpid() and any(lock.path == path for lock in _open_locks)
 
 
 def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
@@ -230,6 +255,11 @@ def _note(pid: int, host: str, is_visitor: bool) -> bytes:
     if is_visitor:
         note["visitor"] = True
     return json.dumps(note).encode().ljust(_NOTE_BYTES)
+
+
+def is_own_process(owner: LockOwner) -> bool:
+    """Whether a lock file names this process."""
+    return (owner.pid, owner.host) == (os.getpid(), socket.gethostname())
 
 
 def read_owner(storage: Storage, path: Path) -> LockOwner:

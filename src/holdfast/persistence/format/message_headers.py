@@ -42,7 +42,11 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
 
 def _encode(headers: Mapping[str, str]) -> bytes:
     parts = []
-    for name, value in headers.items():
+    try:
+        items = headers.items()
+    except AttributeError:
+        raise TypeError(f"headers map str to str, as a dict does, not {type(headers).__name__}") from None
+    for name, value in items:
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"headers map str to str, not {type(name).__name__} to {type(value).__name__}")
         name_bytes, value_bytes = name.encode(), value.encode()

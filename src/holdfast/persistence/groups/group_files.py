@@ -14,7 +14,7 @@ from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file
-from holdfast.persistence.filesystem.locks import Guard
+from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
@@ -56,9 +56,8 @@ class GroupInfo:
 
 def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> Guard:
     """Return the lock for creating and deleting groups and for retiring data files."""
-    return Guard(
-        lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, what="the list of groups")
-    )
+    owned = Owned(f"the list of groups of {directory.root}")
+    return Guard(lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, owned=owned))
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:

@@ -7,8 +7,10 @@ file".
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
+from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.file_names import open_alone
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.storage import File, Storage, write_whole
@@ -58,4 +60,13 @@ def delete_spares(storage: Storage, directory: QueueDirectory) -> None:
     storage.make_directory(directory.spare)
     for name in storage.list(directory.spare):
         path: Path = directory.spare / name
-        storage.remove(path)
+        try:
+            storage.remove(path)
+        except OSError:
+            with suppress(OSError):
+                storage.directory_status(path)
+                raise ConfigError(
+                    f"{path} is a directory; only emptied data files belong into spare/: move it out of the queue's "
+                    "directory"
+                ) from None
+            raise

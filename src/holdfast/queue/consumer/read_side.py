@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty, ShutDown, StorageError
+from holdfast.errors import NOTHING_CAME, Empty, ShutDown, StorageError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -178,7 +178,7 @@ class ReadSide:
                     raise self._ending()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise Empty
+                raise Empty(NOTHING_CAME)
             self.wait_for_more(left, lambda: self._is_drained(holder))
 
     def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:

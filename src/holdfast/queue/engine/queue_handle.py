@@ -50,6 +50,7 @@ from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.sources import RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
+from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
@@ -180,7 +181,7 @@ class QueueHandle:
             self.directory.write_lock,
             self.clock,
             timeout=self.options.lock_timeout,
-            what="the write side",
+            owned=owned_writes(self.path),
             guard=self.groups_locked,
             is_visitor=self.options.is_visitor,
         )
@@ -241,7 +242,7 @@ class QueueHandle:
             self.directory.group_lock(options.group),
             self.clock,
             timeout=options.lock_timeout,
-            what=f"group {options.group!r}",
+            owned=owned_group(self.path, options.group),
             guard=self.groups_locked,
             is_visitor=options.is_visitor,
         )

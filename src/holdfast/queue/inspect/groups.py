@@ -7,6 +7,7 @@ from collections.abc import Callable
 from holdfast.errors import ConfigError, StorageError, UsageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
@@ -109,7 +110,11 @@ class Groups:
                 self._directory.group_lock(name),
                 self._handle.clock,
                 timeout=0,
-                what=f"group {name!r}",
+                owned=Owned(
+                    f"group {name!r} of {self._directory.root}",
+                    here="close the queue that reads for it, then delete it",
+                    elsewhere="stop the program that reads for it, then delete it",
+                ),
                 guard=self._handle.groups_locked,
             )
             try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from holdfast.errors import ConfigError, RecordTooLargeError
 from holdfast.persistence.format.constants import DATA_FILE_BYTES_LIMIT, HEADERS_BYTES_MAX
 
@@ -10,6 +13,15 @@ DATA_FILE_BYTES_MIN = 16 * 2**10
 
 RECORD_BYTES_LIMIT = DATA_FILE_BYTES_LIMIT - 2**24
 """A record has to fit into a data file with its headers and the file's seal."""
+
+
+def absolute_path(path: str | os.PathLike[str], what: str) -> Path:
+    """Return the absolute path of the directory of ``what``; raises TypeError, and ConfigError for an empty one."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(name := os.fspath(path), str):
+        raise TypeError(f"the path of a {what} is a str or a pathlib.Path, not {type(path).__name__}")
+    if not name:
+        raise ConfigError(f"the path of the {what} is empty: name its directory")
+    return Path(os.path.abspath(name))
 
 
 def as_bytes(payload: object) -> bytes:
@@ -23,16 +35,22 @@ def wait_for(block: bool, timeout: float | None) -> float | None:
     """Return how long to wait, in seconds: 0 for not at all, None for ever."""
     if not block:
         return 0.0
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"a timeout is None or at least 0 seconds, not {timeout!r}")
-    return timeout
+    try:
+        if timeout is None or timeout >= 0:
+            return timeout
+    except TypeError:
+        raise TypeError(f"a timeout is None or a number of seconds, not {type(timeout).__name__}") from None
+    raise ValueError(f"a timeout is None or at least 0 seconds, not {timeout!r}")
 
 
 def check_count(count: int) -> int:
     """Return a number of messages; raises ValueError below 1."""
-    if count < 1:
-        raise ValueError(f"at least 1 message, not {count!r}")
-    return count
+    try:
+        if count >= 1:
+            return count
+    except TypeError:
+        raise TypeError(f"max_messages is a number from 1 on, not {type(count).__name__}") from None
+    raise ValueError(f"at least 1 message, not {count!r}")
 
 
 def too_large(payload: bytes, max_bytes: int) -> RecordTooLargeError:
@@ -49,6 +67,11 @@ def check_sizes(
     *, data_file_bytes: int, record_bytes_max: int, maxsize: int, max_bytes: int | None, lock_timeout: float
 ) -> None:
     """Refuse sizes that cannot work; raises ConfigError."""
+    for name, value in (("data_file_bytes", data_file_bytes), ("record_bytes_max", record_bytes_max)):
+        if not isinstance(value, int):
+            raise ConfigError(f"{name} is a number of bytes, not {value!r}")
+    if not isinstance(max_bytes, int | None):
+        raise ConfigError(f"max_bytes is a number of bytes, or None for no bound, not {max_bytes!r}")
     if not DATA_FILE_BYTES_MIN <= data_file_bytes <= DATA_FILE_BYTES_LIMIT:
         raise ConfigError(
             f"data_file_bytes is from {DATA_FILE_BYTES_MIN} to {DATA_FILE_BYTES_LIMIT}, not {data_file_bytes}"
@@ -63,11 +86,11 @@ def check_sizes(
             f"max_bytes={max_bytes} leaves no room for two data files of {data_file_bytes} bytes: one is written "
             "while the other is drained; make it larger, or data_file_bytes smaller"
         )
-    if not lock_timeout >= 0:
+    if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
         raise ConfigError(f"lock_timeout is at least 0 seconds, not {lock_timeout!r}")
 
 
 def check_maxsize(maxsize: int) -> None:
     """Refuse a bound that cannot work; raises ConfigError."""
-    if maxsize < 0:
-        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize}")
+    if not isinstance(maxsize, int) or maxsize < 0:
+        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize!r}")

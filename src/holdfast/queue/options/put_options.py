@@ -117,7 +117,7 @@ def encode_put(
 def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes], dict[int, bytes] | None]:
     """Return the payloads of a batch, and the headers to be stored of those that have any, by number."""
     if isinstance(payloads, bytes | bytearray | memoryview | str):
-        raise TypeError("put_many takes several payloads; put takes one")
+        raise TypeError("put_many takes several payloads, in a list for example; put takes one")
     batch: list[bytes] = []
     headers: dict[int, bytes] = {}
     for payload in payloads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.errors import Full, RecordTooLargeError
+from holdfast.errors import NO_ROOM, Full, RecordTooLargeError
 from holdfast.queue.threads.notifier import Notifier
 
 _POLL_SECONDS = 0.02
@@ -73,6 +73,6 @@ class Capacity:
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Full
+                raise Full(NO_ROOM)
             pause = min(pause, left)
         self.space_available.wait(lambda: not is_open() or self.has_space(count, size_bytes), pause)

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 
 from holdfast.clock import Clock
-from holdfast.errors import Full, StorageError
+from holdfast.errors import NO_ROOM, Full, StorageError
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -338,7 +338,7 @@ class WriteSide:
                 self.confirm(known + count)
                 return known
             if timeout is not None and timeout <= 0:
-                raise Full
+                raise Full(NO_ROOM)
             capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
         self._commit(offset + count)
         self._announce()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, CommitUnknownError, Full, HoldfastError, RetryableError, StorageError
+from holdfast.errors import NO_ROOM, ClosedError, CommitUnknownError, Full, HoldfastError, RetryableError, StorageError
 from holdfast.persistence.exchange.mailbox import Answer, Mailbox, remove_quietly
 from holdfast.persistence.exchange.requests import (
     ASK,
@@ -261,7 +261,7 @@ class Requester:
         if self._refusal is not None:
             raise self._refusal()
         if answer is not None:
-            raise Full
+            raise Full(NO_ROOM)
         owner = locks.read_owner(self._storage, self._lock_path)
         raise RetryableError(
             f"the owner of {self._directory.root} (process {owner.pid} on {owner.host}) does not answer; nothing was "

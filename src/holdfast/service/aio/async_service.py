@@ -21,11 +21,10 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.aio.async_workers import AsyncWorkers
 from holdfast.service.aio.thread_pool import ThreadPool, make_call, outcome_of
-from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_service import QueueService
-from holdfast.service.queue_settings import QueueSettings
+from holdfast.service.queue_settings import QueueSettings, check_settings, place_of_call
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.workers.consumer import Consumer, make_consumer
+from holdfast.service.workers.consumer import CONSUMER_OPTIONS, Consumer, make_consumer, name_of_queue
 from holdfast.service.workers.workers import GRACE_SECONDS
 
 Body = TypeVar("Body")
@@ -77,7 +76,7 @@ class AsyncQueueService:
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]: ...
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]:
         """Open a queue, or return it if it is open; as :meth:`QueueService.queue`."""
-        return self._of(await self._threads.run_patiently(self.sync.queue, name, type=type, **settings))
+        return self._of(await self._threads.run_patiently(self.sync.open_queue, name, type, settings, place_of_call()))
 
     @property
     def queues(self) -> Mapping[str, AsyncQueue[Any]]:
@@ -129,11 +128,13 @@ class AsyncQueueService:
         The handler takes the object, or the object and its delivery: an :class:`AsyncDelivery` if it is
         async. One that is cancelled because its grace is over gives its message back uncounted. docs/asyncio.md.
         """
-        name = check_queue_name(queue) if isinstance(queue, str) else queue.name
+        name = name_of_queue(queue, AsyncQueue)
+        check_settings(settings, "consumer", *CONSUMER_OPTIONS)
+        place = place_of_call()
 
         def register(handler: Function) -> Function:
             if not isinstance(queue, str) and self.queues.get(name) is not queue:
-                raise ConfigError(f"{queue!r} does not belong to this service")
+                raise ConfigError(f"{queue!r} does not belong to this service: register it with the one that opened it")
             consumer = make_consumer(
                 name,
                 handler,
@@ -142,6 +143,7 @@ class AsyncQueueService:
                 retry=retry,
                 type=type,
                 settings=dict(settings),
+                place=place,
             )
             self._workers.add(consumer)
             return handler

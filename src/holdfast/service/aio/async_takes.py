@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from holdfast.errors import ClosedError, Empty, HoldfastError
+from holdfast.errors import NOTHING_CAME, ClosedError, Empty, HoldfastError
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.failover import FailoverSource
 from holdfast.threads import join_thread, no_thread_error, start_thread
@@ -220,7 +220,7 @@ class Takes:
                 continue
             try:
                 if is_empty and each.is_alike:
-                    raise Empty
+                    raise Empty(NOTHING_CAME)
                 each.succeed(each.take())
             except Empty as error:
                 is_empty = is_empty or each.is_alike

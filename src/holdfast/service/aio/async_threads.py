@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.errors import ClosedError, Full
+from holdfast.errors import NO_ROOM, ClosedError, Full
 from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.service.aio.thread_pool import ThreadPool, outcome_of
 
@@ -82,7 +82,7 @@ class Threads:
         while True:
             left = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, deadline - time.monotonic())
             if left <= 0:
-                raise Full
+                raise Full(NO_ROOM)
             with suppress(Full):
                 return await self._wait_for_put(self._submit(self._patient, partial(put, left)), cancelled)
 

@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.service.catalog.database import CatalogDatabase, CatalogUnavailableError
@@ -212,7 +213,9 @@ class Catalog:
         So the latest findings are written last.
         """
         path = self.path.with_name(f"{CATALOG_NAME}.lock")
-        lock = locks.acquire(self._storage, path, SystemClock(), timeout=timeout, what="the catalogue")
+        lock = locks.acquire(
+            self._storage, path, SystemClock(), timeout=timeout, owned=Owned(f"the catalogue {self.path}")
+        )
         try:
             yield
         finally:

@@ -89,12 +89,7 @@ class Config:
             A name that cannot be a queue's, or sizes that cannot work together.
         """
         check_queue_name(queue_name)
-        settings = {
-            **self.defaults,
-            **self.queues.get(queue_name, {}),
-            **self.environment,
-            **self.environment_queues.get(variable_part(queue_name), {}),
-        }
+        settings = self._settings(queue_name)
         options = {name: setting.value for name, setting in settings.items()}
         options.update(arguments or {})
         if "max_bytes" in settings and "max_bytes" not in (arguments or {}):
@@ -104,6 +99,19 @@ class Config:
             except ConfigError as error:
                 raise settings["max_bytes"].fail(str(error).removeprefix("max_bytes")) from None
         return options
+
+    def place(self, queue_name: str, option: str) -> str:
+        """Return the file and line, or the variable, that sets an option of a queue; empty if none does."""
+        setting = self._settings(queue_name).get(option)
+        return "" if setting is None else str(setting.fail(""))
+
+    def _settings(self, queue_name: str) -> Settings:
+        return {
+            **self.defaults,
+            **self.queues.get(queue_name, {}),
+            **self.environment,
+            **self.environment_queues.get(variable_part(queue_name), {}),
+        }
 
 
 def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
@@ -120,6 +128,10 @@ def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
         data = read_whole(OsStorage(), Path(os.path.realpath(path)), CONFIG_BYTES_MAX)  # a link to it is an operator's
     except FileNotFoundError:
         return Config(path, environment=variables, environment_queues=queue_variables)
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{directory} is a file, or below one; a service is a directory: choose another path"
+        ) from None
     except (OSError, CorruptionError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(

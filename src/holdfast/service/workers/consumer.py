@@ -9,8 +9,12 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
+from holdfast.service.queue_names import check_queue_name
 
 Handler = Callable[..., Any]
+
+CONSUMER_OPTIONS = ("concurrency", "processes", "retry", "type")
+"""What ``service.consumer`` takes beside the settings of the queue."""
 
 _PARAMETERS = ("body", "delivery")
 
@@ -36,6 +40,8 @@ class Consumer:
         parameter.
     settings : mapping
         To open the queue with.
+    place : str
+        The file and line that registers it, for errors.
     takes_delivery : bool
         Whether the handler takes the delivery beside the object.
     is_async : bool
@@ -49,6 +55,7 @@ class Consumer:
     retry: RetryPolicy | None = None
     type: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
     takes_delivery: bool = False
     is_async: bool = False
 
@@ -80,6 +87,7 @@ def make_consumer(
     retry: Backoff | Sequence[float] | None,
     type: Any,
     settings: Mapping[str, Any],
+    place: str = "",
 ) -> Consumer:
     """Return a consumer; raises ConfigError if it cannot work."""
     _check_count("concurrency", concurrency, least=1)
@@ -99,9 +107,21 @@ def make_consumer(
         _own_backoff(retry),
         type,
         settings,
+        place,
         _takes_delivery(handler),
         is_async=any(map(inspect.iscoroutinefunction, functions)),
     )
+
+
+def name_of_queue(queue: Any, kind: type[Any]) -> str:
+    """Return the name of a queue that a program names, or opened; raises ConfigError for anything else."""
+    if isinstance(queue, kind):
+        name: str = queue.name
+        return name
+    if not isinstance(queue, str):
+        found = "the handler itself" if callable(queue) else repr(queue)
+        raise ConfigError(f"write @service.consumer(queue), with the queue or its name in parentheses, not {found}")
+    return check_queue_name(queue)
 
 
 def name_of(handler: Handler) -> str:

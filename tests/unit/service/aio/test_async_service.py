@@ -25,7 +25,7 @@ from holdfast.service.typed_queue import TypedQueue
 from support.processes.loops import in_a_loop, until
 
 OF_THREADS_ONLY = {
-    QueueService: {"forget_after_fork", "open_for", "workers"},
+    QueueService: {"forget_after_fork", "open_for", "open_queue", "workers"},
     Delivery: {"comes_from", "redacted"},
     TypedQueue: {"adopt", "close", "decode_delivery", "encode_many"},
     ServiceTransaction: {"call_off"},
@@ -66,7 +66,7 @@ async def test_queues_of_another_program_are_opened_when_their_owner_is_gone(tmp
         raw.put(b"1")
         raw.close()
         assert (await (await opening).receive()).body == 1
-        with pytest.raises(ConfigError, match="another type"):
+        with pytest.raises(ConfigError, match=r"type=int \(the program\), not with type=str"):
             await service.queue("numbers", type=str)
         with pytest.raises(ConfigError):
             await service.queue("../numbers")

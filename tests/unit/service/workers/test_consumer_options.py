@@ -131,7 +131,9 @@ def test_settings_that_are_not_as_the_queue_was_opened_with_are_refused(service:
     """As by queue() itself."""
     service.queue("orders", max_deliveries=2)
     service.consumer("orders", max_deliveries=3)(handle)
-    with pytest.raises(ConfigError, match="another max_deliveries"):
+    with pytest.raises(
+        ConfigError, match=r"max_deliveries=2 \(\S+test_consumer_options.py, line \d+\), not with max_deliveries=3"
+    ):
         service.run()
 
 
