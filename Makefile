@@ -25,6 +25,13 @@ PYTHONS := 3.11 3.12 3.13
 LOWEST := build/venv-lowest
 LOWEST_PYTHON := 3.11
 
+# `make test-minimal`: the rooms that use optional packages, in an environment that has none of these. The others, workers
+# among them, use the core only: of queue and persistence the golden directories are enough.
+MINIMAL := build/venv-minimal
+MINIMAL_TOOLS := attrs hypothesis pytest pytest-timeout pytest-xdist typing-extensions
+MINIMAL_TESTS := --ignore=tests/unit/service/workers tests/unit/cli tests/unit/service tests/unit/serializers tests/unit/format \
+    tests/contract/test_importing.py tests/contract/test_public_api.py tests/compat/test_golden_queues.py tests/docs
+
 # A pair that fits together, docs/spark-drain.md; pip would take versions that do not.
 # Warnings of other people's versions are no errors there.
 DELTA := build/venv-delta
@@ -35,7 +42,7 @@ DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -59,12 +66,15 @@ test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-lowest test-cluster test-delta test-connect  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest test-cluster test-delta test-connect  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
 	if [ -z "$$found" ]; then echo "make test-$*: SKIPPED: there is no Python $* with a working venv module"; exit 0; fi; \
 	$(MAKE) --no-print-directory test VENV=build/venv-$* PYTHON="$$found" ARGS='$(ARGS)'
+
+test-minimal: $(MINIMAL)/.minimal-ready  ## run what the core can do without any extra
+	HOLDFAST_TEST_MINIMAL=1 $(MINIMAL)/bin/python -m pytest $(AT_ONCE) $(MINIMAL_TESTS) $(ARGS)
 
 test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) --ignore=tests/spark $(ARGS)
@@ -162,8 +172,14 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	@$(call find-python,$(LOWEST_PYTHON)); $(MAKE) --no-print-directory VENV=$(LOWEST) PYTHON="$$found" $(LOWEST)/.created
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
-	    --resolution lowest-direct $(addprefix --extra ,demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
+	    --resolution lowest-direct $(addprefix --extra ,catalog cli demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[test]'
+	@touch $@
+
+$(MINIMAL)/.minimal-ready: pyproject.toml
+	@rm -rf $(MINIMAL)
+	@$(MAKE) --no-print-directory VENV=$(MINIMAL) PYTHON="$(PYTHON)" $(MINIMAL)/.created
+	$(MINIMAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(MINIMAL_TOOLS)
 	@touch $@
 
 $(CONNECT)/.connect-ready: pyproject.toml

@@ -1,8 +1,11 @@
-"""For all tests: which of them run one behind the other where several run at once, Ctrl-C, and quick collections."""
+"""For all tests: which run one after the other, missing extras, Ctrl-C, quick collections."""
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +15,53 @@ from support.processes.ctrl_c import have_ctrl_c_work
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
+EXTRAS = {
+    "catalog": "sqlite_utils",
+    "cli": "rich",
+    "protobuf": "google.protobuf",
+    "pydantic": "pydantic",
+    "spark": "pyspark",
+    "zstd": "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd",
+}
+"""The module of each. ``@pytest.mark.extra("catalog")``: the test is skipped if it is missing."""
+
+IMPORTING = {
+    "contract/test_serializer_contract.py": ("protobuf", "pydantic"),
+    "unit/serializers/test_compression.py": ("zstd",),
+    "unit/serializers/test_protobuf_serializer.py": ("protobuf",),
+    "unit/serializers/test_pydantic_models.py": ("pydantic",),
+}
+"""Modules of tests that are about extras and import them at once: they are ignored if one is missing."""
+
+STANDARD = {"zstd"} if sys.version_info >= (3, 14) else set()
+"""Extras that Python brings itself."""
+
+
+def is_missing(module: str) -> bool:
+    """Whether a module cannot be imported."""
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return True
+
+
+MISSING = {extra for extra, module in EXTRAS.items() if is_missing(module)}
+
+collect_ignore = [path for path, needed in IMPORTING.items() if MISSING.intersection(needed)]
+
 
 def pytest_configure() -> None:
-    """Have Ctrl-C work here, and in processes that tests start."""
+    """Have Ctrl-C work here, and in processes that tests start; where extras must be missing, see that they are."""
     have_ctrl_c_work()
+    if os.environ.get("HOLDFAST_TEST_MINIMAL") == "1" and (there := EXTRAS.keys() - MISSING - STANDARD):
+        pytest.exit(f"HOLDFAST_TEST_MINIMAL=1, and these extras are installed: {', '.join(sorted(there))}", 1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs an extra that is missing."""
+    for mark in item.iter_markers("extra"):
+        if mark.args[0] in MISSING:
+            pytest.skip(f"needs holdfast[{mark.args[0]}]")
 
 
 def pytest_collection_finish() -> None:

@@ -3,6 +3,7 @@
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,23 +16,21 @@ LISTED = {module: re.findall(r"`(\w+)`", section) for module, section in SECTION
 DOCUMENTED = set(re.findall(r"^\.\. (?:auto\w+|exception):: (?:[\w.]+\.)?(\w+)", REFERENCE, re.MULTILINE))
 
 
-def imported(module: str) -> object:
-    """Import a documented module; that of Spark needs its extra."""
-    if module.startswith("holdfast.spark"):
-        pytest.importorskip("pyspark")
-    return importlib.import_module(module)
+def case(module: str, *values: str) -> Any:
+    """Return a case about a documented module; that of Spark needs its extra."""
+    return pytest.param(module, *values, marks=[pytest.mark.extra("spark")] if "spark" in module else [])
 
 
-@pytest.mark.parametrize("module", LISTED)
+@pytest.mark.parametrize("module", [case(module) for module in LISTED])
 def test_the_page_lists_what_the_module_says_is_public(module: str) -> None:
     """Each name once, and no other."""
-    assert sorted(LISTED[module]) == sorted(imported(module).__all__)
+    assert sorted(LISTED[module]) == sorted(importlib.import_module(module).__all__)
 
 
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in LISTED.items() for name in names])
+@pytest.mark.parametrize(("module", "name"), [case(module, name) for module, names in LISTED.items() for name in names])
 def test_every_public_name_can_be_imported(module: str, name: str) -> None:
     """Those that are imported when they are used, too."""
-    assert getattr(imported(module), name) is not None
+    assert getattr(importlib.import_module(module), name) is not None
 
 
 def test_the_reference_describes_every_public_name() -> None:

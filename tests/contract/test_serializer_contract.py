@@ -16,7 +16,8 @@ from holdfast.errors import DecodeError, EncodeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import decoder_of, encoder_of
-from support.service.typed_bodies import Event, Letter, Order, Parcel, Person, Point, ReversedText
+from support.service.extra_bodies import Event, Person
+from support.service.typed_bodies import Letter, Order, Parcel, Point, ReversedText
 
 GARBAGE = b"\xff\xfe\xfd\xfc" * 4
 TEXT = st.text(st.characters(codec="utf-8"))

@@ -65,8 +65,18 @@ PROGRAMS = [
 ]
 
 
+EXTRAS = {"catalogue": "catalog", "serializers": "pydantic"}
+"""What blocks of a document need."""
+
+
+def needs(document: Path) -> list[pytest.MarkDecorator]:
+    """Return the mark of a document whose blocks need an extra."""
+    return [pytest.mark.extra(EXTRAS[document.stem])] if document.stem in EXTRAS else []
+
+
 @pytest.mark.parametrize(
-    "document", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in DOCUMENTS if has_python(path)]
+    "document",
+    [pytest.param(path, id=str(path.relative_to(ROOT)), marks=needs(path)) for path in DOCUMENTS if has_python(path)],
 )
 def test_every_python_block_of_the_document_runs(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

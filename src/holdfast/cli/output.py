@@ -1,10 +1,9 @@
-"""What commands write to standard output: documents in JSON for programs, tables for people."""
+"""What commands write to standard output: documents in JSON for programs, payloads as they are."""
 
 from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -15,9 +14,6 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.inspect.dead_letters import DeadLetter
 
 Document = dict[str, Any]
-
-_WIDTH = 10_000
-"""Columns of a table that no terminal shows: a pipe has no edge at which to cut."""
 
 
 def write_json(document: Any) -> None:
@@ -40,24 +36,6 @@ def json_line(document: Any) -> bytes:
     import msgspec
 
     return msgspec.json.encode(document) + b"\n"
-
-
-def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table; numbers are aligned to the right."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        for column, cell in zip(table.columns, row, strict=True):
-            if isinstance(cell, int):
-                column.justify = "right"
-        table.add_row(*(Text(str(cell)) for cell in row))  # not str: that would be read as markup
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    with console.capture() as shown:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def message_document(message: Message | Delivery | DeadLetter) -> Document:

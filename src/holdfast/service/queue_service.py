@@ -27,7 +27,7 @@ from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer
-from holdfast.service.catalog.catalog import Catalog
+from holdfast.service.catalog.catalog import Catalog, is_wanted
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
 from holdfast.service.failover import FailoverSource
@@ -60,8 +60,9 @@ class QueueService:
         The service's directory; each queue is a directory in it. Made when the first queue is.
     serializers : iterable of Serializer
         More than the built-in ones.
-    catalog : bool
-        Whether to keep ``catalog.db`` there, for people and their tools. docs/catalogue.md.
+    catalog : bool or None
+        Whether to keep ``catalog.db`` there, for people and their tools; None: if the extra ``holdfast[catalog]`` is
+        installed. docs/catalogue.md.
     redact : callable, str to str
         Takes secrets out of the texts of exceptions and reasons of dead letters, for all queues; as that of
         :class:`PersistentQueue`.
@@ -71,7 +72,8 @@ class QueueService:
     Raises
     ------
     ConfigError
-        ``holdfast.toml`` or a variable ``HOLDFAST_*`` cannot work; nothing was made.
+        ``holdfast.toml`` or a variable ``HOLDFAST_*`` cannot work, or the catalogue is asked for without its extra;
+        nothing was made.
 
     Notes
     -----
@@ -84,7 +86,7 @@ class QueueService:
         path: str | os.PathLike[str],
         *,
         serializers: Iterable[Serializer] = (),
-        catalog: bool = True,
+        catalog: bool | None = None,
         redact: Callable[[str], str] | None = None,
         storage: Storage | None = None,
         clock: Clock | None = None,
@@ -99,7 +101,7 @@ class QueueService:
         self._queues: dict[str, TypedQueue[Any]] = {}
         self._settings: dict[str, Settings] = {}
         self._catalog = Catalog(self.path, _facts_of(self), configured=self._config.options)
-        self._keeps_catalog = catalog and not is_worker_process()
+        self._keeps_catalog = is_wanted(catalog) and not is_worker_process()
         self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
         self._is_closed = False
@@ -325,6 +327,8 @@ class QueueService:
 
         Raises
         ------
+        ConfigError
+            The extra ``holdfast[catalog]`` is not installed.
         StorageError
             It cannot be written.
         LockTimeoutError

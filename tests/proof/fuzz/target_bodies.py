@@ -10,7 +10,8 @@ from holdfast.errors import DecodeError, EncodeError, UnknownContentTypeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.compression import compress
 from holdfast.serializers.registry import Registry
-from support.service.typed_bodies import Event, Letter, Order, Parcel, Person
+from support.service.extra_bodies import Event, Person
+from support.service.typed_bodies import Letter, Order, Parcel
 
 KINDS: tuple[tuple[str, Any], ...] = (
     ("json", Order),

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
-import pydantic
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 
 class Order(msgspec.Struct):
@@ -63,23 +61,6 @@ class Address(TypedDict):
     zip: int
 
 
-class Person(pydantic.BaseModel):
-    """A model of pydantic."""
-
-    name: str
-    born: datetime | None = None
-    home: Point | None = None
-    nick_name: str = pydantic.Field("", alias="nickName")
-
-
-@dataclasses.dataclass
-class Team:
-    """A dataclass with models inside."""
-
-    lead: Person
-    people: list[Person]
-
-
 class Renamed(msgspec.Struct):
     """A class whose messages are called otherwise."""
 
@@ -98,21 +79,6 @@ class Plain:
         return isinstance(other, Plain) and other.id == self.id
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _event_class() -> Any:
-    """Return a class as protoc would make it, from a description."""
-    file = descriptor_pb2.FileDescriptorProto(name="holdfast_tests.proto", package="shop", syntax="proto3")
-    message = file.message_type.add(name="Event")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    message.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
-    message.field.add(name="name", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Event"))
-
-
-Event = _event_class()
 
 
 class ReversedText:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
+from importlib.metadata import packages_distributions
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.persistence.format.checksum import Crc32c, compiled_crc32c, crc32c, portable_crc32c, reseed
 
@@ -55,6 +58,19 @@ def test_both_libraries_agree() -> None:
         data = rng.randbytes(size)
         for seed in (0, 1, 0xFFFFFFFF, rng.getrandbits(32)):
             assert compiled(seed, data) == portable(seed, data), (size, seed)
+
+
+@given(data=st.binary(max_size=10_000), seed=st.integers(0, 0xFFFFFFFF))
+def test_both_libraries_agree_on_random_data(data: bytes, seed: int) -> None:
+    """Hypothesis chooses the bytes and the seed; as a view of part of a buffer too."""
+    compiled, portable = compiled_crc32c() or crc32c, portable_crc32c()
+    assert portable(seed, data) == compiled(seed, data)
+    assert portable(seed, memoryview(b"<" + data)[1:]) == compiled(seed, data)  # type: ignore[arg-type]
+
+
+def test_the_portable_library_is_the_fork_with_wheels() -> None:
+    """Both name their package ``crcmod``; only one of them may be what an installation brings."""
+    assert "crcmod-plus" in packages_distributions()["crcmod"]
 
 
 def test_different_salts_give_different_checksums() -> None:

@@ -20,7 +20,6 @@ from holdfast.serializers.registry import Registry
 from support.service.typed_bodies import (
     Address,
     BigOrder,
-    Event,
     Invoice,
     Letter,
     Order,
@@ -75,6 +74,12 @@ class TestHeaders:
         payload, headers = codec(Order).encode(Order(1, "Zoë"))
         assert payload == '{"id":1,"customer":"Zoë"}'.encode()
         assert dict(headers) == ORDER_HEADERS
+
+    @pytest.mark.extra("protobuf")
+    def test_a_message_of_protobuf_names_the_schema_that_protobuf_knows(self) -> None:
+        """With its package."""
+        from support.service.extra_bodies import Event
+
         assert dict(codec(Event, serializer="protobuf").encode(Event(id=1))[1]) == {
             "content-type": "application/protobuf",
             "ce-type": "shop.Event",
@@ -426,8 +431,11 @@ class TestVersions:
         with pytest.raises(ConfigError, match=words):
             register(codec((Order, Letter), version=2))
 
+    @pytest.mark.extra("protobuf")
     def test_protobuf_has_no_upcasts(self) -> None:
         """It has no plain data, and its own way to grow."""
+        from support.service.extra_bodies import Event
+
         with pytest.raises(ConfigError, match="protobuf"):
             codec(Event, serializer="protobuf", version=2).upcast(1, 2)
 
@@ -468,6 +476,7 @@ class TestOptions:
 class TestOtherProcesses:
     """Worker processes get the codec as a pickle."""
 
+    @pytest.mark.extra("zstd")
     def test_a_codec_can_be_pickled_with_its_upcasts(self) -> None:
         """And does the same there."""
         registry = Registry([ReversedText()])

@@ -7,7 +7,7 @@ import pytest
 from holdfast import ConfigError
 from holdfast.serializers.content_types.json_serializer import JsonSerializer
 from holdfast.serializers.content_types.msgpack_serializer import MsgpackSerializer
-from support.service.typed_bodies import Order, Person, Plain, Team
+from support.service.typed_bodies import Order, Plain
 
 MSGPACK = MsgpackSerializer()
 
@@ -25,8 +25,11 @@ def test_it_has_bytes_also_without_a_type() -> None:
     assert MSGPACK.decode(MSGPACK.encode(body), dict) == body
 
 
+@pytest.mark.extra("pydantic")
 def test_it_takes_models_by_themselves_and_inside_of_others() -> None:
     """Through plain data."""
+    from support.service.extra_bodies import Person, Team
+
     person = Person(name="Zoë", nickName="Z")
     team = Team(person, [person])
     assert MSGPACK.decode(MSGPACK.encode(person), Person) == person

@@ -15,7 +15,8 @@ from holdfast.errors import DecodeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.content_types.protobuf_serializer import ProtobufSerializer
 from holdfast.serializers.registry import Registry
-from support.service.typed_bodies import Event, Order
+from support.service.extra_bodies import Event
+from support.service.typed_bodies import Order
 
 PROTOBUF = ProtobufSerializer()
 

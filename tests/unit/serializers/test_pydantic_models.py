@@ -15,7 +15,8 @@ from holdfast.errors import DecodeError, EncodeError
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.content_types.pydantic_models import is_model
 from holdfast.serializers.registry import Registry
-from support.service.typed_bodies import Order, Person, Point, Team
+from support.service.extra_bodies import Person, Team
+from support.service.typed_bodies import Order, Point
 
 ZOE = Person(name="Zoë", born=datetime(1990, 5, 1, tzinfo=UTC), home=Point(1, 2), nickName="Z")
 

@@ -22,6 +22,7 @@ def without_secrets(said: str) -> str:
     return said.replace(SECRET, "token=***")
 
 
+@pytest.mark.extra("catalog")
 def test_a_handlers_secret_reaches_neither_log_nor_catalogue_nor_any_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -177,6 +177,7 @@ def test_handlers_acknowledge_themselves_without_a_thread_for_it(service: QueueS
         wait_until(lambda: numbers.stats().depth == 0)
 
 
+@pytest.mark.extra("catalog")
 def test_the_catalogue_is_written_at_the_end_without_a_thread(tmp_path: Path) -> None:
     """The queue is open and works; closing joins nothing that was never started."""
     with no_threads("holdfast-catalog"):

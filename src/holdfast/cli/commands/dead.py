@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import click
 
+from holdfast.cli.display import write_table
 from holdfast.cli.ending import FAILED, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument
-from holdfast.cli.output import message_document, write_json, write_table
+from holdfast.cli.output import message_document, write_json
 from holdfast.cli.text import counted, moment, preview
 from holdfast.errors import NotFoundError
 from holdfast.log import printable

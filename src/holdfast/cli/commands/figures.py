@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.display import write_table
 from holdfast.cli.ending import exit_code_of, exit_with, say, worst
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument
-from holdfast.cli.output import Document, write_json, write_table
+from holdfast.cli.output import Document, write_json
 from holdfast.cli.text import duration, size
 from holdfast.errors import HoldfastError, QueueNotFoundError
 from holdfast.log import printable

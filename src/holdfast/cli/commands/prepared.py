@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.display import write_table
 from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import json_option, looking, queue_argument, submitting
-from holdfast.cli.output import damage_document, span, write_json, write_table
+from holdfast.cli.output import damage_document, span, write_json
 from holdfast.cli.text import counted, duration, offsets, size
 from holdfast.log import printable
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction

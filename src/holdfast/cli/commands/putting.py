@@ -7,12 +7,13 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import click
 
+from holdfast.cli.display import progress
 from holdfast.cli.lines import JSON_CONTENT_TYPE, json_batches
 from holdfast.cli.opening import json_option, queue_argument, submitting
 from holdfast.cli.output import span, write_json
@@ -124,35 +125,16 @@ def _told(as_json: bool) -> Iterator[Note]:
 
 def _put_lines(queue: PersistentQueue, timeout: float | None, note: Note, options: dict[str, Any]) -> None:
     stdin = cast(BufferedReader, sys.stdin.buffer)
-    with _progress(stdin) as advance:
+    with progress(_size(stdin), is_shown=not stdin.isatty()) as advance:
         for batch in json_batches(stdin.read1):
             note(queue.put_many([Put(line, **options) for line in batch], timeout=timeout))
             advance(len(batch), sum(map(len, batch)) + len(batch))
 
 
-@contextmanager
-def _progress(stdin: BufferedReader) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal how many messages were put; yields what takes note of messages and bytes."""
-    if not sys.stderr.isatty() or stdin.isatty():
-        yield lambda _count, _bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TextColumn("{task.fields[count]} messages"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=_size(stdin), count=0)
-        count = 0
-
-        def advance(messages: int, size: int) -> None:
-            nonlocal count
-            count += messages
-            bar.update(task, advance=size, count=count)
-
-        yield advance
-
-
 def _size(stdin: BufferedReader) -> int | None:
     """Return how much there is to read; None if unknown."""
-    status = os.fstat(stdin.fileno())
+    try:
+        status = os.fstat(stdin.fileno())
+    except UnsupportedOperation:  # bytes in memory
+        return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.display import write_table
 from holdfast.cli.ending import NOTHING_CAME, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, taking
-from holdfast.cli.output import json_line, message_document, write_bytes, write_json, write_table
+from holdfast.cli.output import json_line, message_document, write_bytes, write_json
 from holdfast.cli.text import moment, preview
 from holdfast.errors import Empty
 from holdfast.log import printable

@@ -1,6 +1,7 @@
 """CRC-32C (Castagnoli, polynomial 0x1EDC6F41, reflected, initial value and final XOR 0xFFFFFFFF).
 
-google-crc32c computes it in hardware if its compiled form is installed; crcmod's ``crc-32c`` is the portable twin.
+google-crc32c computes it in hardware if its compiled form is installed; crcmod's ``crc-32c`` (from
+the distribution crcmod-plus) is the portable twin.
 ``tests/unit/format/test_checksum.py`` holds the two equal. docs/format.md, "Checksums".
 """
 

@@ -3,5 +3,6 @@
 Invariants: it is derived from the queues' files and may be late, broken or deleted; no queue waits for it or reads it;
 it changes no file of a queue and takes none of its locks.
 
-May import: ``queue_names`` of the service, options and threads of queue, persistence, and the ground.
+May import: ``queue_names`` of the service, options and threads of queue, ``extras`` of serializers, persistence,
+and the ground.
 """

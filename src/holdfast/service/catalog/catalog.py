@@ -21,6 +21,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.threads.lifecycle import forked_error
+from holdfast.serializers.extras import is_installed, require_extra
 from holdfast.service.catalog.database import CatalogDatabase, CatalogUnavailableError
 from holdfast.service.catalog.facts import QueueFacts, Rows
 from holdfast.service.catalog.rows import QueueRows
@@ -36,6 +37,19 @@ _SHARE_MAX = 0.002
 
 _LOCK_SECONDS = 5.0
 """How long to wait for another process that writes the catalogue."""
+
+_MODULE = "sqlite_utils"
+
+
+def is_wanted(choice: bool | None) -> bool:
+    """Whether a service keeps a catalogue; without a choice, if that is possible. Raises ConfigError if it is not."""
+    if choice:
+        _require()
+    return is_installed(_MODULE) if choice is None else choice
+
+
+def _require() -> None:
+    require_extra(_MODULE, "catalog", "the catalogue")
 
 
 class Catalog:
@@ -130,16 +144,20 @@ class Catalog:
 
         Raises
         ------
+        ConfigError
+            The extra ``catalog`` is not installed.
         StorageError
             It cannot be written.
         LockTimeoutError
             Another process is writing it, for long.
         """
+        _require()
         with _as_storage_error(self.path):
             self._refresh(_LOCK_SECONDS)
 
     def rebuild(self) -> None:
         """Drop everything and write it again from the queues. Raises as :meth:`refresh`."""
+        _require()
         if self._pid != os.getpid():
             raise forked_error()
         if not self._directory.exists():

@@ -99,6 +99,7 @@ async def test_the_queue_of_a_node_that_died_is_adopted(tmp_path: Path) -> None:
         assert (await numbers.receive(timeout=10)).body in {1, 2}
 
 
+@pytest.mark.extra("catalog")
 @in_a_loop
 async def test_the_catalogue_is_kept_and_rebuilt(tmp_path: Path) -> None:
     """By the same code as that of the service for threads."""

@@ -26,6 +26,8 @@ from support.builders.transactions import prepare
 from support.processes.children import Child, Signal, child, run_script
 from support.service.catalogs import catalog_of, contents, fail, fill, open_queue, refreshed, select
 
+pytestmark = pytest.mark.extra("catalog")
+
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:

@@ -19,6 +19,8 @@ from support.builders.transactions import prepare
 from support.processes.children import Signal, child
 from support.service.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
 
+pytestmark = pytest.mark.extra("catalog")
+
 
 def data_files(directory: Path, name: str = "orders") -> list[Path]:
     """Return the data files of a queue in log order."""
