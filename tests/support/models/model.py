@@ -148,11 +148,10 @@ class ModelGroup:
             self.until_ns[offset] = until_ns
 
     def release(self, offsets: Iterable[int]) -> None:
-        """Note that deliveries never took place."""
+        """Note that deliveries never took place: a time that the message waited for before counts again."""
         for offset in offsets:
             self.in_flight.remove(offset)
             self.returned.add(offset)
-            self.until_ns.pop(offset, None)
             self.deliveries[offset] -= 1
             if not self.deliveries[offset]:
                 del self.deliveries[offset]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import PersistentQueue
+from holdfast import Empty, PersistentQueue
 from support.builders.clocks import START_NS, FakeClock
 from support.builders.transactions import open_queue
 from support.processes.threads import Threads, is_waiting, wait_until
@@ -147,3 +147,25 @@ def test_the_age_of_one_of_many_messages_is_at_most_a_little_too_small(
         assert known is not None
         assert 5000 - 10000 / 32 - 10 <= known <= 5010
         assert back > 0
+
+
+# -- Those that failed before ------------------------------------------------------------------------------------------
+
+
+def test_a_released_message_waits_for_the_time_of_its_failure_again_if_the_clock_was_set_back(
+    storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """Its release undoes the delivery, and leaves what was noted before: it comes late, as all that waits."""
+    with open_queue(storage, clock=clock) as queue:
+        queue.put(b"again")
+        queue.receive().nack(delay=5)
+        clock.advance(20)
+        queue.receive().release()
+        assert (queue.qsize(), queue.stats().delayed) == (1, 0)
+    step(clock, -20)
+    with open_queue(storage, clock=clock) as queue:
+        with pytest.raises(Empty):
+            queue.get_nowait()
+        assert (queue.qsize(), queue.stats().delayed) == (0, 1)
+        clock.advance(5)
+        assert queue.get() == b"again"
