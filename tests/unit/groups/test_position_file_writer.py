@@ -14,7 +14,7 @@ from holdfast.persistence.format.constants import ENTRY, ENTRY_DELIVERED, ENTRY_
 from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
-from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from support.builders.clocks import FakeClock
@@ -286,8 +286,15 @@ def fill(positions: PositionFileWriter, count: int) -> None:
         positions.append([done(offset)])
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize("verb", ["open", "allocate", "write_at", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize(
+    ("verb", "error"),
+    [
+        (verb, error)
+        for verb in ("open", "allocate", "write_at", "sync", "rename", "sync_directory")
+        for error in (errno.ENOSPC, errno.EIO, KeyboardInterrupt())
+        if (verb, error) != ("allocate", errno.ENOSPC)  # it is content with the space that it has: see below
+    ],
+)
 def test_a_generation_that_cannot_begin_costs_nothing_that_was_noted(verb: str, error: int | BaseException) -> None:
     """The file it was made in is not synced again; the next attempt goes on with the same entries and the new one."""
     storage, progress = new_storage(), GroupProgress()
@@ -302,6 +309,83 @@ def test_a_generation_that_cannot_begin_costs_nothing_that_was_noted(verb: str, 
     positions.sync()
     assert progress.floor == room + 1
     assert state(read(storage.crash_dropping_unsynced()).progress) == state(progress)
+
+
+LARGEST = 2**17
+
+
+def sizes(storage: SimulatedStorage) -> list[int]:
+    """Return the sizes of the position files, in order of their generations."""
+    contents = [storage.tree()[position_file(GROUP, each)] for each in list_generations(storage, GROUP)]
+    return [len(content) for content in contents if content is not None]
+
+
+def large_writer(storage: SimulatedStorage, progress: GroupProgress) -> PositionFileWriter:
+    """Return a writer of files that grow."""
+    return PositionFileWriter(storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, lambda: progress, file_bytes=LARGEST)
+
+
+def test_each_file_behind_a_full_one_is_twice_as_large_up_to_the_largest() -> None:
+    """It begins with 16 KiB, and the next one is reserved; all of a file is used."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = large_writer(storage, progress)
+    assert sizes(storage) == [POSITION_FILE_BYTES_MIN]
+    assert len(storage.tree()[GROUP / "next.position"] or b"") == POSITION_FILE_BYTES_MIN
+    met, generation, offset = [POSITION_FILE_BYTES_MIN], 1, 0
+    while len(met) < 6:
+        assert positions._slots == (met[-1] - FRAMES_START) // ENTRY.size
+        while list_generations(storage, GROUP)[-1] == generation:
+            positions.append([done(offset)])
+            offset += 1
+        generation += 1
+        met.append(sizes(storage)[-1])
+    assert met == [2**14, 2**15, 2**16, 2**17, 2**17, 2**17]
+    assert read(storage).progress.floor == offset
+
+
+def test_the_next_opening_uses_the_space_of_the_files_that_are_there() -> None:
+    """They are not cut, and it does not begin small again."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = large_writer(storage, progress)
+    fill(positions, 2000)
+    positions.close()
+    before = sizes(storage)
+    assert min(before) > POSITION_FILE_BYTES_MIN
+    again = large_writer(storage, read(storage).progress)
+    assert sizes(storage) == [before[1], before[0]]
+    assert again._slots == (before[0] - FRAMES_START) // ENTRY.size
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_on_a_full_disk_a_generation_has_the_space_of_the_one_before(error: int) -> None:
+    """So acknowledging goes on for ever; once there is space again the files grow."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = large_writer(storage, progress)
+    with refusing(storage, "allocate", ".position", error) as refused:
+        fill(positions, 1000)
+    assert len(refused) > 3
+    assert sizes(storage) == [POSITION_FILE_BYTES_MIN] * 2
+    fill(positions, 1500)
+    assert sizes(storage)[-1] > POSITION_FILE_BYTES_MIN
+    assert read(storage).progress.floor == 1500
+
+
+def finish_every_second(positions: PositionFileWriter) -> None:
+    """Append entries that become one run each."""
+    for offset in range(1, 1000, 2):
+        positions.append([done(offset)])
+
+
+def test_a_checkpoint_that_its_space_does_not_hold_needs_more() -> None:
+    """On a full disk it is refused, and counts as soon as there is space."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = large_writer(storage, progress)
+    with refusing(storage, "allocate", ".position", errno.ENOSPC), pytest.raises(DiskFullError):
+        finish_every_second(positions)
+    count = progress.finished_count
+    assert 100 < count < 300
+    positions.append([done(2 * count + 1)])
+    assert read(storage).progress.finished_count == count + 1
 
 
 def test_room_that_cannot_be_reserved_is_told_and_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:

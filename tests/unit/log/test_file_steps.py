@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import pytest
 
+from holdfast import DiskFullError, StorageError
 from holdfast.persistence.filesystem.layout import list_data_files
+from holdfast.persistence.filesystem.storage import free_bytes
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.seal import capacity_for, seal_room
 from holdfast.persistence.log import file_steps
 from holdfast.persistence.log.file_steps import step_after, step_holding
 from holdfast.persistence.log.log_writer import LogWriter
 from support.builders.log_parts import LogParts
+from support.storages.refusals import refusing
 
 FIRST, LARGEST = 8192, 100_000
 STEPS = [FIRST, 4 * FIRST, LARGEST]
@@ -163,3 +169,86 @@ def test_a_spare_that_is_smaller_than_the_step_is_extended(parts: LogParts) -> N
     writer.append(b"a")
     assert sizes(parts) == [FIRST]
     assert allocated.index("allocate") < allocated.index("write_at")
+
+
+# -- A full disk -----------------------------------------------------------------------------------------------------
+
+
+def spare(parts: LogParts, size: int, sequence: int = 1) -> Path:
+    """Leave an emptied file of this size; return its path."""
+    path = parts.directory.spare / f"{sequence:010d}.data"
+    with parts.storage.open(path, create=True) as file:
+        file.allocate(size)
+    return path
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("verb", ["allocate", "sync"])
+def test_on_a_full_disk_the_next_file_is_the_smallest_that_is_enough(parts: LogParts, error: int, verb: str) -> None:
+    """The spares are given up first; the steps behind it follow from its size."""
+    writer = parts.writer(file_bytes=LARGEST)
+    fill(writer)
+    fill(writer)
+    assert sizes(parts)[-1] == 4 * FIRST
+    spare(parts, 5000, 8)
+    spare(parts, 5000, 9)
+    with refusing(parts.storage, verb, "next.data", error, count=1):
+        fill(writer)
+    assert sizes(parts)[-1] == FIRST
+    assert parts.storage.list(parts.directory.spare) == []
+    fill(writer)
+    assert sizes(parts)[-1] == 4 * FIRST
+    writer.sync()
+    assert parts.recover().tail.next_offset == writer.end[2]
+
+
+def test_on_a_full_disk_a_large_message_gets_the_step_that_holds_it(parts: LogParts) -> None:
+    """No smaller one is tried."""
+    writer = parts.writer(file_bytes=LARGEST)
+    fill(writer)
+    fill(writer)
+    with refusing(parts.storage, "allocate", "next.data", errno.ENOSPC, count=1):
+        writer.append(bytes(4 * FIRST - FRAMES_START))
+    assert sizes(parts)[-1] == LARGEST
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_says_what_a_file_takes_and_what_is_free(parts: LogParts, error: int) -> None:
+    """One line, with the option; nothing has happened, and the next message may succeed."""
+    writer = parts.writer(file_bytes=LARGEST)
+    end = writer.end
+    with refusing(parts.storage, "allocate", "next.data", error), pytest.raises(DiskFullError) as caught:
+        writer.append(b"a")
+    text = str(caught.value)
+    assert re.search(rf"/data takes {FIRST} bytes at least, and \d+ are free \({os.strerror(error)}\)", text)
+    assert f"data_file_bytes={LARGEST}" in text
+    assert "Drain the queue or free disk space" in text
+    assert "\n" not in text
+    assert writer.end == end
+    assert writer.append(b"a") == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_disk_that_refuses_is_not_taken_for_a_full_one(parts: LogParts, count: int) -> None:
+    """At the first attempt, and at the second one behind a full disk."""
+    writer = parts.writer(file_bytes=LARGEST)
+    kept = spare(parts, 5000)
+    errors = iter([errno.ENOSPC, errno.EIO][-count:])
+
+    def fail(verb: str, path: Path) -> None:
+        if verb == "allocate":
+            raise OSError(next(errors), "refused", str(path))
+
+    parts.storage.before_verb = fail
+    with pytest.raises(StorageError, match="making room for the next data file failed") as caught:
+        writer.append(b"a")
+    assert not isinstance(caught.value, DiskFullError)
+    parts.storage.before_verb = None
+    assert kept.name not in parts.storage.list(parts.directory.spare)
+    assert writer.append(b"a") == 0
+
+
+def test_free_space_that_cannot_be_told_is_none(tmp_path: Path) -> None:
+    """It is told to people only, and must not hide the error."""
+    assert free_bytes(tmp_path) > 0
+    assert free_bytes(tmp_path / "missing") == 0

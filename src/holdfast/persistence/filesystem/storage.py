@@ -352,6 +352,15 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def free_bytes(path: Path) -> int:
+    """Return the free space of the file system that holds a directory, for this user; 0 if it cannot be told."""
+    try:
+        status = os.statvfs(path)
+    except OSError:  # it is only told to people
+        return 0
+    return status.f_bavail * status.f_frsize
+
+
 def replace_text(path: Path, lines: Iterable[str]) -> int:
     """Write lines into a file outside a queue, durably and as a whole; return how many there were."""
     new = path.with_name(path.name + ".new")

@@ -14,11 +14,8 @@ from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.group_files import find_group, progress_reader
 from holdfast.persistence.groups.position_entry import Change
-from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
-
-POSITION_FILE_BYTES = 16 * 2**10
-"""Enough for a visit; the owner makes larger ones."""
 
 
 def is_group_free(storage: Storage, directory: QueueDirectory, name: str) -> bool:
@@ -61,7 +58,7 @@ def visit_group(
             queue_id,
             group.group_id,
             reader.refresh,
-            file_bytes=POSITION_FILE_BYTES,
+            file_bytes=POSITION_FILE_BYTES_MIN,
         )
         try:
             new = changes(positions.progress)

@@ -1,8 +1,9 @@
 """The read side's file: append-only progress of one group, in generations.
 
 A generation starts with a checkpoint of everything and is filled with 64-byte entries. Then the next one is made from
-the space of the one before it, so acknowledging needs no new space and works on a full disk. A failed append leaves its
-slots to the next append. The caller holds the take lock around :meth:`PositionFileWriter.append`; syncs run beside it.
+the space of the one before it, so acknowledging needs no new space and works on a full disk. While there is space, it
+is twice as large as the full one. A failed append leaves its slots to the next append. The caller holds the take lock
+around :meth:`PositionFileWriter.append`; syncs run beside it.
 
 What is *not* promised here: an entry is durable only once :meth:`PositionFileWriter.sync` has covered it.
 """
@@ -46,6 +47,9 @@ from holdfast.persistence.groups.progress import GroupProgress
 
 logger = logging.getLogger("holdfast")
 
+POSITION_FILE_BYTES_MIN = 16 * 2**10
+"""Size of the first position file; each one that follows a full one is twice as large."""
+
 _NEXT = "next.position"
 _SINGLE = run_flags(0, 1)
 
@@ -63,7 +67,7 @@ class PositionFileWriter:
         Returns the group's progress; called once the token of this opening is in the file. The first checkpoint
         contains it.
     file_bytes : int
-        Size of a position file.
+        Size of the largest position files; a larger checkpoint gets a larger file.
 
     Attributes
     ----------
@@ -90,6 +94,7 @@ class PositionFileWriter:
         self._time_ns = clock.time_ns
         self._ids = (queue_id, group_id)
         self._file_bytes = file_bytes
+        self._space = POSITION_FILE_BYTES_MIN // 2  # of the current file; the first one takes twice this
         self._sync_lock = threading.Lock()
         self._poison = Poison("the read side", directory)
         self._fence = Fence(lambda: read_owner(storage, within(directory, "read.lock")))
@@ -284,7 +289,7 @@ class PositionFileWriter:
         """
         generation = self._generation + 1
         header = PositionFileHeader(*self._ids, generation)
-        size = self._size_for(len(changes) + needed)
+        least, wanted = self._sizes_for(len(changes) + needed)
         timestamp = self._time_ns()
         entries = [
             encode_entry(
@@ -309,12 +314,11 @@ class PositionFileWriter:
         is_written = False
         try:
             if file.size() > POSITION_FILE_BYTES_LIMIT:  # it would never be read
-                file.truncate(size)
-            file.allocate(size)
+                file.truncate(wanted)
+            space = _allocate(file, least, wanted)
             if old is not None:
                 self._compare(old)  # another owner may be making its next generation in the same file
             write_whole(file, (block_buffers(header.encode(), self._token), b"".join(entries)), 0)
-            slots = (file.size() - FRAMES_START) // ENTRY.size
             is_written = True
             file.sync()
             if old is not None:
@@ -333,26 +337,28 @@ class PositionFileWriter:
             raise
         self._file, self._generation, self._salt = file, generation, header.salt
         self._slot = self._synced_slot = len(entries)
-        self._slots = slots
+        self._space, self._slots = space, (space - FRAMES_START) // ENTRY.size
         with suppress(OSError):  # if one stays, the generation after the next takes its space
             for number in older:
                 self._storage.remove(position_file(self._directory, number))
 
-    def _size_for(self, entry_count: int) -> int:
-        """Return the size of a file that begins with so many entries, with space for more."""
-        if FRAMES_START + entry_count * ENTRY.size > POSITION_FILE_BYTES_LIMIT:
+    def _sizes_for(self, entry_count: int) -> tuple[int, int]:
+        """Return the least size of a file that begins with so many entries, and the one that it should have."""
+        least = FRAMES_START + entry_count * ENTRY.size
+        if least > POSITION_FILE_BYTES_LIMIT:
             raise StorageError(
                 f"the progress of {self._directory} takes {entry_count} entries, more than a position file holds; "
                 "acknowledge what was delivered, in order, and try again",
                 path=str(self._directory),
             )
-        return min(max(self._file_bytes, FRAMES_START + 4 * entry_count * ENTRY.size), POSITION_FILE_BYTES_LIMIT)
+        wanted = max(min(2 * self._space, self._file_bytes), FRAMES_START + 4 * entry_count * ENTRY.size)
+        return least, min(wanted, POSITION_FILE_BYTES_LIMIT)
 
     def _reserve_next(self) -> None:
         """Reserve the space of one more generation in a spare file; later generations use that of the one before."""
         try:
             with self._storage.open(self._next_path, create=True) as file:
-                file.allocate(self._file_bytes)
+                file.allocate(self._space)
                 file.sync()
         except OSError as error:  # nothing depends on it yet: the disk may have space again when it is needed
             with suppress(OSError):  # never sync again what a sync has failed on
@@ -384,3 +390,15 @@ class PositionFileWriter:
         file, self._file = self._file, None  # first: a close that is interrupted here syncs no closed handle later
         if file is not None:
             file.close()
+
+
+def _allocate(file: File, least: int, wanted: int) -> int:
+    """Reserve the space ``wanted``, and return what the file has; on a full disk ``least`` is enough."""
+    space = file.size()
+    try:
+        file.allocate(wanted)
+    except OSError as error:
+        if error.errno not in DISK_FULL_ERRNOS or space < least:
+            raise
+        return space
+    return max(space, wanted)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.errors import FencedError
+from holdfast.errors import DiskFullError, FencedError
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.poison import commit_unknown
-from holdfast.persistence.filesystem.storage import File, storage_error
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, File, free_bytes, storage_error
 from holdfast.persistence.format.constants import (
     COMPATIBLE_BORN_SEALED,
     DATA_FILE_BYTES_LIMIT,
@@ -79,12 +79,7 @@ class LogWriter(SegmentWriter):
         frames_bytes = len(carried) + self._wanted_bytes
         check_fits(frames_bytes)
         needed = min(step_holding(capacity_for(FRAMES_START + frames_bytes), self._file_bytes), DATA_FILE_BYTES_LIMIT)
-        try:
-            file = next_data_file.prepare(
-                self._storage, self._directory, header, max(needed, self._next_step()), carried
-            )
-        except OSError as error:
-            raise storage_error(error, "making room for the next data file", self._directory.data) from error
+        file = self._make_next(header, carried, needed)
 
         def publish() -> None:
             name = next_data_file.publish(self._storage, self._directory, header)
@@ -98,6 +93,30 @@ class LogWriter(SegmentWriter):
             if self._file is not file:
                 file.close()
             raise
+
+    def _make_next(self, header: DataFileHeader, carried: bytes, needed_bytes: int) -> File:
+        """Make the next file in its step; on a full disk the smallest that is enough.
+
+        Each attempt takes a spare, and the first one that fails gives its space back: so no spare is left if both fail.
+        """
+        directory, where = self._directory, self._directory.data
+        wanted_bytes = max(needed_bytes, self._next_step())
+        try:
+            return next_data_file.prepare(self._storage, directory, header, wanted_bytes, carried)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise storage_error(error, "making room for the next data file", where) from error
+        try:
+            return next_data_file.prepare(self._storage, directory, header, needed_bytes, carried)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise storage_error(error, "making room for the next data file", where) from error
+            raise DiskFullError(
+                f"disk full: the next data file in {where} takes {needed_bytes} bytes at least, and "
+                f"{free_bytes(where)} are free ({error.strerror}); nothing of it was kept. Drain the queue or free "
+                f"disk space, then try again (data_file_bytes={self._file_bytes} is the most that a file takes)",
+                path=str(where),
+            ) from error
 
     def _next_step(self) -> int:
         """Return the step of the next file: a larger one behind a full file, the same one behind any other."""

@@ -27,6 +27,7 @@ from holdfast.persistence.format.report import Damage, RecoveryReport
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
 from holdfast.persistence.groups.own_group import OwnGroup
+from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.index.dedup_ring import DedupRing
@@ -66,12 +67,10 @@ logger = logging.getLogger("holdfast")
 Begun = TypeVar("Begun")
 
 POSITION_FILE_BYTES_MAX = 2**20
-"""16,000 acknowledgements between two checkpoints; each group keeps two such files."""
+"""16,000 acknowledgements between two checkpoints; each group keeps two such files. They begin smaller."""
 
 SPILL_BYTES_MAX = 16 * 2**20
 """A transaction that puts more goes on in a file."""
-
-POSITION_FILE_BYTES_MIN = 16 * 2**10
 
 
 class QueueHandle:
@@ -283,7 +282,6 @@ class QueueHandle:
             full = isinstance(error, DiskFullError) or error.errno in DISK_FULL_ERRNOS
             if not full or not spend_reserve(self.storage, self.directory):
                 raise
-        self._position_file_bytes = POSITION_FILE_BYTES_MIN
         return begin()
 
     def _open_progress_store(self, group: GroupInfo) -> ProgressStore:
