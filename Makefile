@@ -38,11 +38,17 @@ DELTA := build/venv-delta
 CONNECT := build/venv-connect
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
+# `make dist`: the tools, and an environment with the wheel alone, whose packages the SBOM lists. As all are built by the
+# tools here, an archive has the same bytes wherever their versions are the same.
+DIST := build/venv-dist
+DIST_TOOLS := build check-wheel-contents cyclonedx-bom 'hatchling>=1.27' twine
+SBOM := build/venv-sbom
+
 # Two tests at once: many of them wait. Those that start Spark share one session, in a process of their own.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs clean
+.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
 .PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -150,6 +156,22 @@ bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
 docs: $(VENV)/.dev-ready  ## build the documentation into build/docs; warnings fail
 	$(RUN) -m sphinx -W --keep-going -b html docs build/docs
 
+# Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit.
+dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, and list what the core brings (SBOM)
+	rm -rf dist build/dist-again $(SBOM)
+	$(DIST)/bin/python -m build --no-isolation --outdir dist .
+	$(DIST)/bin/python -m build --no-isolation --outdir build/dist-again . >/dev/null
+	diff -r dist build/dist-again
+	$(DIST)/bin/python -m twine check --strict dist/*
+	$(DIST)/bin/check-wheel-contents dist/*.whl
+	$(DIST)/bin/python -m venv --without-pip $(SBOM)
+	$(DIST)/bin/python -m pip --python $(SBOM)/bin/python install --quiet --disable-pip-version-check --only-binary :all: dist/*.whl
+	$(DIST)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	    --output-file build/holdfast.cdx.json $(SBOM)/bin/python
+	mv build/holdfast.cdx.json dist/
+	$(DIST)/bin/python -m pip hash dist/*
+
 clean:  ## remove everything the other commands made, .venv too
 	rm -rf $(VENV) build dist .benchmarks .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -180,6 +202,11 @@ $(MINIMAL)/.minimal-ready: pyproject.toml
 	@rm -rf $(MINIMAL)
 	@$(MAKE) --no-print-directory VENV=$(MINIMAL) PYTHON="$(PYTHON)" $(MINIMAL)/.created
 	$(MINIMAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(MINIMAL_TOOLS)
+	@touch $@
+
+$(DIST)/.dist-ready:
+	@$(MAKE) --no-print-directory VENV=$(DIST) PYTHON="$(PYTHON)" $(DIST)/.created
+	$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check $(DIST_TOOLS)
 	@touch $@
 
 $(CONNECT)/.connect-ready: pyproject.toml
