@@ -593,6 +593,29 @@ class PersistentQueue:
         self._lifecycle.check()
         self._group_asker.do({"verb": RESUME})
 
+    def purge(self) -> int:
+        """Finish all messages that are ready now for this group, unseen; return how many. Other groups keep theirs.
+
+        Messages in hand, held by a prepared transaction, or waiting for their time stay, and those behind them in their
+        order key. So do dead letters, and what is put meanwhile. A paused group is purged too.
+
+        Raises
+        ------
+        UsageError
+            The mode does not take.
+        queue.ShutDown, ClosedError
+            The queue was shut down, or closed.
+        CommitUnknownError, PoisonedError
+            As :meth:`get`: some of them may come again or not.
+
+        Notes
+        -----
+        Durability: as the flush policy. Cost: one entry for each run of messages in a file; plain ones are not read.
+        """
+        count = (self._read_side or self._require_read_side()).purge()
+        self._tasks.call_off(count)
+        return count
+
     def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
         """Return messages of one state, in offset order, and change nothing.
 

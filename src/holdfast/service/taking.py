@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.errors import HoldfastError, LeaseExpiredError, SerializationError
+from holdfast.errors import HoldfastError, LeaseExpiredError, SerializationError, ShutDown
 from holdfast.persistence.format.message_headers import decode_headers
+from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.queue.options.arguments import check_count, wait_for
 from holdfast.queue.options.put_options import Seconds
@@ -74,6 +75,26 @@ class TypedTaking(Generic[Body]):
                 _give_back(delivery)
                 raise
             timeout = timeout if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Body:
+        """Take one message, acknowledge it, and return its object: at most once, as :meth:`PersistentQueue.get`.
+
+        A crash after this call loses a message that was taken and not yet processed: use :meth:`receive` if that
+        matters. Waits and raises as that.
+        """
+        delivery = self.receive(timeout=wait_for(block, timeout))
+        delivery.ack()
+        return delivery.body
+
+    def __iter__(self) -> Iterator[Body]:
+        """Yield objects, each already acknowledged, until :meth:`get` raises ShutDown; log the messages left then."""
+        while True:
+            try:
+                body = self.get()
+            except ShutDown as error:
+                log_left(self.name, error)
+                return
+            yield body
 
     def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None

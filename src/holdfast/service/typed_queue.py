@@ -177,6 +177,14 @@ class TypedQueue(TypedTaking[Body]):
         """Hand messages out again."""
         self.raw.resume()
 
+    def purge(self) -> int:
+        """Finish all messages that are ready now, unseen; return how many. As :meth:`PersistentQueue.purge`."""
+        return self.raw.purge()
+
+    def qsize(self) -> int:
+        """Return how many messages can be taken now; as :meth:`PersistentQueue.qsize`, of the queue itself."""
+        return self.raw.qsize()
+
     def stats(self) -> QueueStats:
         """Return figures about the queue; as :meth:`PersistentQueue.stats`."""
         return self.raw.stats()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proof.crash_states.asked import Asked
-from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES
+from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
 from proof.crash_states.lives.life import Life
 from proof.crash_states.lives.putting import PRIORITY
@@ -92,6 +92,10 @@ def _has_slow_in_hand(life: Life) -> bool:
     return bool(life.slow_in_hand)
 
 
+def _may_purge(life: Life) -> bool:
+    return _has_ready(life) and not life.history.wishes[A]
+
+
 CORE = {
     "put": Action(_always, lambda life: life.put(SMALL_BYTES)),
     "put_many": Action(_always, lambda life: life.put(30, 0, SMALL_BYTES)),
@@ -113,6 +117,7 @@ CORE = {
 
 OTHERS = {
     "get_many": Action(_has_ready, lambda life: life.get(5)),
+    "purge": Action(_may_purge, Life.purge),
     "release": Action(_has_in_hand, Life.release),
     "reject": Action(_has_in_hand, Life.reject),
     "retry": Action(_has_dead, Life.retry),
@@ -169,7 +174,7 @@ def _of(actions: Mapping[str, Action], names: str) -> dict[str, Action]:
 FAMILIES = {
     "core": CORE,
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
-    "holding": _of(HOLDING, "put_many roll get keyed kill reopen"),
+    "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""

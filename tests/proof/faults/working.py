@@ -186,6 +186,7 @@ TAKES = (
     Operation("lease runs out", used, lease_over, Promise.NEVER),
     Operation("dead.retry", with_dead, on_queue(lambda queue: queue.dead.retry([1, 2]))),
     Operation("dead.discard", with_dead, on_queue(lambda queue: queue.dead.discard([1, 2]))),
+    Operation("purge", used, on_queue(lambda queue: queue.purge())),
     Operation("dead.export", with_dead, export, Promise.NEVER),
 )
 

@@ -28,6 +28,14 @@ BLIND_SPOTS = (
         "returned",
     ),
     Mutation(
+        "purge-not-synced",
+        "A purge returns, and its messages come again after a loss of power.",
+        "queue/consumer/read_side.py",
+        "            self._settle(ticket)\n            self._source.wake()\n            purged_count",
+        "            self._source.wake()\n            purged_count",
+        "returned",
+    ),
+    Mutation(
         "dead-letter-not-synced",
         "A rejected message is a dead letter in memory, and comes again after a loss of power.",
         "queue/consumer/read_side.py",

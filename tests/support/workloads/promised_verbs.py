@@ -115,6 +115,13 @@ def _get_many(world: World) -> Facts:
     return {key: value for payload in taken for key, value in message(payload).items()}
 
 
+@row("PersistentQueue.purge", survives=BY_POLICY, modes=TAKES)
+def _purge(world: World) -> Facts:
+    ready = [each.payload for each in world.queue.browse("ready", limit=1000)]
+    assert world.queue.purge() == len(ready)
+    return {key: value for payload in ready for key, value in message(payload).items()}
+
+
 @row("PersistentQueue.__iter__", survives=BY_POLICY, modes=TAKES)
 def _iterate(world: World) -> Facts:
     return message(next(iter(world.queue)))

@@ -25,6 +25,7 @@ from holdfast.persistence.filesystem.document import write_document
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import FORMAT_VERSION
 from support.processes.children import child
+from support.storages.faults import FaultPlan
 from support.storages.place import Place
 from support.storages.real_trees import tree
 from support.storages.refusals import refusing
@@ -431,3 +432,19 @@ def test_a_directory_of_another_user_can_be_looked_at(root: Path) -> None:
     with PersistentQueue(root, mode="look") as queue:
         assert queue.peek()[0].payload == b"x"
     assert tree(root.parent) == before
+
+
+def test_a_spare_file_that_the_disk_keeps_is_an_error_of_the_disk() -> None:
+    """And a directory beside it is refused by name."""
+    storage = SimulatedStorage()
+    root = Path("/queue")
+    PersistentQueue(root, storage=storage).close()
+    storage.open(root / "spare" / "old.data", create=True).close()
+    storage.faults = FaultPlan(1, verbs=frozenset({"remove"}))
+    with pytest.raises(StorageError, match="check the disk"):
+        PersistentQueue(root, storage=storage)
+    storage.faults = None
+    PersistentQueue(root, storage=storage).close()
+    storage.make_directory(root / "spare" / "mine")
+    with pytest.raises(ConfigError, match="spare/mine is a directory"):
+        PersistentQueue(root, storage=storage)

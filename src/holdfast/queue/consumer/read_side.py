@@ -22,6 +22,7 @@ from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Run
+from holdfast.persistence.format.constants import NUMBER_MAX
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.pause_file import Pause
@@ -49,6 +50,9 @@ Handed = TypeVar("Handed")
 
 MakeVote = Callable[[tuple[Run, ...]], Vote]
 """Makes the vote that holds these messages."""
+
+_PURGE_COUNT = 100_000
+"""Messages that one step of a purge finishes: takers beside it wait for a step at the most."""
 
 _SLEEP_SECONDS_MAX = 3600.0
 """Far below what the operating system takes: a message may be delayed for centuries."""
@@ -528,6 +532,29 @@ class ReadSide:
                 raise
         self._require_progress_store().sync(ticket)
         return vote
+
+    def purge(self) -> int:
+        """Finish all messages that are ready now, paused or not; return how many. Plain ones are not read."""
+        self.give_back_due()
+        end_offset, purged_count = self.end, 0  # what is put from here on stays
+        while True:
+            taken = TakenRuns(_PURGE_COUNT, NUMBER_MAX, end_offset)
+            with self._take_lock:
+                self._lifecycle.check()
+                try:
+                    self._start()
+                    self._dispatcher.take_runs(taken)
+                    if not taken.count:
+                        return purged_count
+                    ticket = self._require_progress_store().finish_runs(taken.runs())
+                    if taken.has_order_keys:  # what waits behind a message that stays is found again
+                        self._dispatcher.must_read_anew = True
+                except BaseException:
+                    self._dispatcher.must_read_anew = True
+                    raise
+            self._settle(ticket)
+            self._source.wake()
+            purged_count += taken.count
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 

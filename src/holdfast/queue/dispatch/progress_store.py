@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.constants import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
 from holdfast.persistence.groups.position_entry import NO_HINT, Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
@@ -86,6 +87,14 @@ class ProgressStore:
         ticket = self._positions.append(changes)
         if self._unfinished or self._reclaim_due:  # only while reading is past a file with messages in flight
             self._free([change.hint[0] for change in changes])
+        return ticket
+
+    def finish_runs(self, runs: Sequence[Run]) -> int:
+        """As :meth:`finish`, for messages that were not read: runs of offsets, each inside one data file."""
+        ticket = self._positions.append(
+            [Change(ENTRY_DONE, first, count, (file, end)) for first, count, file, end in runs]
+        )
+        self._free([run[2] for run in runs])
         return ticket
 
     @property

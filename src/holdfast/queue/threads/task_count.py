@@ -39,6 +39,12 @@ class TaskCount:
             self._done_count += 1
         self._notifier.notify()
 
+    def call_off(self, count: int) -> None:
+        """Count messages as reported, because they were finished unseen."""
+        with self._lock:
+            self._done_count += count
+        self._notifier.notify()
+
     def join(self) -> None:
         """Wait until every message was reported done, or :meth:`release` was called."""
         while not self._is_over():

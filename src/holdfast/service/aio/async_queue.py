@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
 
+from holdfast.errors import ShutDown
 from holdfast.messages import Message
+from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.inspect.browse import BrowsedMessage
 from holdfast.queue.inspect.dead_letters import DeadLetter
@@ -112,6 +114,25 @@ class AsyncQueue(Generic[Body]):
         taken = await self.takes.take(take, Delivery.release, wait_for(True, timeout))
         return AsyncDelivery(taken, self._threads)
 
+    async def get(self, block: bool = True, timeout: float | None = None) -> Body:
+        """Take one message, acknowledge it, and return its object: at most once, as :meth:`TypedQueue.get`.
+
+        Cancelled while it acknowledges, the message may be finished, and its object lost.
+        """
+        delivery = await self.receive(timeout=wait_for(block, timeout))
+        await delivery.ack()
+        return delivery.body
+
+    async def __aiter__(self) -> AsyncGenerator[Body, None]:
+        """Yield objects, each already acknowledged, until the queue is shut down; as iterating :class:`TypedQueue`."""
+        while True:
+            try:
+                body = await self.get()
+            except ShutDown as error:
+                log_left(self.name, error)
+                return
+            yield body
+
     async def receive_many(
         self, max_messages: int, *, timeout: float | None = None, lease_seconds: Seconds | None = None
     ) -> AsyncBatch[Body]:
@@ -169,6 +190,14 @@ class AsyncQueue(Generic[Body]):
     async def resume(self) -> None:
         """Hand messages out again."""
         await self._threads.run_patiently(self.sync.resume)
+
+    async def purge(self) -> int:
+        """Finish all messages that are ready now, unseen; return how many. As :meth:`TypedQueue.purge`."""
+        return await self._threads.run(self.sync.purge)
+
+    async def qsize(self) -> int:
+        """Return how many messages can be taken now; as :meth:`TypedQueue.qsize`."""
+        return await self._threads.run(self.sync.qsize)
 
     async def stats(self) -> QueueStats:
         """Return figures about the queue; as :meth:`TypedQueue.stats`."""

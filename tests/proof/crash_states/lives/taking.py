@@ -51,6 +51,16 @@ class Taking(Putting):
         self.in_hand[offset] = delivery
         self._progressed("receive")
 
+    def purge(self) -> None:
+        """Finish all that is ready, unseen; of a queue without wishes that is known."""
+        group = self._group()
+        ready = sorted(set(group.ready(len(self.history.payloads[A]), self.now_ns)) - self.held_offsets)
+        purged_count = self.queue.purge()
+        assert purged_count == len(ready), f"{purged_count} messages are purged, of {ready}"
+        group.hand_out(ready)
+        group.finish(ready)
+        self._progressed(f"purge({ready})", is_commit=True)
+
     def ack(self) -> None:
         """Acknowledge the oldest message in hand."""
         offset = min(self.in_hand)

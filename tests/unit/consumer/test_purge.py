@@ -1,0 +1,118 @@
+"""A purge finishes what is ready now, unseen, and leaves everything else where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import Empty, PersistentQueue, Put, ShutDown, StorageError, UsageError
+from support.builders.clocks import FakeClock
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+
+ROOT = Path("/queue")
+SMALL = 16 * 1024
+
+
+def test_a_purge_finishes_what_is_ready_and_survives_reopening(tmp_path: Path) -> None:
+    """It returns how many messages that were, and the next handle finds none of them."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        assert (queue.purge(), queue.qsize(), queue.purge()) == (3, 0, 0)
+    with PersistentQueue(tmp_path / "q") as queue, pytest.raises(Empty):
+        queue.get(timeout=0)
+
+
+def test_what_is_in_hand_delayed_dead_or_put_later_stays(tmp_path: Path) -> None:
+    """And a delivery in hand can be settled behind it."""
+    clock = FakeClock()
+    with PersistentQueue(tmp_path / "q", clock=clock, max_deliveries=1) as queue:
+        queue.put(b"dead")
+        queue.receive(timeout=0).nack()
+        queue.put_many([b"in hand", Put(b"delayed", delay=60), Put(b"high", priority=9), b"ready"])
+        queue.put(b"taken back")
+        assert queue.receive(timeout=0).payload == b"high"
+        held = queue.receive(timeout=0)
+        assert queue.purge() == 2
+        queue.put(b"later")
+        held.ack()
+        assert [letter.payload for letter in queue.dead.list()] == [b"dead"]
+        assert queue.get(timeout=0) == b"later"
+        clock.advance(61)
+        assert queue.get_many(9, timeout=0) == [b"delayed"]
+
+
+def test_what_waits_behind_a_message_in_hand_of_its_order_key_stays(tmp_path: Path) -> None:
+    """Another key is purged to its end."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([Put(b"a1", order_key="a"), Put(b"b1", order_key="b"), Put(b"b2", order_key="b")])
+        queue.put(b"a2", order_key="a")
+        held = queue.receive(timeout=0)
+        assert queue.purge() == 2
+        held.ack()
+        assert queue.get(timeout=0) == b"a2"
+
+
+def test_a_paused_group_is_purged_and_another_group_keeps_its_messages(tmp_path: Path) -> None:
+    """Pausing, then purging, is what an operator does."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.groups.create("audit")
+        queue.put_many([b"a", b"b"])
+        queue.pause()
+        assert queue.purge() == 2
+        with PersistentQueue(tmp_path / "q", mode="consume", group="audit") as audit:
+            assert audit.get_many(9, timeout=0) == [b"a", b"b"]
+
+
+def test_the_files_of_purged_messages_are_retired() -> None:
+    """The space comes back without another take."""
+    with PersistentQueue(ROOT, storage=SimulatedStorage(), data_file_bytes=SMALL, record_bytes_max=SMALL) as queue:
+        for _ in range(20):
+            queue.put(b"x" * 8000)
+        before = queue.stats().file_count
+        assert queue.purge() == 20
+        assert queue.stats().file_count < before - 5
+
+
+def test_a_purge_counts_for_join(tmp_path: Path) -> None:
+    """No thread will report those messages as done."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"])
+        queue.purge()
+        queue.join()
+        assert queue.unfinished_tasks == 0
+
+
+def test_a_purge_makes_room_in_a_bounded_queue(tmp_path: Path) -> None:
+    """A producer that waits goes on."""
+    with PersistentQueue(tmp_path / "q", maxsize=2) as queue:
+        queue.put_many([b"a", b"b"])
+        queue.purge()
+        queue.put(b"c", timeout=0)
+
+
+def test_a_purge_is_refused_by_a_mode_that_takes_nothing_and_after_a_shutdown(tmp_path: Path) -> None:
+    """As a take is."""
+    with PersistentQueue(tmp_path / "q", mode="produce") as queue, pytest.raises(UsageError, match="does not take"):
+        queue.purge()
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put(b"a")
+        queue.shutdown(immediate=True)
+        with pytest.raises(ShutDown):
+            queue.purge()
+
+
+def test_a_purge_that_the_disk_refuses_finishes_nothing() -> None:
+    """The messages are there for the next handle."""
+    storage = SimulatedStorage()
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        queue.get(timeout=0)
+        storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
+        with pytest.raises(StorageError):
+            queue.purge()
+        assert storage.faults.fired_count == 1
+        storage.faults = None
+    with PersistentQueue(ROOT, storage=storage) as queue:
+        assert queue.get_many(9, timeout=0) == [b"b", b"c"]
