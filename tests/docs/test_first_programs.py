@@ -115,6 +115,29 @@ def test_the_mails_of_the_first_steps_are_sent_over_a_kill_and_the_dead_letter_i
     assert run_alone("dead", "discard", queue, "--all", "--yes").code == 0
 
 
+def test_a_queue_takes_what_the_readme_says(tmp_path: Path) -> None:
+    """While it is open, with a message that was received; and what a first deduplication id adds."""
+    with PersistentQueue(tmp_path / "queue") as queue:
+        queue.put(b"a message")
+        queue.receive().ack()
+        assert disk_mib(tmp_path) < number(r"less than ([\d.]+) MiB at first")
+        before = disk_mib(tmp_path)
+        queue.put(b"another one", dedup_id="once")
+        assert round(disk_mib(tmp_path) - before, 1) == number(r"`dedup_id` takes ([\d.]+) MiB\s+more")
+
+
+def disk_mib(path: Path) -> float:
+    """Return what `du` would say."""
+    return sum(each.stat().st_blocks for each in path.rglob("*")) * 512 / 2**20
+
+
+def number(pattern: str) -> float:
+    """Return a figure of the README."""
+    found = re.search(pattern, README)
+    assert found is not None
+    return float(found[1])
+
+
 @pytest.mark.parametrize("page", [README, FIRST_STEPS], ids=["README", "first-steps"])
 def test_the_commands_that_a_page_names_exist(page: str) -> None:
     """Of `holdfast ...`, in blocks and in the text."""

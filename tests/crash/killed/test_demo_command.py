@@ -19,7 +19,7 @@ from holdfast.cli.demo.victim import end
 
 PACKAGE = Path(holdfast.__file__).parent
 FIGURE = re.compile(r"^  (\w[\w ,/]*?) {2,}([\d.,]+(?: / [\d.]+)?(?: m?s)?)(?: {2}.*)?$", re.MULTILINE)
-SECONDS = 60
+SECONDS = 100
 
 
 def start(temporary: Path, *arguments: str, path: Path = PACKAGE.parent) -> subprocess.Popen[str]:

@@ -91,10 +91,11 @@ class Evidence:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the table: name, figure, remark."""
         unanswered = len(self._digests) - len(self.put)
+        others = f"{unanswered} more were put; a kill came before the answer" if unanswered else ""
         torn = f"; {self.torn_tail_count} half-written puts dropped" if self.torn_tail_count else ""
         return [
             ("orders", f"{len(self._digests):,}", ""),
-            ("put, acknowledged", f"{len(self.put):,}", f"{unanswered} more were in when the kill came"),
+            ("put, acknowledged", f"{len(self.put):,}", others),
             ("received", f"{len(self.received):,}", "distinct"),
             ("lost", f"{len(self.lost):,}", "must be 0"),
             ("altered", f"{len(self.altered):,}", "must be 0"),
