@@ -156,6 +156,16 @@ bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
 docs: $(VENV)/.dev-ready  ## build the documentation into build/docs; warnings fail
 	$(RUN) -m sphinx -W --keep-going -b html docs build/docs
 
+# What `pip install holdfast` brings, in bytes of files: docs/adr/0047 says how much it may be.
+define measure
+import pathlib, sys
+files = [path for path in pathlib.Path(sys.argv[1]).rglob("*") if path.is_file()]
+count, size = sum(path.name == "METADATA" for path in files), sum(path.stat().st_size for path in files)
+print(f"the core: {count} packages, {size / 2**20:.2f} MiB with their bytecode")
+sys.exit(count > 7 or size >= 8 * 2**20)
+endef
+export measure
+
 # Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit.
 dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, and list what the core brings (SBOM)
@@ -167,6 +177,7 @@ dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, a
 	$(DIST)/bin/check-wheel-contents dist/*.whl
 	$(DIST)/bin/python -m venv --without-pip $(SBOM)
 	$(DIST)/bin/python -m pip --python $(SBOM)/bin/python install --quiet --disable-pip-version-check --only-binary :all: dist/*.whl
+	$(DIST)/bin/python -c "$$measure" $(SBOM)/lib
 	$(DIST)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	    --output-file build/holdfast.cdx.json $(SBOM)/bin/python
 	mv build/holdfast.cdx.json dist/
