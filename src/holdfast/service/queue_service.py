@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -16,8 +17,10 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
 from holdfast.persistence.filesystem.layout import make_parents, open_if_there
+from holdfast.persistence.filesystem.removal import find_remains, remove_tree
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.engine.deletion import delete_queue
 from holdfast.queue.options.arguments import absolute_path
 from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
@@ -31,7 +34,7 @@ from holdfast.service.catalog.catalog import Catalog, is_wanted
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
 from holdfast.service.failover import FailoverSource
-from holdfast.service.queue_names import check_queue_name
+from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
 from holdfast.service.queue_settings import (
     SUBMIT_OPTIONS,
     QueueSettings,
@@ -46,6 +49,8 @@ from holdfast.service.workers.consumer import CONSUMER_OPTIONS, Consumer, make_c
 from holdfast.service.workers.processes.submit_queue import SubmitQueue
 from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import GRACE_SECONDS, Workers
+
+logger = logging.getLogger("holdfast")
 
 Body = TypeVar("Body")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -104,6 +109,7 @@ class QueueService:
         self._keeps_catalog = is_wanted(catalog) and not is_worker_process()
         self._last_facts: list[QueueFacts] = []
         self._workers = Workers(self.open_for)
+        self._has_looked_for_remains = False
         self._is_closed = False
         lifecycle.watch(self)
 
@@ -182,6 +188,57 @@ class QueueService:
         """The queues that are open, by name, as a copy."""
         with self._lock:
             return dict(self._queues)
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all of its messages, for good; if it is open here, it is closed first.
+
+        Parameters
+        ----------
+        name : str
+            The queue.
+
+        Raises
+        ------
+        UsageError
+            A consumer of this service handles it, or a prepared transaction of it is undecided; nothing was deleted.
+        QueueLockedError
+            Another process, or another handle, has it open; nothing was deleted.
+        QueueNotFoundError
+            There is none.
+        CommitUnknownError
+            The sync failed: after a loss of power it may be there again.
+
+        Notes
+        -----
+        Durability: power loss. A kill leaves the queue, or remains that the next start removes. docs/service.md.
+        """
+        path = self.path / check_queue_name(name)
+        with self._lock:
+            self._check_open()
+            if is_worker_process():
+                raise UsageError(
+                    f"a worker process deletes no queue: delete {name!r} in the process that runs the service"
+                )
+            if (consumer := self._workers.consumers.get(name)) is not None:
+                raise UsageError(f"queue {name!r} has the handler {name_of(consumer.handler)}: it is not deleted")
+            if (queue := self._queues.get(name)) is not None:
+                queue.close()
+                del self._queues[name], self._settings[name]
+            remains = delete_queue(self._storage, self._clock, path, partial(self._check_decided, path))
+        self._remove(name, remains)
+
+    def _check_decided(self, path: Path) -> None:
+        with PersistentQueue(path, mode="look", storage=self._storage, clock=self._clock) as queue:
+            if count := queue.prepared_count():
+                raise UsageError(
+                    f"{path} has {count} undecided transactions (`holdfast prepared`): commit or abort them first"
+                )
+
+    def _remove(self, name: str, remains: Path) -> None:
+        try:
+            remove_tree(self._storage, remains)
+        except OSError as error:
+            logger.warning("queue %r is deleted, but %s stays until the next start: %s", name, remains, error)
 
     def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> TypedQueue[Any]:
         """Take over the queue of a node that died: messages left there are taken too, with that of the same name here.
@@ -411,8 +468,12 @@ class QueueService:
 
     def _make_directory(self) -> None:
         with storage_errors("making the service's directory", self.path):
-            make_parents(self._storage, self.path)
-            self._storage.make_directory(self.path)
+            make_parents(self._storage, self.path / CONFIG_NAME)  # the service's directory too, durably
+            if not self._has_looked_for_remains:
+                self._has_looked_for_remains = True
+                for name, remains in find_remains(self._storage, self.path):
+                    logger.warning("removing %s: the deletion of queue %r was cut off", remains, name)
+                    self._remove(name, remains)
             found = open_if_there(self._storage, self.path / "queue.json")
         if found is not None:
             found.close()

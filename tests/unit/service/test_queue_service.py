@@ -11,6 +11,7 @@ from holdfast import ClosedError, ConfigError, ForkedError, PersistentQueue, Que
 from holdfast.service.queue_service import QueueService
 from support.processes.children import Child
 from support.processes.interruptions import without_hanging
+from support.storages.simulated_storage import SimulatedStorage
 
 
 def test_queues_are_directories_of_the_service(service: QueueService) -> None:
@@ -214,3 +215,14 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(service: QueueS
         child = Child(lambda: without_hanging(use))
     assert child.wait() == 0
     orders.put(2)
+
+
+@pytest.mark.parametrize("path", ["/data", "/deep/below/data"])
+def test_a_new_service_directory_survives_a_loss_of_power_with_its_first_put(path: str) -> None:
+    """The names of the directories that the service made are on the disk before the put returns."""
+    storage = SimulatedStorage()
+    with QueueService(path, storage=storage, catalog=False) as service:
+        service.queue("orders").put("order")
+        lost = storage.crash_dropping_unsynced()
+    with QueueService(path, storage=lost, catalog=False) as service:
+        assert service.queue("orders").get(timeout=0) == "order"

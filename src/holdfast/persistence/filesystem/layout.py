@@ -283,7 +283,7 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
         storage.make_directory(path)
     try:
         storage.sync_directory(directory.root)  # queue.json must not outlive the directories that it implies
-        _sync_name(storage, directory.root)
+        sync_name(storage, directory.root)
     except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
         with suppress(OSError):
             for path in (directory.spare, directory.groups, directory.data, directory.root):
@@ -318,7 +318,7 @@ def make_parents(storage: Storage, path: Path) -> None:
         for each in reversed(missing):
             storage.make_directory(each)
             made.append(each)
-            _sync_name(storage, each)
+            sync_name(storage, each)
     except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
         with suppress(OSError):
             for each in reversed(made):
@@ -339,7 +339,7 @@ def _found(storage: Storage, path: Path) -> Path | None:
     return path
 
 
-def _sync_name(storage: Storage, path: Path) -> None:
+def sync_name(storage: Storage, path: Path) -> None:
     """Make the name of a directory durable."""
     storage.sync_directory(_found(storage, path.parent) or path.parent)
 

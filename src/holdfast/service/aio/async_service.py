@@ -83,6 +83,16 @@ class AsyncQueueService:
         """The queues that are open, by name, as a copy."""
         return {name: self._of(queue) for name, queue in self.sync.queues.items()}
 
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue with all of its messages, for good; as :meth:`QueueService.delete_queue`."""
+        self._workers.check_unhandled(name)
+        queue = self.sync.queues.get(name)
+        await self._threads.run_patiently(self.sync.delete_queue, name)
+        with self._lock:
+            opened = self._queues.pop(queue, None) if queue is not None else None
+        if opened is not None:
+            opened.takes.close()
+
     async def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> AsyncQueue[Any]:
         """Take over the queue of a node that died; as :meth:`QueueService.adopt`."""
         return self._of(await self._threads.run_patiently(self.sync.adopt, path, name=name))

@@ -74,6 +74,11 @@ class AsyncWorkers:
             raise ConfigError(f"{name_of(consumer.handler)} is async, which worker processes do not run: make it a def")
         self._consumers[consumer.queue_name] = consumer
 
+    def check_unhandled(self, queue_name: str) -> None:
+        """Refuse a queue that an asynchronous handler is for; raises UsageError."""
+        if (consumer := self._consumers.get(queue_name)) is not None:
+            raise UsageError(f"queue {queue_name!r} has the handler {name_of(consumer.handler)}: it is not deleted")
+
     async def run(self, grace_seconds: float) -> None:
         """Run them all until a signal comes, or :meth:`stop`; as :meth:`AsyncQueueService.run`."""
         if is_worker_process():

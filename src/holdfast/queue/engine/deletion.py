@@ -1,0 +1,49 @@
+"""Deletes a whole queue while all of its locks are held, so no other handle has it open to write or to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.locks import Owned
+from holdfast.persistence.filesystem.removal import move_away
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.groups.group_files import groups_locked
+
+
+def delete_queue(storage: Storage, clock: Clock, root: Path, check: Callable[[], None]) -> Path:
+    """Take a queue out of its place, durably; return where its files are now, which are yet to be removed.
+
+    Parameters
+    ----------
+    storage, clock, root
+        The queue.
+    check : callable
+        Called once all locks are held; raises if the queue has to stay.
+
+    Raises
+    ------
+    QueueNotFoundError
+        There is none.
+    QueueLockedError
+        A handle owns a side.
+    StorageError
+        The disk refuses; the queue is as it was, unless it is a CommitUnknownError.
+    """
+    directory, _, _ = open_directory(storage, root, create=False)
+    owned = Owned(
+        f"the queue {root}", here="close it, then delete it", elsewhere="stop that process, then delete the queue"
+    )
+    with storage_errors("deleting the queue", root), ExitStack() as held:
+        guard = groups_locked(storage, directory, clock)
+        held.callback(guard.release)
+        held.enter_context(guard)
+        groups = [directory.group_lock(name) for name in storage.list(directory.groups) if not name.startswith(".")]
+        for path in (directory.write_lock, *groups):
+            held.callback(locks.acquire(storage, path, clock, timeout=0, owned=owned).release)
+        check()
+        return move_away(storage, root)
