@@ -7,10 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import File, Storage
+from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.groups import position_file_writer
+from holdfast.persistence.log import next_data_file
 from proof.crash_states import explorer
-from proof.crash_states.opening import POLICIES
+from proof.crash_states.opening import DATA_FILE_BYTES, POLICIES
 from proof.crash_states.search import BRIEF, BRIEF_OF_FAMILIES, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS, BEGINNINGS_OF, FAMILIES
+from support.builders import small_steps
 
 LIVES = [pytest.param(beginning, policy, id=f"{beginning}-{policy}") for beginning in BEGINNINGS for policy in POLICIES]
 CORE_LIVES = [each for each in LIVES if each.values[0] in BEGINNINGS_OF["core"]]
@@ -62,6 +68,29 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
 
 
+def test_drawn_workloads_go_from_small_files_into_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data files and position files of each step are made, spares are extended, and crashes strike all around."""
+    data, positions = set[int](), set[int]()
+    prepare, allocate = next_data_file.prepare, position_file_writer._allocate
+
+    def prepared(storage: Storage, directory: QueueDirectory, header: DataFileHeader, size: int, frames: bytes) -> File:
+        data.add(size)
+        return prepare(storage, directory, header, size, frames)
+
+    def allocated(file: File, least: int, wanted: int) -> int:
+        positions.add(wanted)
+        return allocate(file, least, wanted)
+
+    monkeypatch.setattr(next_data_file, "prepare", prepared)
+    monkeypatch.setattr(position_file_writer, "_allocate", allocated)
+    tally = run(Task("used", "every_commit", seed=-1, count=3))
+    first = small_steps.FIRST_STEP_BYTES
+    assert {first, 2 * first, DATA_FILE_BYTES} <= data
+    first = small_steps.POSITION_FILE_BYTES_MIN
+    assert {first, 2 * first} <= positions
+    assert len(tally.digests) > 100
+
+
 def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left on the way differs from operation to operation, and each of it recovers."""
     monkeypatch.setattr(explorer, "RECOVERY_CRASHED_EVERY", 1)
@@ -89,6 +118,12 @@ def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pyt
             "never",
             "put roll get create_latest roll mortal get once_other flush roll reserve roll",
             id="a handle that does not put looks for new files now and then",
+        ),
+        pytest.param(
+            "fresh",
+            "every_commit",
+            "kill urgent reopen reopen create urgent slow_get_many urgent put_many",
+            id="the second group retires what the default group, which has not begun, was seen to show",
         ),
         pytest.param(
             "used",

@@ -62,6 +62,8 @@ class Seen:
     log_end : int
         Behind the last of them, or where an empty last data file begins: what lies between was finished, and its files
         are retired. From here up to ``next_offset`` offsets were given and lost.
+    there : frozenset of int
+        Offsets of messages that were in the data files as the first group looked: the second one may have retired some.
     group, slow : GroupSeen
         What its groups show.
     in_doubt : InDoubt
@@ -75,6 +77,7 @@ class Seen:
     next_offset: int
     log: tuple[tuple[int, bytes], ...]
     log_end: int
+    there: frozenset[int]
     group: GroupSeen
     slow: GroupSeen
     in_doubt: frozenset[tuple[str, int, int]]
@@ -94,17 +97,23 @@ class Seen:
     def agrees_with(self, later: Seen) -> bool:
         """Whether a further recovery shows the same, whatever the reports say.
 
-        The files of finished messages may be back: that they were retired need not be durable yet.
+        The files of finished messages may be back: that they were retired need not be durable yet. A default group that
+        has not begun shows what is there, and the second group may have retired some of it meanwhile.
         """
-        same = (self.next_offset, self.log_end, self.group.shown, self.group.dead, self.group.exists, self.in_doubt)
-        others = (later.next_offset, later.log_end, later.group.shown, later.group.dead, later.group.exists)
+        same = (self.next_offset, self.log_end, self.group.dead, self.group.exists, self.in_doubt)
+        others = (later.next_offset, later.log_end, later.group.dead, later.group.exists)
         return (
             same == (*others, later.in_doubt)
+            and self._shown_beside(later) == later._shown_beside(self)
             and (self.slow.shown, self.slow.dead, self.slow.exists)
             == (later.slow.shown, later.slow.dead, later.slow.exists)
             and self.version == later.version
             and set(self.log) <= set(later.log)
         )
+
+    def _shown_beside(self, other: Seen) -> tuple[tuple[int, bytes, int], ...]:
+        """Return what the first group shows; if it has not begun, only of messages that were there both times."""
+        return tuple(each for each in self.group.shown if self.group.exists or each[0] in other.there)
 
 
 class Recovered:
@@ -144,13 +153,18 @@ def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
     assert not any(each.damage for each in found), f"damage where there was a crash: {found}"
     report = queue.recovery
     group = _look_at_group(queue, exists="default" in queue.groups.list())
-    second = GroupSeen() if slow is None else _look_at_group(slow, exists=True)
-    log = log_of(queue)  # behind both groups: one that begins to read may retire what both have finished
+    log = log_of(queue)
+    there = frozenset(offset for offset, _ in log)
+    second = GroupSeen()
+    if slow is not None:
+        second = _look_at_group(slow, exists=True)
+        log = log_of(queue)  # again: a group that begins to read may retire what all groups have finished
     names = handle_of(queue).files.names()
     return Seen(
         handle_of(queue).next_offset(),
         tuple(log),
         max([0, *(name.first_offset for name in names[-1:]), *(offset + 1 for offset, _ in log[-1:])]),
+        there,
         group,
         second,
         frozenset((each.id, each.put_count, each.ack_count) for each in found),
@@ -270,8 +284,10 @@ def _agrees(history: History, name: str, seen: Seen, numbers: Numbers) -> bool:
     """Whether a queue in these states shows this of its first group."""
     state = history.states[name, Part.PROGRESS][numbers[name, Part.PROGRESS]]
     held, finished = held_and_finished(history, name, numbers)
-    if state is None and not seen.slow.exists and seen.missing:
-        return False  # no group has finished anything
+    slow = (name, Part.SLOW)
+    others = history.states[slow][: numbers[slow] + 1] if slow in numbers else []
+    if state is None and seen.missing and not any(others):
+        return False  # no group has finished anything, not even one that was deleted since
     return _group_agrees(history, name, seen, seen.group, state, held, finished)
 
 
@@ -298,8 +314,7 @@ def _group_agrees(
         if group.exists or group.dead:
             return False
         fresh = takeable(unfinished(_FROM_THE_START, wishes, seen.log_end, now_ns), held, now_ns)
-        there = {offset for offset, _ in seen.log}
-        return group.shown in {(), _as_shown(history, name, [each for each in fresh if each.offset in there])}
+        return group.shown in {(), _as_shown(history, name, [each for each in fresh if each.offset in seen.there])}
     if not group.exists:
         return False
     assert isinstance(state, GroupState)

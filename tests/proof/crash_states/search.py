@@ -28,6 +28,7 @@ from proof.crash_states.workloads import (
     Workload,
     action_named,
 )
+from support.builders.small_steps import small_steps
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with same_identifiers(), no_threads():
+        with same_identifiers(), no_threads(), small_steps():
             yield
     finally:
         logger.setLevel(level)

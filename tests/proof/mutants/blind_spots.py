@@ -1,7 +1,8 @@
 """Bugs where the suites once varied nothing: each class here had one that was planted from outside and survived.
 
 Two threads on one file, what each verb has made durable when it returns, a second and slower group, ids of an adopted
-batch, priorities, order keys of a retried dead letter, and what a piece that was kept does behind a refused call.
+batch, priorities, order keys of a retried dead letter, what a piece that was kept does behind a refused call, and the
+sizes of files.
 """
 
 from __future__ import annotations
@@ -242,5 +243,46 @@ BLIND_SPOTS = (
         "            self._slots = self._slot  # if this fails",
         "            # if this fails",
         "refused calls",
+    ),
+    # -- Steps -------------------------------------------------------------------------------------------------------
+    Mutation(
+        "step-not-allocated",
+        "A data file has the size of its step and not the space: the disk gets full in the middle of a commit.",
+        "persistence/log/next_data_file.py",
+        "        file.allocate(size_bytes)\n",
+        "        file.truncate(max(size_bytes, file.size()))\n",
+        "steps",
+    ),
+    Mutation(
+        "step-forgotten-by-a-restart",
+        "A file that was closed cleanly is never continued once it is larger than the first step.",
+        "persistence/log/segment_writer.py",
+        "step_holding(tail.position, file_bytes)",
+        "step_holding(0, file_bytes)",
+        "steps",
+    ),
+    Mutation(
+        "step-of-the-option",
+        "The file behind an unclean close has the largest size: a queue that is killed takes 64 MiB more each time.",
+        "persistence/log/log_writer.py",
+        "        return step_holding(min(self._position, self._file_bytes), self._file_bytes)\n",
+        "        return self._file_bytes\n",
+        "steps",
+    ),
+    Mutation(
+        "large-step-on-a-full-disk",
+        "A put fails for want of 64 MiB, though there is space for a smaller file that holds it.",
+        "persistence/log/log_writer.py",
+        "directory, header, needed_bytes, carried)",
+        "directory, header, wanted_bytes, carried)",
+        "steps",
+    ),
+    Mutation(
+        "slots-that-were-not-allocated",
+        "On a full disk a position file counts on space that it did not get, and an acknowledgement fails.",
+        "persistence/groups/position_file_writer.py",
+        "            raise\n        return space\n",
+        "            raise\n        return wanted\n",
+        "steps",
     ),
 )

@@ -125,6 +125,7 @@ EXPLORER = ("proof.crash_states", "--depth", "1", "--states", "2000", "--seed", 
 """A few minutes of it at the most: what is planted here it finds in seconds, or needs other workloads for."""
 
 SUITES = (
+    _tests("steps", "tests/unit/log/test_file_steps.py", "tests/unit/groups/test_position_file_writer.py"),
     _tests(
         "in doubt",
         "tests/crash/once_broke/test_ids_used_again.py",

@@ -10,6 +10,7 @@ from holdfast.queue.producer.capacity import Capacity
 from proof.second_model.facts import DisagreementError
 from proof.second_model.histories import Player
 from proof.second_model.witness import watching
+from support.builders.small_steps import small_steps
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Run:
 
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed."""
-    with watching() as watch, patch.object(Capacity, "wait", side_effect=Full):  # nobody else could make room meanwhile
+    full = patch.object(Capacity, "wait", side_effect=Full)  # nobody else could make room meanwhile
+    with watching() as watch, full, small_steps():
         player = Player(seed)
         try:
             player.play(step_count)

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, Put
+from holdfast.persistence.verify import verify
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
+from support.builders.small_steps import FIRST_STEP_BYTES, small_steps
 from support.builders.takes import states, taken
 from support.builders.transactions import FILE_BYTES, kill, open_queue
 from support.storages.simulated_storage import SimulatedStorage
@@ -138,6 +141,30 @@ def test_files_that_another_group_pins_are_jumped_over(storage: SimulatedStorage
         walked = [path for path in paths[len(data_reads) :] if path.suffix == ".data"]
         assert len(walked) < FILE_COUNT * FILE_BYTES // 2**16 + 2 * FILE_COUNT, f"{len(walked)} reads"
     storage.before_verb = None
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_files_of_every_step_are_verified_looked_at_recovered_and_drained(end: str) -> None:
+    """What reads them derives nothing from their size; a small queue takes the first step only."""
+    storage, clock = SimulatedStorage(), FakeClock()
+    with small_steps():
+        queue = open_queue(storage, clock=clock)
+        queue.put(b"small")
+        assert handle_of(queue).files.total_bytes == FIRST_STEP_BYTES
+        payloads = [b"small", *(b"%05d" % number * 100 for number in range(400))]
+        for payload in payloads[1:]:
+            queue.put(payload)
+        files = handle_of(queue).files
+        assert len({storage.open(files.path(name)).size() // FIRST_STEP_BYTES for name in files.names()}) > 3
+        left = kill(storage, queue) if end == "kill" else storage
+        queue.close()
+        assert verify(queue.path, storage=left).ok
+        with open_queue(left, clock=clock, mode="look") as looked:
+            assert [found.payload for found in looked.peek(1000)] == payloads
+        with open_queue(left, clock=clock) as queue:
+            assert queue.recovery.damage == ()
+            queue.put(b"last")
+            assert taken(queue) == [*payloads, b"last"]
 
 
 def test_finishing_goes_on_when_the_disk_is_full(tmp_path: Path) -> None:

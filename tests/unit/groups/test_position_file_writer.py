@@ -370,6 +370,27 @@ def test_on_a_full_disk_a_generation_has_the_space_of_the_one_before(error: int)
     assert read(storage).progress.floor == 1500
 
 
+def test_space_that_was_allocated_in_part_is_not_counted_on() -> None:
+    """A full disk may give some of what was asked for; entries go only where there was space before."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = large_writer(storage, progress)
+
+    def allocate_a_part(verb: str, path: Path) -> None:
+        if verb == "allocate":
+            storage.before_verb = None
+            with storage.open(path) as file:
+                file.allocate(POSITION_FILE_BYTES_MIN + 4096)
+            raise OSError(errno.ENOSPC, "full", str(path))
+
+    storage.before_verb = allocate_a_part
+    fill(positions, 200)
+    assert storage.before_verb is None
+    assert len(list_generations(storage, GROUP)) == 2
+    assert positions._slots == (POSITION_FILE_BYTES_MIN - FRAMES_START) // ENTRY.size
+    fill(positions, 2000)
+    assert read(storage).progress.floor == 2000
+
+
 def finish_every_second(positions: PositionFileWriter) -> None:
     """Append entries that become one run each."""
     for offset in range(1, 1000, 2):
