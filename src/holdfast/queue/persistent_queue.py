@@ -184,14 +184,14 @@ class PersistentQueue:
         self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self._handle = handle = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
-        self._read_side: ReadSide | None = handle.read_side
-        self._look_side = handle.look_side
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
         self._idle_handles: IdleHandles | None = None
         self._server: RequestServer | None = None
-        try:
+        self._handle = handle = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
+        try:  # at once: it holds locks
+            self._read_side: ReadSide | None = handle.read_side
+            self._look_side = handle.look_side
             self._open_transactions()
             self._open_parts()
             lifecycle.watch(self)

@@ -6,6 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, PoisonedError
+from holdfast.persistence.filesystem.fence import WINDOW_NS
+from proof.interruptions.operations import OPERATIONS
+from proof.interruptions.sweep import find_points, promised, sweep
+from support.builders.clocks import NS_PER_SECOND, FakeClock
 from support.processes.interruptions import interrupt, without_hanging
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.recorded_run import message, open_queue
@@ -44,12 +48,13 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def prepared(policy: FlushPolicy) -> tuple[SimulatedStorage, PersistentQueue]:
-    """Return a queue with a little behind it: some taken, six waiting."""
-    storage = SimulatedStorage()
-    queue = open_queue(storage, policy)
+    """Return a queue with a little behind it: some taken, six waiting; the next call looks for other owners."""
+    storage, clock = SimulatedStorage(), FakeClock()
+    queue = open_queue(storage, policy, clock=clock)
     for number in range(8):
         queue.put(message(number, 100))
     queue.get_many(2)
+    clock.advance(2 * WINDOW_NS / NS_PER_SECOND)
     return storage, queue
 
 
@@ -94,3 +99,13 @@ def test_memory_and_disk_agree_wherever_a_call_is_interrupted(name: str, policy:
         at += 1
     queue.close()
     assert at > 5, "nothing was interrupted"
+
+
+def test_an_interrupted_opening_leaves_nothing_locked() -> None:
+    """Wherever the queue or its handle has opened a side and goes on: the next opening finds both sides free."""
+    (opening,) = (each for each in OPERATIONS if each.name == "open")
+    points = promised(find_points(opening, POLICIES[0]))
+    chosen = [each for each in points if each.where.startswith(("PersistentQueue.__init__", "QueueHandle._open"))]
+    swept = sweep(opening, POLICIES[0], chosen)
+    assert swept.judged.total() == len(chosen) > 50
+    assert swept.violations == []

@@ -104,6 +104,11 @@ def _receive_and_use(world: World) -> None:
         pass
 
 
+def _open(world: World) -> None:
+    """Open it, and keep it: the interruption of what a dropped queue does is no interruption of its opening."""
+    world.queue = world.reopened(world.jobs)
+
+
 def _fill(world: World) -> None:
     for each in MORE:
         world.tx.put(each)
@@ -188,5 +193,5 @@ OPERATIONS = (
         "abort of a prepared one", lambda world: world.tx.abort(), prepare=_fill_and_prepare, goes=GOES, comes=MORE
     ),
     Operation("close", lambda world: world.queue.close(), closes=True),
-    Operation("open", lambda world: world.reopened(world.jobs), prepare=lambda world: world.queue.close(), closes=True),
+    Operation("open", _open, prepare=lambda world: world.queue.close(), closes=True),
 )

@@ -19,6 +19,16 @@ BLIND_SPOTS = (
         'attrgetter("end")',
         "durable",
     ),
+    Mutation(
+        "lock-taken-before-its-block",
+        "Ctrl-C between taking the sync lock and the block that releases it: every later put waits for ever.",
+        "persistence/log/segment_writer.py",
+        "        if not self._sync_lock.locked():\n            self.check_fence()\n",
+        "        if self._sync_lock.acquire(blocking=False):\n"
+        "            try:\n                self._check_fence_locked()\n"
+        "            finally:\n                self._sync_lock.release()\n",
+        "interrupted",
+    ),
     # -- Returned means durable --------------------------------------------------------------------------------------
     Mutation(
         "dead-retry-not-synced",

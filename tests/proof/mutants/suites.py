@@ -160,6 +160,7 @@ SUITES = (
         "tests/crash/faults/test_every_storage_call_may_fail.py",
         "tests/crash/faults/test_transactions_every_storage_call_may_fail.py",
     ),
+    _tests("interrupted", "tests/crash/interruptions/test_interruptions.py"),
     _tests("returned", "tests/crash/returned/test_returned_means_durable.py"),
     _tests("against the model", "tests/property"),
     _tests("transactions", "tests/crash/prefixes/test_transactions_every_storage_call.py"),

@@ -387,12 +387,9 @@ class SegmentWriter:
             self._check_fence_locked()
 
     def _look_for_others(self) -> None:
-        """As :meth:`check_fence`, without waiting for a sync, which compares by itself."""
-        if self._sync_lock.acquire(blocking=False):
-            try:
-                self._check_fence_locked()
-            finally:
-                self._sync_lock.release()
+        """As :meth:`check_fence`; a sync that is under way compares by itself."""
+        if not self._sync_lock.locked():
+            self.check_fence()
 
     def _check_fence_locked(self) -> None:
         self._poison.check()
@@ -416,12 +413,10 @@ class SegmentWriter:
 
     def rest(self) -> None:
         """Close ``write.mark`` while there is nothing to publish; does nothing beside a sync."""
-        if self.end == self.synced and self._sync_lock.acquire(blocking=False):
-            try:
+        if self.end == self.synced and not self._sync_lock.locked():
+            with self._sync_lock:
                 self._mark.rest()
                 self._compared_ns = -WINDOW_NS  # cannot be opened again: an append fails, not its sync
-            finally:
-                self._sync_lock.release()
 
     # -- Where there is no room --------------------------------------------------------------------------------------
 

@@ -245,8 +245,9 @@ class QueueHandle:
             guard=self.groups_locked,
             is_visitor=options.is_visitor,
         )
-        source = self.open_source()
+        source: Source | None = None
         try:
+            source = self.open_source()
             group = self.group.find()  # an earlier holder of the lock may have begun or deleted it
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
@@ -267,7 +268,8 @@ class QueueHandle:
                 self.capacity.space_available,
             )
         except BaseException:
-            source.leave()
+            if source is not None:
+                source.leave()
             lock.release()
             raise
 

@@ -63,18 +63,17 @@ class GroupVisitor:
 
     def call(self) -> None:
         """Serve waiting requests if the group has no owner, and leave; one thread of a handle does it for all."""
-        if not self._turn.acquire(blocking=False):
+        if self._turn.locked():  # another thread does it
             return
-        try:
-            self.is_there = False
-            if may_visit(self._asking, self._lock_path):
-                self._visit()
-        except QueueLockedError:
-            pass  # another owner was faster
-        except HoldfastError as error:
-            self.failure = error
-        finally:
-            self._turn.release()
+        with self._turn:
+            try:
+                self.is_there = False
+                if may_visit(self._asking, self._lock_path):
+                    self._visit()
+            except QueueLockedError:
+                pass  # another owner was faster
+            except HoldfastError as error:
+                self.failure = error
 
     def _visit(self) -> None:
         self._handle = handle = QueueHandle(self._asking.storage, self._asking.clock, self._asking.path, self._options)
