@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from holdfast.queue.queues_transaction import QueuesTransaction, transaction
     from holdfast.queue.transactions.transaction import Transaction
     from holdfast.serializers.serializer import Serializer
+    from holdfast.service.aio.async_delivery import AsyncDelivery
+    from holdfast.service.aio.async_queue import AsyncQueue
     from holdfast.service.aio.async_service import AsyncQueueService
     from holdfast.service.queue_service import QueueService
     from holdfast.service.service_transaction import ServiceTransaction
@@ -79,6 +81,8 @@ __version__ = "0.1.0"
 log.escape_records()
 
 __all__ = [
+    "AsyncDelivery",
+    "AsyncQueue",
     "AsyncQueueService",
     "Backoff",
     "BrowsedMessage",
@@ -142,6 +146,8 @@ __all__ = [
 
 
 _HOMES = {
+    "AsyncDelivery": "holdfast.service.aio.async_delivery",
+    "AsyncQueue": "holdfast.service.aio.async_queue",
     "AsyncQueueService": "holdfast.service.aio.async_service",
     "Backoff": "holdfast.queue.options.retry_policy",
     "BrowsedMessage": "holdfast.queue.inspect.browse",

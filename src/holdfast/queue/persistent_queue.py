@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ShutDown, UsageError
@@ -22,7 +22,7 @@ from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.inspect.browse import BrowsedMessage, Browser
+from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.inspect.stats import QueueStats, gather_stats
@@ -36,7 +36,7 @@ from holdfast.queue.options.arguments import (
     wait_for,
 )
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
-from holdfast.queue.options.queue_options import Options, check_options
+from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.options.retry_policy import Backoff, retry_policy
 from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_commits import JointCommits
@@ -136,7 +136,7 @@ class PersistentQueue:
         self,
         path: str | os.PathLike[str],
         *,
-        mode: str = "both",
+        mode: Mode = "both",
         group: str = "default",
         flush: FlushPolicy = FlushPolicy.every_commit(),  # noqa: B008  # immutable
         data_file_bytes: int = 64 * 2**20,
@@ -149,7 +149,7 @@ class PersistentQueue:
         backoff: Backoff | Sequence[float] = Backoff(),  # noqa: B008  # immutable
         lease_seconds: Seconds = 30,
         dead_letter_seconds: Seconds = 14 * 86400,
-        expired: str = "drop",
+        expired: Literal["drop", "dead"] = "drop",
         redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
         any_file_system: bool = False,
@@ -616,7 +616,7 @@ class PersistentQueue:
         self._tasks.call_off(count)
         return count
 
-    def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+    def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
         """Return messages of one state, in offset order, and change nothing.
 
         Parameters

@@ -134,6 +134,11 @@ class Codec(Generic[Body]):
         """Whether no type is declared."""
         return self._schemas.takes_anything
 
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types of the objects, as they were declared; ``typing.Any`` for all."""
+        return tuple(schema.type for schema in self._schemas.all)
+
     def encode(self, body: Body) -> tuple[bytes, CommonHeaders]:
         """Return payload and headers of an object.
 

@@ -45,7 +45,15 @@ from holdfast.service.queue_settings import (
 )
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.workers.consumer import CONSUMER_OPTIONS, Consumer, make_consumer, name_of, name_of_queue
+from holdfast.service.workers.consumer import (
+    CONSUMER_OPTIONS,
+    Consumer,
+    Register,
+    check_annotation,
+    make_consumer,
+    name_of,
+    name_of_queue,
+)
 from holdfast.service.workers.processes.submit_queue import SubmitQueue
 from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import GRACE_SECONDS, Workers
@@ -53,6 +61,8 @@ from holdfast.service.workers.workers import GRACE_SECONDS, Workers
 logger = logging.getLogger("holdfast")
 
 Body = TypeVar("Body")
+Other = TypeVar("Other")
+Third = TypeVar("Third")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -117,6 +127,14 @@ class QueueService:
 
     @overload
     def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> TypedQueue[Body]: ...
+    @overload
+    def queue(
+        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueSettings]
+    ) -> TypedQueue[Body | Other]: ...
+    @overload
+    def queue(
+        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueSettings]
+    ) -> TypedQueue[Body | Other | Third]: ...
     @overload
     def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]: ...
     def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]:
@@ -284,6 +302,28 @@ class QueueService:
 
     # -- Consumers ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def consumer(
+        self,
+        queue: TypedQueue[Body],
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Register[Body]: ...
+    @overload
+    def consumer(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Callable[[Function], Function]: ...
     def consumer(
         self,
         queue: str | TypedQueue[Any],
@@ -293,7 +333,7 @@ class QueueService:
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
         **settings: Unpack[QueueSettings],
-    ) -> Callable[[Function], Function]:
+    ) -> Any:
         """Have a function handle the messages of a queue, once :meth:`run` is called; the function stays as it is.
 
         Parameters
@@ -339,6 +379,8 @@ class QueueService:
             )
             if consumer.is_async:
                 raise ConfigError(f"{name_of(handler)} is async: register it with an AsyncQueueService")
+            if not isinstance(queue, str):
+                check_annotation(handler, name, queue.codec.types)
             self._workers.add(consumer)
             return handler
 

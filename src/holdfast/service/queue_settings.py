@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.put_options import Seconds
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.serializers.codec import Codec
@@ -30,7 +31,7 @@ class QueueSettings(TypedDict, total=False):
     allow_pickle: bool
     compress_bytes: int | None
     also_read: Sequence[str | os.PathLike[str]]
-    mode: str
+    mode: Mode
     group: str
     flush: FlushPolicy
     data_file_bytes: int
@@ -43,7 +44,7 @@ class QueueSettings(TypedDict, total=False):
     backoff: Backoff | Sequence[float]
     lease_seconds: Seconds
     dead_letter_seconds: Seconds
-    expired: str
+    expired: Literal["drop", "dead"]
     lock_timeout: float
     any_file_system: bool
 

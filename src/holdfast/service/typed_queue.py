@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 from holdfast.errors import UsageError
 from holdfast.messages import CommonHeaders, Message
 from holdfast.persistence.format.message_headers import encode_headers
-from holdfast.queue.inspect.browse import BrowsedMessage
+from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
 from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.put_options import Put, PutOptions
@@ -160,7 +160,7 @@ class TypedQueue(TypedTaking[Body]):
         """Return messages that would come next, as bytes; :meth:`decode` returns their objects."""
         return self.raw.peek(max_messages)
 
-    def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+    def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`PersistentQueue.browse`."""
         return self.raw.browse(state, limit=limit, after=after)
 

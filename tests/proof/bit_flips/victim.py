@@ -13,6 +13,7 @@ from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.builders.small_queues import tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
@@ -76,7 +77,7 @@ class Victim:
 
 
 def open_victim(
-    storage: SimulatedStorage, clock: FakeClock, *, group: str = DEFAULT, mode: str = "both"
+    storage: SimulatedStorage, clock: FakeClock, *, group: str = DEFAULT, mode: Mode = "both"
 ) -> PersistentQueue:
     """Open the queue."""
     with tiny_files_allowed():

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
+from holdfast.queue.options.queue_options import Mode
 from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_worlds import PatientClock
@@ -54,7 +55,7 @@ def slow_policy(policy: FlushPolicy) -> FlushPolicy:
 
 
 def open_queue(
-    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: str = "both", group: str = "default"
+    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "both", group: str = "default"
 ) -> PersistentQueue:
     """Open a queue by its name."""
     return PersistentQueue(

@@ -15,6 +15,7 @@ from unittest import mock
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.queue.engine import coordinators as live_queues
+from holdfast.queue.inspect.browse import State
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from proof.faults.world import World, begin_life
 from support.builders.handles import handle_of
@@ -24,7 +25,7 @@ Key = tuple[str, ...]
 View = Mapping[Key, str]
 
 ALL = 1000
-MESSAGE_STATES = ("ready", "leased", "delayed", "dead")
+MESSAGE_STATES: tuple[State, ...] = ("ready", "leased", "delayed", "dead")
 
 
 class ViolationError(AssertionError):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from holdfast import Empty, HoldfastError, PersistentQueue, verify
 from holdfast.persistence.format.constants import FRAMES_START, OUTCOME_SLOT, WRITE_MARK, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
+from holdfast.queue.inspect.browse import State
 from proof.fuzz.reseal import (
     reseal_blocks,
     reseal_entries,
@@ -84,7 +85,8 @@ def _payloads(storage: SimulatedStorage, root: Path) -> Iterator[bytes]:
             yield letter.payload
     for group in ("everything", "default"):
         with PersistentQueue(root, data_file_bytes=FILE_BYTES, storage=storage, group=group, mode="look") as looked:
-            for state in ("ready", "delayed", "held", "dead"):
+            states: tuple[State, ...] = ("ready", "delayed", "leased", "dead")
+            for state in states:
                 with suppress(HoldfastError, ValueError):
                     yield from (each.payload for each in looked.browse(state, limit=SHOWN_MAX))
             yield from (each.payload for each in looked.peek(SHOWN_MAX))

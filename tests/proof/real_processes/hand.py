@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
+from holdfast.queue.options.queue_options import Mode
 from proof.real_processes.reports import Say
 from support.workloads.kill_work import BATCH_MAX, name_of, payload_of
 
@@ -80,7 +81,8 @@ class Job:
             say("e", type(error).__name__)
 
     def _work(self, say: Say) -> None:
-        mode = self.shape if self.shape in ("produce", "consume") else "both"
+        modes: dict[str, Mode] = {"produce": "produce", "consume": "consume"}
+        mode = modes.get(self.shape, "both")
         queue = PersistentQueue(
             self.path,
             mode=mode,
@@ -106,7 +108,7 @@ class Job:
             thread.join()
         raise troubles[0]
 
-    def _open(self, queue: PersistentQueue, mode: str, say: Say) -> list[str]:
+    def _open(self, queue: PersistentQueue, mode: Mode, say: Say) -> list[str]:
         """Say what is there, and return the transactions that are this child's to decide."""
         damage = [*queue.recovery.damage, *queue.recovery.progress_damage]
         if damage:
@@ -166,7 +168,7 @@ class Hand:
         self._loose_fd = -1
         self._loose_bytes = 0
 
-    def work(self, mode: str) -> None:
+    def work(self, mode: Mode) -> None:
         """Go on until killed; raises what the queue raises."""
         puts: list[Verb] = [self._put] * 5 + [self._put_many] * 2
         takes: list[Verb] = [self._get] * 3 + [self._get_many] + [self._receive] * 4

@@ -20,6 +20,7 @@ from holdfast import (
     Put,
     Transaction,
 )
+from holdfast.queue.inspect.browse import State
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -209,7 +210,8 @@ class Player:
     def looks(self) -> Callable[[], object]:
         """Choose a look."""
         rng, queue = self.rng, self.queue
-        state, limit = rng.choice(["ready", "leased", "delayed", "dead"]), rng.choice([2, 100])
+        states: list[State] = ["ready", "leased", "delayed", "dead"]
+        state, limit = rng.choice(states), rng.choice([2, 100])
         after, count = rng.choice([None, 3]), rng.choice([1, 4])
         looks = [queue.stats, queue.qsize, queue.empty, queue.full, queue.dead.list, lambda: len(queue.dead)]
         looks += [lambda: queue.browse(state, limit=limit, after=after), lambda: queue.peek(count)]

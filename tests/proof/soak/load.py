@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from holdfast import Backoff, Delivery, Empty, FlushPolicy, PersistentQueue, Put, ShutDown, transaction
+from holdfast.queue.options.queue_options import Mode
 from proof.soak.ledger import Lane, Ledger, Table, name_of, payload_of
 from support.processes.threads import Threads
 
@@ -33,7 +34,7 @@ SHARES = {Lane.SINGLE: 0.4, Lane.BATCH: 0.55, Lane.ONCE: 0.05}
 """Of the rate; the other lanes are slow ones."""
 
 
-def open_work(path: Path, *, mode: str, group: str, maxsize: int) -> PersistentQueue:
+def open_work(path: Path, *, mode: Mode, group: str, maxsize: int) -> PersistentQueue:
     """Open the queue that most of the load is about: synced in the background, small files, bounded."""
     return PersistentQueue(
         path / "work",

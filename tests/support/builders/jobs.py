@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Delivery, Empty, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -21,7 +22,7 @@ class Jobs:
     storage: SimulatedStorage = field(default_factory=SimulatedStorage)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def open(self, *, mode: str = "both", **options: Any) -> PersistentQueue:
+    def open(self, *, mode: Mode = "both", **options: Any) -> PersistentQueue:
         """Open it."""
         options.setdefault("backoff", [])
         return PersistentQueue(

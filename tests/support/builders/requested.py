@@ -13,7 +13,7 @@ from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.queue_options import Mode, Options
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_desk import RequestDesk
@@ -66,7 +66,7 @@ def answer_in(storage: SimulatedStorage, mailbox: str, number: int) -> Answer | 
     return reader.read(number)
 
 
-def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: str = "both") -> PersistentQueue:
+def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: Mode = "both") -> PersistentQueue:
     """Open the queue; its background threads stand still."""
     return PersistentQueue(
         ROOT, mode=mode, flush=policy, data_file_bytes=DATA_FILE_BYTES, storage=storage, clock=FakeClock()

@@ -14,6 +14,7 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.queue.options import arguments
+from holdfast.queue.options.queue_options import Mode
 from support.storages.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 5200
@@ -121,7 +122,7 @@ class SmallQueue:
         assert isinstance(self.storage, SimulatedStorage)
         return replace(self, storage=self.storage.crash_keeping_all())
 
-    def open(self, mode: str = "both", group: str = "default") -> PersistentQueue:
+    def open(self, mode: Mode = "both", group: str = "default") -> PersistentQueue:
         """Open it."""
         with tiny_files_allowed():
             return PersistentQueue(self.root, mode=mode, group=group, data_file_bytes=FILE_BYTES, storage=self.storage)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, TransactionStateError
+from holdfast.queue.options.queue_options import Mode
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_runs import Fate, Moment, TransactionRun, Work, open_queue
 
@@ -41,7 +42,7 @@ class Seen:
 
 @contextmanager
 def opened(
-    storage: SimulatedStorage, policy: FlushPolicy, names: Sequence[str], modes: Mapping[str, str]
+    storage: SimulatedStorage, policy: FlushPolicy, names: Sequence[str], modes: Mapping[str, Mode]
 ) -> Iterator[dict[str, PersistentQueue]]:
     """Open queues in this order; one that is not on the disk yet is left out unless its mode makes it."""
     with ExitStack() as stack:

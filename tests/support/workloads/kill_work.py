@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 
 _HEAD = struct.Struct("<QIII")
 _PAYLOAD_BYTES_MAX = 1500
@@ -66,7 +67,7 @@ def name_of(payload: bytes) -> str:
     return f"{key}:{index}"
 
 
-def open_queue(path: Path, mode: str, policy: FlushPolicy) -> PersistentQueue:
+def open_queue(path: Path, mode: Mode, policy: FlushPolicy) -> PersistentQueue:
     """Open the queue with files so small that rolling and retiring happen all the time."""
     return PersistentQueue(
         path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None, lease_seconds=3600
@@ -144,7 +145,9 @@ def drain(queue: PersistentQueue, journal: Journal) -> int:
         journal.note("A")
 
 
-def work(path: Path, mode: str, policy: FlushPolicy, journals: Sequence[Journal], seed: int, round_number: int) -> None:
+def work(
+    path: Path, mode: Mode, policy: FlushPolicy, journals: Sequence[Journal], seed: int, round_number: int
+) -> None:
     """Open the queue and work on it until killed; ``journals`` are the producer's and the consumer's."""
     puts, takes = journals
     try:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, transaction
+from holdfast.queue.options.queue_options import Mode
 from support.workloads.kill_work import Journal
 
 KEY_COUNT = 12
@@ -28,7 +29,7 @@ POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPoli
 Work = Callable[[Path, FlushPolicy, Journal, random.Random], None]
 
 
-def open_queue(path: Path, policy: FlushPolicy, mode: str = "both") -> PersistentQueue:
+def open_queue(path: Path, policy: FlushPolicy, mode: Mode = "both") -> PersistentQueue:
     """Open a queue with files so small that rolling and retiring happen all the time."""
     return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None)
 

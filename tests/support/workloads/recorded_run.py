@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import NS_PER_SECOND, FakeClock
 from support.models.model import GroupState, ModelGroup, ModelQueue
 from support.storages.simulated_storage import SimulatedStorage
@@ -304,7 +305,7 @@ def open_queue(
     storage: SimulatedStorage,
     policy: FlushPolicy,
     *,
-    mode: str = "both",
+    mode: Mode = "both",
     group: str = "default",
     clock: FakeClock | None = None,
 ) -> PersistentQueue:

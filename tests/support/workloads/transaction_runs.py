@@ -13,6 +13,7 @@ from enum import Flag, auto
 from pathlib import Path
 
 from holdfast import FlushPolicy, PersistentQueue, QueuesTransaction, Transaction, transaction
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.recorded_run import message
@@ -91,7 +92,7 @@ class TransactionRun:
         self.clock = FakeClock()
         self.works: dict[str, Work] = {}
         self.offsets: dict[str, dict[bytes, int]] = {}
-        self.modes: dict[str, str] = {}
+        self.modes: dict[str, Mode] = {}
         self.queues: dict[str, PersistentQueue] = {}
         self.under_way: str | None = None
         self._transactions: dict[str, Transaction | QueuesTransaction] = {}
@@ -109,9 +110,10 @@ class TransactionRun:
 
     # -- Opening and closing -----------------------------------------------------------------------------------------
 
-    def open(self, **modes: str) -> None:
+    def open(self, **modes: Mode) -> None:
         """Open queues, each in its mode; without any, the queue "a" for everything."""
-        for name, mode in (modes or {"a": "both"}).items():
+        wanted: dict[str, Mode] = modes or {"a": "both"}
+        for name, mode in wanted.items():
             self.modes[name] = mode
             self.offsets.setdefault(name, {})
             self._log_order.setdefault(name, [])
@@ -322,7 +324,7 @@ class TransactionRun:
 
 
 def open_queue(
-    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: str = "both", clock: FakeClock | None = None
+    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "both", clock: FakeClock | None = None
 ) -> PersistentQueue:
     """Open a queue of a run on a disk, with data files as small as they can be."""
     return PersistentQueue(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.queue.options.queue_options import Mode
 from support.workloads.transaction_runs import LARGE, TransactionRun
 
 Scenario = Callable[[TransactionRun], None]
@@ -223,7 +224,7 @@ def rolled_with_open_decisions(run: TransactionRun) -> None:
 # -- Two queues ------------------------------------------------------------------------------------------------------
 
 
-def _two(run: TransactionRun, **modes: str) -> None:
+def _two(run: TransactionRun, **modes: Mode) -> None:
     """Begin with messages in "a", opened again as ``modes`` say; "b" is empty."""
     run.open(a="both", b="both")
     run.put("a", 40, 50, 600)

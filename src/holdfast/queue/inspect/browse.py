@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -20,6 +21,10 @@ from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 _READ_COUNT = 64
+
+
+State = Literal["ready", "leased", "delayed", "dead"]
+"""The states that can be browsed."""
 
 
 class MessageState(Enum):

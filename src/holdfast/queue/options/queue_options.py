@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.retry_policy import RetryPolicy
 
-MODES = ("both", "produce", "consume", "look", "submit")
+Mode = Literal["both", "produce", "consume", "look", "submit"]
+MODES = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)

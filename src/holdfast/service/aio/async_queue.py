@@ -12,7 +12,7 @@ from holdfast.errors import ShutDown
 from holdfast.messages import Message
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
-from holdfast.queue.inspect.browse import BrowsedMessage
+from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter
 from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.arguments import check_count, wait_for
@@ -179,7 +179,9 @@ class AsyncQueue(Generic[Body]):
         """Return messages that would come next, as bytes; :meth:`decode` returns their objects."""
         return await self._threads.run(self.sync.peek, max_messages)
 
-    async def browse(self, state: str = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+    async def browse(
+        self, state: State = "ready", *, limit: int = 100, after: int | None = None
+    ) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`TypedQueue.browse`."""
         return await self._threads.run(self.sync.browse, state, limit=limit, after=after)
 

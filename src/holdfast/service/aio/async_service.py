@@ -24,10 +24,19 @@ from holdfast.service.aio.thread_pool import ThreadPool, make_call, outcome_of
 from holdfast.service.queue_service import QueueService
 from holdfast.service.queue_settings import QueueSettings, check_settings, place_of_call
 from holdfast.service.typed_queue import TypedQueue
-from holdfast.service.workers.consumer import CONSUMER_OPTIONS, Consumer, make_consumer, name_of_queue
+from holdfast.service.workers.consumer import (
+    CONSUMER_OPTIONS,
+    Consumer,
+    Register,
+    check_annotation,
+    make_consumer,
+    name_of_queue,
+)
 from holdfast.service.workers.workers import GRACE_SECONDS
 
 Body = TypeVar("Body")
+Other = TypeVar("Other")
+Third = TypeVar("Third")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -73,6 +82,14 @@ class AsyncQueueService:
     @overload
     async def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> AsyncQueue[Body]: ...
     @overload
+    async def queue(
+        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueSettings]
+    ) -> AsyncQueue[Body | Other]: ...
+    @overload
+    async def queue(
+        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueSettings]
+    ) -> AsyncQueue[Body | Other | Third]: ...
+    @overload
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]: ...
     async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]:
         """Open a queue, or return it if it is open; as :meth:`QueueService.queue`."""
@@ -112,6 +129,28 @@ class AsyncQueueService:
 
     # -- Consumers ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def consumer(
+        self,
+        queue: AsyncQueue[Body],
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Register[Body]: ...
+    @overload
+    def consumer(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 1,
+        processes: int = 0,
+        retry: Backoff | Sequence[float] | None = None,
+        type: Any = None,
+        **settings: Unpack[QueueSettings],
+    ) -> Callable[[Function], Function]: ...
     def consumer(
         self,
         queue: str | AsyncQueue[Any],
@@ -121,7 +160,7 @@ class AsyncQueueService:
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
         **settings: Unpack[QueueSettings],
-    ) -> Callable[[Function], Function]:
+    ) -> Any:
         """Have a function handle the messages of a queue, once :meth:`run` is awaited; the function stays as it is.
 
         Parameters
@@ -155,6 +194,8 @@ class AsyncQueueService:
                 settings=dict(settings),
                 place=place,
             )
+            if not isinstance(queue, str):
+                check_annotation(handler, name, queue.sync.codec.types)
             self._workers.add(consumer)
             return handler
 

@@ -5,13 +5,29 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.errors import ConfigError
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
+from holdfast.serializers.declared_types import classes_of, split, type_name
 from holdfast.service.queue_names import check_queue_name
 
 Handler = Callable[..., Any]
+
+Body = TypeVar("Body")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Register(Protocol[Body]):
+    """The decorator for a handler whose first parameter takes the objects of the queue."""
+
+    def __call__(
+        self, handler: Callable[Concatenate[Body, Parameters], Result], /
+    ) -> Callable[Concatenate[Body, Parameters], Result]:
+        """Register the handler, and return it."""
+        ...
+
 
 CONSUMER_OPTIONS = ("concurrency", "processes", "retry", "type")
 """What ``service.consumer`` takes beside the settings of the queue."""
@@ -111,6 +127,31 @@ def make_consumer(
         _takes_delivery(handler),
         is_async=any(map(inspect.iscoroutinefunction, functions)),
     )
+
+
+def check_annotation(handler: Handler, queue_name: str, types: Sequence[Any]) -> None:
+    """Refuse a handler whose first parameter is annotated with another type than the queue's; raises ConfigError.
+
+    An annotation that cannot be resolved, or that is no type that a queue may have, says nothing.
+    """
+    try:
+        first = next(iter(inspect.signature(handler, eval_str=True).parameters.values()))
+        wanted = [Any] if first.annotation is first.empty else split(first.annotation)
+        unfit = [each for each in types if not any(_accepts(kind, each) for kind in wanted)]
+    except Exception:  # an annotation is code of the program's
+        return
+    if unfit:
+        takes, holds = (" or ".join(map(type_name, each)) for each in (wanted, types))
+        raise ConfigError(
+            f"{name_of(handler)} takes {takes}, and queue {queue_name!r} holds {holds}: annotate the handler with that "
+            "type, or register it for another queue"
+        )
+
+
+def _accepts(annotated: Any, declared: Any) -> bool:
+    if Any in (annotated, declared) or annotated == declared:
+        return True
+    return all(issubclass(kind, classes_of(annotated)) for kind in classes_of(declared)[:1])
 
 
 def name_of_queue(queue: Any, kind: type[Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import ConfigError, UsageError
 from holdfast.service.queue_service import QueueService
-from holdfast.service.workers.consumer import make_consumer
+from holdfast.service.workers.consumer import check_annotation, make_consumer
 from support.processes.threads import wait_until
 from support.service.consumers import running
 
@@ -162,3 +162,83 @@ def test_two_runs_at_a_time_are_refused(service: QueueService) -> None:
             service.run()
         orders.put(1)
         assert handled.wait(30)
+
+
+class Order:
+    """What a queue holds."""
+
+
+class Rush(Order):
+    """Which is an order."""
+
+
+class Refund:
+    """What it does not hold."""
+
+
+def takes_order(_: Order) -> None:
+    """Take an order."""
+
+
+def takes_refund(_: Refund) -> None:
+    """Take a refund."""
+
+
+def takes_either(_: Order | Refund) -> None:
+    """Take both."""
+
+
+def takes_unknown(_: "Unknown") -> None:
+    """Take what cannot be found."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "handler"),
+    [
+        (int, handle),
+        (int, lambda body: None),
+        (int, takes_unknown),
+        (bytes, takes_unknown),
+    ],
+)
+def test_a_handler_whose_annotation_says_nothing_is_taken(
+    service: QueueService, kind: type, handler: Callable[..., None]
+) -> None:
+    """Or cannot be resolved: then type= of the queue counts."""
+    queue = service.queue("orders", type=kind)
+    assert service.consumer(queue)(handler) is handler
+
+
+@pytest.mark.parametrize(
+    ("types", "handler", "fits"),
+    [
+        ((Order,), takes_order, True),
+        ((Rush,), takes_order, True),
+        ((Order,), takes_either, True),
+        ((Order, Refund), takes_either, True),
+        ((Any,), takes_refund, True),
+        ((Order,), takes_refund, False),
+        ((Order, Refund), takes_order, False),
+    ],
+)
+def test_an_annotation_has_to_take_all_objects_of_the_queue(
+    types: tuple[Any, ...], handler: Callable[..., None], fits: bool
+) -> None:
+    """A base class, a union, or anything."""
+    if fits:
+        check_annotation(handler, "orders", types)
+        return
+    with pytest.raises(ConfigError, match=r"takes (Refund|Order), and queue 'orders' holds Order"):
+        check_annotation(handler, "orders", types)
+
+
+def test_a_handler_of_another_type_is_refused_at_registration(service: QueueService) -> None:
+    """Before any message comes; by the name of the queue nothing is known yet."""
+    numbers = service.queue("numbers", type=int)
+
+    def takes_text(_: str) -> None:
+        """Take a text."""
+
+    with pytest.raises(ConfigError, match="takes_text takes str, and queue 'numbers' holds int: annotate the handler"):
+        service.consumer(numbers)(takes_text)
+    service.consumer(numbers)(handle)
