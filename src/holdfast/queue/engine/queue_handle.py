@@ -236,6 +236,7 @@ class QueueHandle:
             self.group.find()  # if there is none, nothing is made
         path = self.directory.group(options.group)
         self.storage.make_directory(path)
+        source = self.open_source()  # opens nothing yet
         lock = locks.acquire(
             self.storage,
             self.directory.group_lock(options.group),
@@ -245,9 +246,7 @@ class QueueHandle:
             guard=self.groups_locked,
             is_visitor=options.is_visitor,
         )
-        source: Source | None = None
-        try:
-            source = self.open_source()
+        try:  # at once: an interruption in front of it would leave the lock taken
             group = self.group.find()  # an earlier holder of the lock may have begun or deleted it
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
@@ -268,8 +267,7 @@ class QueueHandle:
                 self.capacity.space_available,
             )
         except BaseException:
-            if source is not None:
-                source.leave()
+            source.leave()
             lock.release()
             raise
 
