@@ -71,6 +71,7 @@ class Judge:
                     states += step(state, call, answer)
                 except DisagreementError:
                     continue
+                states += transacting.cut_off(state, call, answer)
         self.states = unique(states)
 
     def copy(self) -> "Judge":

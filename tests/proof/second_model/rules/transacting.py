@@ -122,15 +122,26 @@ def with_known(state: State, receipt: int, known: Receipt) -> State:
     return replace(state, receipts={**state.receipts, receipt: known})
 
 
-def committed(state: State, number: int, tx: Tx, call: Call) -> State:
-    """Do what a commit does: puts and acknowledgements together; the rest is ready again, uncounted."""
+def committed(state: State, number: int, tx: Tx, call: Call, *, is_cut_off: bool = False) -> State:
+    """Do what a commit does: puts and acknowledgements together; the rest is ready again, uncounted.
+
+    One that ``is_cut_off`` has not come to the rest, which is in hand still.
+    """
     first = len(state.messages)
     for receipt in tx.acknowledged:
         state = finished(state, state.receipts[receipt].offset)
-    state = unacknowledged_back(state, number, tx, counts=False)
+    if not is_cut_off:
+        state = unacknowledged_back(state, number, tx, counts=False)
     for ask in tx.asks:
         state = appended(state, ask, call.now)
     return with_transaction(state, number, "committed", range(first, len(state.messages)))
+
+
+def cut_off(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
+    """Return what a commit leaves if its process dies between the commit and giving back the rest: that counts."""
+    if call.verb != "tx_commit" or answer.error is not None or state.transactions[call["tx"]].state != "open":
+        return ()
+    return (committed(state, call["tx"], state.transactions[call["tx"]], call, is_cut_off=True),)
 
 
 def room_for(state: State, tx: Tx, call: Call) -> set[str]:
