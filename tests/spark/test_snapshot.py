@@ -184,19 +184,19 @@ def test_ten_thousand_files_are_planned_from_their_names(tmp_path: Path) -> None
 
 def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None:
     """Cut where its seal knows messages to start; every message is in one task."""
-    payloads = [b"%06d" % number * 200 for number in range(2000)]
+    payloads = [b"%06d" % number * 200 for number in range(4000)]
     with PersistentQueue(tmp_path / "queue", data_file_bytes=2 * 2**20, flush=FlushPolicy.never()) as opened:
-        for start in range(0, 2000, 20):
+        for start in range(0, 4000, 20):
             opened.put_many(payloads[start : start + 20])
     storage = OsStorage()
     options = ReadOptions(tmp_path / "queue")
     snapshot = take_snapshot(storage, options)
     assert len(pack(storage, snapshot.root, snapshot.parts, 2**30)) == 1
     tasks = pack(storage, snapshot.root, snapshot.parts, 2**18)
-    assert len(tasks) == 8
+    assert [part.name.sequence for task in tasks for part in task] == [1, *4 * [2], *7 * [3], 4]
     wanted = [offset for task in tasks for part in task for run in part.wanted for offset in range(*run)]
-    assert wanted == list(range(2000))
-    assert all(part.position for task in tasks[1:6] for part in task)
+    assert wanted == list(range(4000))
+    assert [number for number, (part,) in enumerate(tasks) if not part.position] == [0, 1, 5, 12]
     read = {}
     for part in (part for task in tasks for part in task):
         path = QueueDirectory(snapshot.root).data_file(part.name)

@@ -86,8 +86,8 @@ def test_drawn_workloads_go_from_small_files_into_larger_ones(monkeypatch: pytes
     tally = run(Task("used", "every_commit", seed=-1, count=3))
     first = small_steps.FIRST_STEP_BYTES
     assert {first, 2 * first, DATA_FILE_BYTES} <= data
-    first = small_steps.POSITION_FILE_BYTES_MIN
-    assert {first, 2 * first} <= positions
+    assert small_steps.POSITION_FILE_BYTES_MIN in positions
+    assert any(2 * size in positions for size in positions)  # one that began with a large checkpoint doubles too
     assert len(tally.digests) > 100
 
 
