@@ -186,6 +186,8 @@ class Ledger:
         step = self.steps[key]
         if self._is_cut:  # some system calls still say that all is well
             step.returned_late = True
+            if step.fates == {HELD, NEVER}:  # an abort: a get in flight may take what it gave back
+                self._in_hand.free(step.takes)
             return
         step.has_returned, step.keeps = True, keeps
         self.returned_count += 1

@@ -275,3 +275,22 @@ def test_a_get_in_flight_excuses_no_hole_in_a_put_in_flight(work: str, there: st
     ledger.read(lines(work))
     with pytest.raises(ViolationError, match=r"half|lost"):
         ledger.read(lines(f"{there} / go"))
+
+
+ABORT_BEHIND_THE_CUT = (
+    "s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / s 3 2 / S 3 1 keeps / d 2 abort / cut / S 2 -1 keeps"
+)
+
+
+def test_a_get_in_flight_may_have_taken_what_an_abort_gave_back_as_the_power_went() -> None:
+    """The abort returned behind the cut, and all of it had come to the disk before the power was gone."""
+    ledger_of(f"{ABORT_BEHIND_THE_CUT} / g 0 1", power="keeps all").read(lines("o 3 / v 3:0@1 3:1@2 / h / go"))
+
+
+@pytest.mark.parametrize(
+    ("work", "there"), [("", "3:0@1 3:1@2"), (" / g 0 1", "3:1@2"), (" / g 0 1", "1:0@0 3:0@1"), (" / g 0 2", "3:0@1")]
+)
+def test_such_a_get_takes_no_more_than_it_asked_for_and_leaves_no_hole(work: str, there: str) -> None:
+    """Without a get the message is lost; two are more than one, and what comes later does not go first."""
+    with pytest.raises(ViolationError, match="lost"):
+        ledger_of(f"{ABORT_BEHIND_THE_CUT}{work}", power="keeps all").read(lines(f"o 3 / v {there} / h / go"))
