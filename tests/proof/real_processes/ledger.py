@@ -364,7 +364,8 @@ class Ledger:
                 step.fates = {*step.fates, step.before}
         if not keeps_all:
             self.end, self._told_end = None, 0
-        self._may_lack = not keeps_all or self._lacks  # that something is lacking is noted, and perhaps not synced
+        # Until an opening has looked, what was lost before may still lack; that it lacks is noted, perhaps not synced.
+        self._may_lack |= not keeps_all or self._lacks
 
 
 def _first(step: Step) -> int:

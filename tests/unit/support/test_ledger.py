@@ -98,6 +98,17 @@ def test_what_is_lacking_may_be_reported_again_after_the_next_loss_of_power() ->
         ledger.read(lacking)
 
 
+def test_what_is_lacking_is_reported_by_the_first_opening_that_ends() -> None:
+    """The power may go during the opening before it: that one has looked at nothing. After a look nothing may lack."""
+    ledger = ledger_of(UNSYNCED, power="takes")
+    lacking = lines("w unsynced-or-damaged / o 4 / v 1:0@0 / h / go")
+    ledger.read(lines("cut / e StorageError"))
+    ledger.lose_power(keeps_all=True)
+    ledger.read(lacking)
+    with pytest.raises(ViolationError, match="lost"):
+        ledger.read(lacking)
+
+
 @pytest.mark.parametrize("left", ["", "2:0@1 2:1@2 3:0@3", "1:0@0 3:0@3", "1:0@0 2:0@1"])
 def test_a_loss_of_power_takes_nothing_that_was_flushed_and_leaves_no_hole(left: str) -> None:
     """Nor half a batch."""
