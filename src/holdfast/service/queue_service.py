@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
 from holdfast.persistence.filesystem.layout import make_parents, open_if_there
-from holdfast.persistence.filesystem.removal import find_remains, remove_tree
+from holdfast.persistence.filesystem.removal import find_remains, remove_remains
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.deletion import delete_queue
@@ -218,7 +218,8 @@ class QueueService:
         Raises
         ------
         UsageError
-            A consumer of this service handles it, or a prepared transaction of it is undecided; nothing was deleted.
+            A consumer of this service handles it, a prepared transaction of it is undecided, or ``.<name>.removed`` is
+            something else than a deleted queue; nothing was deleted.
         QueueLockedError
             Another process, or another handle, has it open; nothing was deleted.
         QueueNotFoundError
@@ -254,7 +255,7 @@ class QueueService:
 
     def _remove(self, name: str, remains: Path) -> None:
         try:
-            remove_tree(self._storage, remains)
+            remove_remains(self._storage, remains)
         except OSError as error:
             logger.warning("queue %r is deleted, but %s stays until the next start: %s", name, remains, error)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
-from itertools import chain
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -19,13 +23,17 @@ from holdfast import (
     StorageError,
     UsageError,
 )
+from holdfast.persistence.filesystem.removal import remove_remains
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.service import queue_service
 from support.processes.loops import in_a_loop
+from support.storages.disk_operations import Rename
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/data")
 REMAINS = ROOT / ".orders.removed"
+NEW = ROOT / "new"
 
 
 def opened(storage: SimulatedStorage) -> QueueService:
@@ -58,15 +66,23 @@ def test_a_deleted_queue_is_gone_and_its_name_free(tmp_path: Path) -> None:
             service.delete_queue("mail")
 
 
-def test_a_kill_at_any_instant_leaves_the_queue_or_nothing_behind_the_next_start() -> None:
-    """So does a loss of power; the other queue is not touched."""
-    storage = used()
-    before = len(storage.log)
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["whole", "queue.json damaged"])
+def test_a_kill_at_any_instant_leaves_the_queue_or_nothing_behind_the_next_start(is_damaged: bool) -> None:
+    """So does a loss of power, whatever it takes; the other queue is not touched."""
+    storage, rng = used(), random.Random(1)
+    if is_damaged:
+        with storage.open(ROOT / "orders" / "queue.json") as file:
+            file.truncate(10)
+            file.sync()
+    storage.replay_from_here()
     with opened(storage) as service:
         service.delete_queue("orders")
-    states = [(state.crash_keeping_all(), state.crash_dropping_unsynced()) for state in storage.replay()]
+    states = [
+        (state.crash_keeping_all(), state.crash_dropping_unsynced(), *(state.random_crash(rng) for _ in range(3)))
+        for state in storage.replay()
+    ]
     found = set()
-    for disk in chain.from_iterable(states[before:]):
+    for disk in chain.from_iterable(states):
         with opened(disk) as service:
             assert service.queue("mail").raw.peek()[0].payload == b'"mail"'
             assert REMAINS not in disk.tree()
@@ -134,10 +150,59 @@ def test_remains_of_an_earlier_deletion_do_not_hinder_the_next() -> None:
     storage = used()
     with opened(storage) as service:
         service.queue("mail")
-        storage.make_directory(REMAINS)
-        storage.open(REMAINS / "queue.json", create=True).close()
+        storage.rename(ROOT / "orders", REMAINS)
+        service.queue("orders").put("another")
         service.delete_queue("orders")
     assert not {ROOT / "orders", REMAINS} & storage.tree().keys()
+
+
+def test_remains_are_found_though_the_queue_was_killed_while_it_was_made() -> None:
+    """Its queue.json was there, and nothing had made that name durable."""
+    storage = used()
+    with opened(storage) as service:
+        service.queue("new")
+    made = next(at for at, step in enumerate(storage.log) if step == Rename(NEW / "queue.json.new", NEW / "queue.json"))
+    disk = next(islice(storage.replay(), made + 1, None)).crash_keeping_all()
+    with opened(disk) as service:
+        service.delete_queue("new")
+    for state in disk.replay():
+        lost = state.crash_dropping_unsynced()
+        with opened(lost) as service:
+            service.queue("mail")
+        assert ROOT / ".new.removed" not in lost.tree()
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a directory": lambda path: (path.mkdir(), (path / "mine").write_text("mine")),
+    "a directory with another queue.json": lambda path: (path.mkdir(), (path / "queue.json").write_text("{}")),
+    "a directory of directories": lambda path: (path / "data").mkdir(parents=True),
+    "a file": lambda path: path.write_text("mine"),
+    "a link to a directory": lambda path: path.symlink_to(path.parent.parent / "precious"),
+    "a link to an empty directory": lambda path: path.symlink_to(path.parent.parent / "empty"),
+    "a link to a queue": lambda path: path.symlink_to(path.parent / "mail"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_is_no_deleted_queue_stays_whatever_its_name(tmp_path: Path, kind: str) -> None:
+    """No start deletes it, and no deletion of a queue does."""
+    data, remains = tmp_path / "data", tmp_path / "data" / ".orders.removed"
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    with QueueService(data, catalog=False) as service:
+        service.queue("mail").put("mail")
+        service.queue("orders").put("order")
+    FOREIGN[kind](remains)
+    before = sorted(tmp_path.rglob("*"))
+    with QueueService(data, catalog=False) as service:
+        assert service.queue("mail").qsize() == 1
+        with pytest.raises(UsageError, match=re.escape(f"{remains} is in the way")):
+            service.delete_queue("orders")
+        with suppress(OSError):
+            remove_remains(OsStorage(), remains)
+        assert service.queue("orders").qsize() == 1
+    assert [path for path in before if not path.exists()] == []
 
 
 def test_a_link_in_a_queue_is_removed_and_what_it_points_to_stays(tmp_path: Path) -> None:

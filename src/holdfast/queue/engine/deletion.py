@@ -29,6 +29,8 @@ def delete_queue(storage: Storage, clock: Clock, root: Path, check: Callable[[],
     ------
     QueueNotFoundError
         There is none.
+    UsageError
+        Something else than a deleted queue has the name of its remains.
     QueueLockedError
         A handle owns a side.
     StorageError
@@ -46,4 +48,5 @@ def delete_queue(storage: Storage, clock: Clock, root: Path, check: Callable[[],
         for path in (directory.write_lock, *groups):
             held.callback(locks.acquire(storage, path, clock, timeout=0, owned=owned).release)
         check()
+        open_directory(storage, root, create=True)  # makes queue.json whole and durable: by it the remains are known
         return move_away(storage, root)
