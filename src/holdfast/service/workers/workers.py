@@ -55,7 +55,7 @@ class Workers:
         self._open_queue = open_queue
         self._consumers: dict[str, Consumer] = {}
         self._commands: SimpleQueue[str] = SimpleQueue()  # a signal handler may set it
-        self._running = threading.Lock()
+        self._running = threading.Lock()  # of the latest run, which holds it until it returns
         self._ending = threading.Lock()
         self._thread: threading.Thread | None = None
         self._then: Callable[[], object] | None = None
@@ -91,18 +91,24 @@ class Workers:
             raise ConfigError(f"grace_seconds is a number of seconds from 0 on, not {grace_seconds!r}")
         if not self._consumers:
             raise ConfigError("nothing to run: register a handler with @service.consumer(queue)")
-        if not self._running.acquire(blocking=False):
-            raise UsageError("the consumers of this service run already: stop() them first")
-        self._thread = threading.current_thread()
+        then: Callable[[], object] | None = None
+        running = threading.Lock()
         try:
-            self._run(grace_seconds, processes)
+            with running:  # a lock of its own, so that Ctrl-C cannot come between taking it and the block
+                with self._ending:
+                    if self._running.locked():
+                        raise UsageError("the consumers of this service run already: stop() them first")
+                    self._running = running
+                    self._thread = threading.current_thread()
+                try:
+                    self._run(grace_seconds, processes)
+                finally:
+                    while not self._commands.empty():
+                        self._commands.get()
+                    with self._ending:
+                        self._thread = None
+                        then, self._then = self._then, None
         finally:
-            while not self._commands.empty():
-                self._commands.get()
-            with self._ending:
-                self._thread = None
-                then, self._then = self._then, None
-            self._running.release()
             if then is not None:
                 then()
 
@@ -120,7 +126,7 @@ class Workers:
         A handler does not wait, because it would wait for itself: False, and :meth:`run` does ``then`` in the end.
         """
         with self._ending:
-            thread = self._thread
+            thread, running = self._thread, self._running
             is_handler = thread is not None and handled_by.get() is self
             if is_handler:
                 self._then = then
@@ -129,7 +135,7 @@ class Workers:
         self.stop()
         if is_handler:
             return False
-        with self._running:
+        with running:
             return True
 
     # -- Inside ------------------------------------------------------------------------------------------------------
