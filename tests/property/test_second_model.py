@@ -79,7 +79,33 @@ def stale(judge: Judge) -> None:
     judge.told(Call("ack", NOW, {"receipts": [1]}), Answer())
 
 
-@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale])
+def purged_in_hand(judge: Judge) -> None:
+    """Purge one that is in hand."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("purge", NOW), Answer(2))
+
+
+def left_by_a_purge(judge: Judge) -> None:
+    """Purge one of two that are ready."""
+    judge.told(Call("purge", NOW), Answer(1))
+
+
+def back_after_a_purge(judge: Judge) -> None:
+    """Get one again that is purged."""
+    judge.told(Call("purge", NOW), Answer(2))
+    judge.told(Call("get", NOW), Answer([b"a"]))
+
+
+def purged_when_closed(judge: Judge) -> None:
+    """Purge a queue that is closed, and hear nothing."""
+    judge.told(Call("close", NOW), Answer())
+    judge.told(Call("purge", NOW), Answer(2))
+
+
+PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
+
+
+@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale, *PURGES])
 def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
     """A judge that allows everything would prove nothing."""
     judge = Judge(Options())

@@ -604,7 +604,7 @@ class PersistentQueue:
         UsageError
             The mode does not take.
         queue.ShutDown, ClosedError
-            The queue was shut down, or closed.
+            The queue was shut down with ``immediate=True``, or closed.
         CommitUnknownError, PoisonedError
             As :meth:`get`: some of them may come again or not.
 

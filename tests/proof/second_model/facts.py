@@ -169,6 +169,7 @@ class State:
     read_end: int = 0  # the present handle has read the log up to here, at the least
     has_new_groups: bool = False  # made or deleted by the present handle
     retried: int = 0
+    end: str = ""  # of the present handle: closed, or shut down at once
 
     @property
     def own(self) -> Group:

@@ -18,9 +18,11 @@ from holdfast import (
     HoldfastError,
     PersistentQueue,
     Put,
+    ShutDown,
     Transaction,
 )
 from holdfast.queue.inspect.browse import State
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -30,7 +32,7 @@ KEYS = ("x", "y")
 GROUPS = ("default", "other")
 STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
 OPEN_MAX = 3
-EXPECTED = (Empty, Full, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
+EXPECTED = (Empty, Full, ShutDown, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
 
 
 class BlockError(Exception):
@@ -66,13 +68,13 @@ class Player:
         self.group = "default"
         self.open()
 
-    def open(self) -> None:
+    def open(self, mode: Mode = "both") -> None:
         """Open the queue, and forget what was in hand."""
         self.deliveries: list[Delivery] = []
         self.blocks: list[Delivery | DeliveryBatch] = []
         self.batches: list[DeliveryBatch] = []
         self.transactions: list[Transaction] = []
-        options = {"storage": self.storage, "clock": self.clock, "group": self.group, **self.options}
+        options = {"storage": self.storage, "clock": self.clock, "group": self.group, "mode": mode, **self.options}
         self.queue = PersistentQueue(ROOT, **options)
 
     def play(self, call_count: int) -> None:
@@ -234,6 +236,8 @@ class Player:
             lambda: queue.groups.create(name, start),
             lambda: queue.groups.delete("third"),
             queue.groups.list,
+            queue.purge,
+            queue.purge,
         ]
         return rng.choice(verbs)
 
@@ -247,14 +251,37 @@ class Player:
     def restart(self) -> None:
         """Close in order, be killed, or lose the power; and open again, perhaps for another group."""
         self.restart_count += 1
+        if self.rng.random() < 0.2:
+            self.queue.shutdown(immediate=self.rng.choice([True, False]))
+            self.make(self.queue.purge)
+        self.end()
+        names = [name for name in GROUPS if name in self.groups()]
+        self.group = self.rng.choice(names or ["default"])
+        if self.rng.random() < 0.3:
+            self.visit()
+        self.open()
+
+    def end(self) -> None:
+        """Close the handle in order, be killed, or lose the power."""
         how = self.rng.choice(["close", "kill", "power"])
         if how == "close":
             self.queue.close()
+            self.make(self.queue.purge)
         else:
             self.go_on_with(self.left_by(how))
-        names = [name for name in GROUPS if name in self.groups()]
-        self.group = self.rng.choice(names or ["default"])
-        self.open()
+
+    def visit(self) -> None:
+        """Open the queue in a mode that has not both sides: one that takes purges, others are refused."""
+        modes: list[Mode] = ["consume", "consume", "produce", "look"]
+        mode = self.rng.choice(modes)
+        self.open(mode=mode)
+        if mode != "consume":
+            self.make(self.queue.purge)
+            self.queue.close()
+            return
+        for verb in (self.takes, self.settles, lambda: self.queue.purge, self.takes):
+            self.step(verb())
+        self.end()
 
     def groups(self) -> list[str]:
         """Return the groups on the disk."""

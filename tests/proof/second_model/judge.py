@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from proof.second_model.facts import DisagreementError, Group, Options, State
 from proof.second_model.history import Answer, Call
-from proof.second_model.rules import dead_letters, life, looking, putting, settling, taking, transacting
+from proof.second_model.rules import dead_letters, life, looking, purging, putting, settling, taking, transacting
 from proof.second_model.rules.settling import has_run_out, ran_out, unsettled
 from proof.second_model.rules.transitions import aborted, brought_up_to, with_pause_over
 
@@ -15,6 +15,7 @@ RULES: dict[str, Rule] = {
     **putting.RULES,
     **taking.RULES,
     **settling.RULES,
+    **purging.RULES,
     **dead_letters.RULES,
     **looking.RULES,
     **transacting.RULES,
@@ -24,12 +25,12 @@ RULES: dict[str, Rule] = {
 #: Leases are looked at "when somebody takes, waits, settles, looks or asks for figures" (work-queue.md, "Limits"):
 #: by these verbs. What ran out before any other one may still not be noticed.
 LOOKING = {"get", "get_many", "receive", "receive_many", "ack", "nack", "reject", "release", "extend", "tx_receive"}
-LOOKING |= {"peek", "stats", "qsize", "empty", "browse", "dead_list", "dead_count"}
+LOOKING |= {"purge", "peek", "stats", "qsize", "empty", "browse", "dead_list", "dead_count"}
 
 #: What a call may raise at all here, where no disk fails; which call may and when say the rules.
 ERRORS = {"Empty", "Full", "StaleReceiptError", "LeaseExpiredError", "TransactionStateError"}
 ERRORS |= {"TransactionNotFoundError", "GroupNotFoundError", "QueueLockedError", "ConfigError"}
-ERRORS |= {"RecordTooLargeError"}
+ERRORS |= {"RecordTooLargeError", "UsageError", "ShutDown", "ClosedError"}
 
 #: More states than this that one history leaves possible are not followed.
 STATES_MAX = 64
@@ -72,6 +73,7 @@ class Judge:
                 except DisagreementError:
                     continue
                 states += transacting.cut_off(state, call, answer)
+                states += purging.cut_off(state, call, answer)
         self.states = unique(states)
 
     def copy(self) -> "Judge":

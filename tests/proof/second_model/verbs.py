@@ -149,6 +149,8 @@ QUEUE = {
     "stats": Reader("stats", answer=lambda call, result: translation.figures(result)),
     "pause": Reader("pause", lambda c: {"until": translation.instant_ns(c["until"]), "reason": c["reason"]}),
     "resume": Reader("resume"),
+    "purge": Reader("purge", answer=plain),
+    "shutdown": Reader("shutdown", asked("immediate")),
     "close": Reader("close"),
     "begin": Reader("begin", lambda call: call.given, beginning),
     "transaction": Reader("begin", lambda call: call.given, beginning),
@@ -157,7 +159,7 @@ QUEUE = {
     ),
     "commit_prepared": Reader("commit_prepared", asked("id"), offsets),
     "abort_prepared": Reader("abort_prepared", asked("id")),
-    **dict.fromkeys(("put_encoded", "shutdown", "join_transaction", "__iter__"), Reader(None)),
+    **dict.fromkeys(("put_encoded", "join_transaction", "__iter__"), Reader(None)),
 }
 TRANSACTION = {
     "put": Reader("tx_put", putting_inside),

@@ -55,6 +55,7 @@ class Watch:
     def __init__(self) -> None:
         self.by_storage: dict[int, tuple[SimulatedStorage, DurabilityCheck]] = {}
         self.by_object: dict[int, tuple[Any, DurabilityCheck]] = {}
+        self.without_takes: set[int] = set()  # handles of modes that take nothing
         self.disagreements: list[str] = []
         self.call_count = 0
         self.lost_count = 0
@@ -73,12 +74,17 @@ class Watch:
         self.by_object[id(thing)] = (thing, witness)
 
     def opened(self, queue: PersistentQueue, given: dict[str, Any]) -> None:
-        """Take note of a handle: those with both sides, on simulated storage, are followed."""
+        """Take note of a handle: those that take, on simulated storage, are followed; of others their refusals."""
         storage, clock = given.get("storage"), given.get("clock")
         if not isinstance(storage, SimulatedStorage) or not isinstance(clock, FakeClock):
             return
         known = self.by_storage.get(id(storage))
-        is_followed = given.get("mode", "both") == "both" and "also_read" not in given
+        mode = given.get("mode", "both")
+        if known is not None and mode in ("produce", "look"):
+            self.without_takes.add(id(queue))
+            self.remember(queue, known[1])
+            return
+        is_followed = mode in ("both", "consume") and "also_read" not in given
         group = given.get("group", "default")
         if known is None:
             witness = DurabilityCheck(clock, Judge(options(given), group) if is_followed and is_new(storage) else None)
@@ -112,8 +118,13 @@ class Watch:
         witness = self.of(thing)
         if witness is None or witness.judge is None or getattr(self.depth, "inside", False):
             return call()
-        self.depth.inside = True
         reading = Reading(thing, given, witness.number)
+        verb = reader.verb(reading)
+        if id(thing) in self.without_takes:
+            if verb == "close":
+                return call()
+            verb = "purge_beside" if verb == "purge" else None
+        self.depth.inside = True
         try:
             arguments = reader.arguments(reading)
             with self.lock:
@@ -124,14 +135,14 @@ class Watch:
                 with self.lock:
                     self.calls_under_way -= 1
                     if isinstance(error, Exception):
-                        self.tell(witness, reader.verb(reading), arguments, Answer(error=type(error).__name__))
+                        self.tell(witness, verb, arguments, Answer(error=type(error).__name__))
                 raise
             if isinstance(result, Delivery | DeliveryBatch | Transaction | DeadLetters):
                 for each in (result, *(result if isinstance(result, DeliveryBatch) else ())):
                     self.remember(each, witness)
             with self.lock:
                 self.calls_under_way -= 1
-                self.tell(witness, reader.verb(reading), arguments, Answer(reader.answer(reading, result)))
+                self.tell(witness, verb, arguments, Answer(reader.answer(reading, result)))
             return result
         finally:
             self.depth.inside = False

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Empty, PersistentQueue, Put, ShutDown, StorageError, UsageError
+from holdfast import ClosedError, Empty, PersistentQueue, Put, ShutDown, StorageError, UsageError
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
@@ -101,6 +102,16 @@ def test_a_purge_is_refused_by_a_mode_that_takes_nothing_and_after_a_shutdown(tm
         queue.shutdown(immediate=True)
         with pytest.raises(ShutDown):
             queue.purge()
+
+
+@pytest.mark.parametrize("mode", ["both", "consume"])
+def test_a_purge_of_a_closed_handle_says_that_it_is_closed(tmp_path: Path, mode: Mode) -> None:
+    """In mode "consume" too, which reads the end of the log from a file that is closed by then."""
+    PersistentQueue(tmp_path / "q").close()
+    with PersistentQueue(tmp_path / "q", mode=mode) as queue:
+        pass
+    with pytest.raises(ClosedError):
+        queue.purge()
 
 
 def test_a_purge_that_the_disk_refuses_finishes_nothing() -> None:

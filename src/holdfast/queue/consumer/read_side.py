@@ -536,7 +536,10 @@ class ReadSide:
     def purge(self) -> int:
         """Finish all messages that are ready now, paused or not; return how many. Plain ones are not read."""
         self.give_back_due()
-        end_offset, purged_count = self.end, 0  # what is put from here on stays
+        with self._take_lock:
+            self._lifecycle.check()  # what a closed handle reads from is closed too
+            end_offset = self.end  # what is put from here on stays
+        purged_count = 0
         while True:
             taken = TakenRuns(_PURGE_COUNT, NUMBER_MAX, end_offset)
             with self._take_lock:

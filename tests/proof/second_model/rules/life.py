@@ -100,7 +100,7 @@ def is_used(state: State, name: str) -> bool:
 def close(state: State, call: Call, answer: Answer) -> State:
     """Judge close: deliveries are given back uncounted; open transactions abort, prepared ones stay."""
     expect(answer.error is None, "PersistentQueue.close", "closed", answer)
-    return ended(state, call, counts=False)
+    return replace(ended(state, call, counts=False), end="closed")
 
 
 def kill(state: State, call: Call, answer: Answer) -> State:
@@ -165,6 +165,7 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
         options=options,
         group=group,
         read_end=0,
+        end="",
         dropped=NOTHING,
         forgotten=Span(0, len(state.ids)),
         has_new_groups=False,

@@ -42,9 +42,7 @@ def verb(state: State, call: Call, answer: Answer) -> State:
     if answer.error == "TransactionStateError" and name == "ack" and tx.state == "open" and is_anothers(state, call):
         return state
     if is_of_another(state, tx, call["tx"]) and name in legal["prepared"]:
-        errors = ("TransactionStateError", "TransactionNotFoundError")
-        expect(answer.error in errors, f"{REMEMBERED}: the latest one answers", errors, answer)
-        return state
+        return again(state, tx, call, answer, {"commit": "committed", "abort": "aborted"}[name])
     if answer.error == "TransactionStateError":
         is_id_taken = name == "prepare" and call["id"] in state.prepared and tx.state == "open"
         is_refused = is_id_taken or name not in legal[tx.state]
@@ -63,6 +61,18 @@ def is_of_another(state: State, tx: Tx, number: int) -> bool:
     """Whether a prepared transaction was decided by its id, which is in doubt again for another one."""
     waiting = None if tx.id is None else state.prepared.get(tx.id)
     return tx.state == "prepared" and waiting is not None and waiting.tx != number
+
+
+def again(state: State, tx: Tx, call: Call, answer: Answer, verdict: str) -> State:
+    """Judge a verdict on one that was decided by its id, which is in doubt for another: its own is remembered."""
+    errors = ("TransactionStateError", "TransactionNotFoundError")
+    if answer.error in errors:
+        return state
+    known = state.decided.get(tx.id or "")
+    offsets = list(known[1]) if known is not None and verdict == "committed" else None
+    is_same = known is not None and known[0] == verdict and answer == Answer(offsets)
+    expect(is_same, f"{REMEMBERED}: the latest one answers", errors, answer)
+    return with_transaction(state, call["tx"], verdict, range(0) if known is None else known[1])
 
 
 def is_decided_otherwise(state: State, tx: Tx, name: str) -> bool:
