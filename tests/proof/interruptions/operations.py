@@ -149,6 +149,7 @@ NEXT = (payload(4),)
 HAND = (payload(2),)
 BOTH = (payload(2), payload(3))
 GOES = (payload(4), payload(2))
+READY = tuple(payload(number) for number in range(2 + HELD, COUNT))
 
 OPERATIONS = (
     Operation("put", lambda world: world.queue.put(NEW), comes=(NEW,)),
@@ -171,6 +172,13 @@ OPERATIONS = (
     Operation("nack", lambda world: _first(world).nack(0)),
     Operation("nack of a batch", lambda world: world.held.nack(delay=5)),
     Operation("release", lambda world: _first(world).release()),
+    Operation("purge", lambda world: world.queue.purge(), goes=READY),
+    Operation(
+        "purge of deferred ones",
+        lambda world: world.queue.purge(),
+        goes=(*HAND, *READY),
+        prepare=lambda world: _first(world).release(),
+    ),
     Operation("reject", lambda world: _first(world).reject("no use"), buries=HAND),
     Operation("transaction", _in_a_block, goes=NEXT, comes=(NEW,)),
     Operation("transaction that fails", _fail_in_a_block),
