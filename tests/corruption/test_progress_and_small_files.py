@@ -268,7 +268,7 @@ def test_a_small_file_of_a_newer_version_refuses_the_queue(queue: SmallQueue, na
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1, "group_id": "0"}'])
 def test_a_damaged_group_json_is_rebuilt_from_the_position_file(queue: SmallQueue, content: bytes) -> None:
-    """The group goes on where it was, and the damage is reported once."""
+    """The group continues where it was, and the damage is reported once."""
     path = queue.root / "groups/default/group.json"
     queue.write(path, content)
     report, drained = judge(queue)

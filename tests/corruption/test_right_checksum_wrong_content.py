@@ -211,7 +211,7 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
 
 
 def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away() -> None:
-    """The queue goes on behind the messages that are there, in a file behind the one that is missing."""
+    """The queue continues behind the messages that are there, in a file behind the one that is missing."""
     storage = closed_queue()
     with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
         queue_id = handle_of(queue).queue_id

@@ -63,7 +63,7 @@ def _let_it_work(child: Reporter, choice: random.Random, tally: Tally) -> None:
 
 
 def _round(crew: Crew, choice: random.Random, tally: Tally) -> None:
-    """Let children work and kill them, in any order; now and then one is replaced while the other goes on."""
+    """Let children work and kill them, in any order; now and then one is replaced while the other continues."""
     crew.start(choice.choice(list(POLICIES)))
     for _ in range(choice.randint(0, 4) if crew.shape == "two" else 0):
         _let_it_work(crew.replace(), choice, tally)

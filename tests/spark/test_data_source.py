@@ -30,7 +30,7 @@ def test_a_snapshot_holds_what_is_in_the_data_files(queue: SmallQueue) -> None:
 
 
 def test_a_snapshot_takes_nothing_and_needs_no_lock(queue: SmallQueue) -> None:
-    """The application goes on; what it puts later is in the next snapshot."""
+    """The application continues; what it puts later is in the next snapshot."""
     with queue.open() as opened:
         before = payloads(queue.root)
         opened.put(b"later")

@@ -90,7 +90,7 @@ def test_a_checkpoint_that_is_older_than_the_data(spark: Any, path: Path, tmp_pa
 
 
 def test_a_batch_of_which_nothing_is_left_is_empty(spark: Any, path: Path, tmp_path: Path) -> None:
-    """The stream goes on behind it."""
+    """The stream continues behind it."""
     seen: list[int] = []
 
     def each(frame: Any, _: int) -> None:

@@ -337,7 +337,7 @@ def test_a_group_that_consumers_use_is_never_finished(queue: SmallQueue, trace: 
 def test_messages_that_are_gone_are_an_error_that_names_them(
     queue: SmallQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A checkpoint that is older than the data; or the stream goes on with what there is, and says what is lost."""
+    """A checkpoint that is older than the data; or the stream continues with what there is, and says what is lost."""
     from holdfast.spark.streaming.source import MessagesGoneError
 
     run = stream(queue, maxMessagesPerTrigger=3)

@@ -99,7 +99,7 @@ def test_a_batch_that_fits_nowhere_else_is_adopted_however_small(disk: Path) -> 
 
 @pytest.mark.parametrize("verb", ["put", "put_stream", "prepare"])
 def test_no_room_is_a_clear_error_and_costs_the_room_nothing(disk: Path, verb: str) -> None:
-    """The transaction can be aborted, or is; what it had taken of the disk is given back, and the queue goes on."""
+    """The transaction can be aborted, or is; what it had taken of the disk is given back, and the queue continues."""
     with open_queue(disk) as queue:
         queue.put_many([b"one", b"two"])
         assert queue.get() == b"one"

@@ -154,7 +154,7 @@ class FaultyRun(TransactionRun):
     # -- Judging -----------------------------------------------------------------------------------------------------
 
     def look_at_what_a_fault_has_left(self) -> None:
-        """See whether a handle that goes on after a fault shows what it should."""
+        """See whether a handle that continues after a fault shows what it should."""
         struck, self._struck_before = self.plan.fired_count > self._struck_before, self.plan.fired_count
         if struck and not self.plan.forever and not self._transactions and self.queues:
             if any(map(is_poisoned, self.queues.values())):

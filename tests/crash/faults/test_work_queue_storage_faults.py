@@ -92,7 +92,7 @@ def check(name: str, found: set[bytes], *, did: bool) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", VERBS)
 def test_no_message_is_lost_whichever_storage_call_fails(name: str, fault: str, max_deliveries: int) -> None:
-    """The handle goes on or says that it must be reopened; so it is after a kill and after the loss of power."""
+    """The handle continues or says that it must be reopened; so it is after a kill and after the loss of power."""
     at, struck = 0, True
     while struck:
         at += 1

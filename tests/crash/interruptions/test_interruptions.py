@@ -70,7 +70,7 @@ def left(queue: PersistentQueue) -> list[bytes]:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("name", VERBS)
 def test_memory_and_disk_agree_wherever_a_call_is_interrupted(name: str, policy: FlushPolicy) -> None:
-    """What the handle goes on to show is what a killed process would find; or it refuses, and reopening finds all."""
+    """What the handle shows afterwards is what a killed process would find; or it refuses, and reopening finds all."""
     at = 1
     while True:
         storage, queue = prepared(policy)
@@ -102,7 +102,7 @@ def test_memory_and_disk_agree_wherever_a_call_is_interrupted(name: str, policy:
 
 
 def test_an_interrupted_opening_leaves_nothing_locked() -> None:
-    """Wherever the queue or its handle has opened a side and goes on: the next opening finds both sides free."""
+    """Wherever the queue or its handle has opened a side and continues: the next opening finds both sides free."""
     (opening,) = (each for each in OPERATIONS if each.name == "open")
     points = promised(find_points(opening, POLICIES[0]))
     chosen = [each for each in points if each.where.startswith(("PersistentQueue.__init__", "QueueHandle._open"))]

@@ -88,7 +88,7 @@ def everything(queue: PersistentQueue, jobs: Jobs) -> dict[bytes, str]:
 @pytest.mark.parametrize("max_deliveries", [1, 3])
 @pytest.mark.parametrize("name", VERBS)
 def test_nothing_is_lost_or_out_of_reach_wherever_a_verb_is_interrupted(name: str, max_deliveries: int) -> None:
-    """In the process that goes on, and in one that opens the queue after a kill right there."""
+    """In the process that continues, and in one that opens the queue after a kill right there."""
     verb = VERBS[name]
     at = 0
     while True:

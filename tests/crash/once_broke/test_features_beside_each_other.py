@@ -1,4 +1,4 @@
-"""Ids, priorities and order keys where something else goes on: a large batch, a dead letter, reading the log anew."""
+"""Ids, priorities and order keys beside something else: a large batch, a dead letter, reading the log anew."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def asked_on(storage: SimulatedStorage, policy: FlushPolicy) -> tuple[str, list[
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_owner_killed_at_any_call_answers_submitted_duplicates_with_the_first_offset(policy: str) -> None:
-    """The next owner goes on; every id is in the log once, and nothing waits any more."""
+    """The next owner continues; every id is in the log once, and nothing waits any more."""
     storage = SimulatedStorage()
     mailbox, asked, expected = asked_on(storage, POLICIES[policy])
     begun = len(storage.log)

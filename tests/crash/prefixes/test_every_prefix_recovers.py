@@ -90,7 +90,7 @@ def rolling_and_reclaiming(run: RecordedRun) -> None:
 
 
 def closing_and_opening(run: RecordedRun) -> None:
-    """A clean close in the middle: the same data file goes on."""
+    """A clean close in the middle: the same data file is used again."""
     run.open()
     run.put(300)
     run.put(20)
@@ -106,7 +106,7 @@ def closing_and_opening(run: RecordedRun) -> None:
 
 
 def killed_and_opened_again(run: RecordedRun) -> None:
-    """A process dies, the next one recovers and goes on, and dies too."""
+    """A process dies, the next one recovers, continues, and dies too."""
     run.open()
     run.put(300)
     run.put(20, 30)

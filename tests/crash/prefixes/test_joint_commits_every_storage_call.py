@@ -205,7 +205,7 @@ def test_every_storage_call_may_fail(fault: str) -> None:
         struck = plan.fired_count > 0
         storage.faults = plan if plan.forever else None
         allowed = [run.committed, (1,) if not run.committed else (1, 3)]
-        with suppress(HoldfastError):  # whoever goes on finds the handle in order, or is told to reopen
+        with suppress(HoldfastError):  # the next call finds the handle in order, or is told to reopen
             queue.joint_commits.commit(APPLICATION, 5, prepare_all(queue, 5, attempt=20))
             allowed = [(*each, 5) for each in allowed]
         if allowed[0][-1:] != (5,):

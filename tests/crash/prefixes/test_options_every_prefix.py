@@ -84,7 +84,7 @@ def puts_and_takes(run: Run) -> None:
 
 
 def failures(run: Run) -> None:
-    """Nacked, released and killed deliveries of each kind; the next owner goes on."""
+    """Nacked, released and killed deliveries of each kind; the next owner continues."""
     options = {"clock": run.clock, "flush": run.policy}
     with open_queue(run.storage, **options) as queue:
         run.put(queue, b"ka 1", b"ka 2", b"kb 1", b"p2 1", b"p2 2", b"x 1", b"late 1")

@@ -171,7 +171,7 @@ def test_every_crash_shows_a_step_done_or_not_done(keeps: bool) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_storage_call_may_fail(fault: str) -> None:
-    """The error is ours; the handle goes on as if the step had not been tried, or says that nobody knows."""
+    """The error is ours; the handle continues as if the step had not been tried, or says that nobody knows."""
     at, struck, count = list(FAULTS).index(fault) % STRIDE + 1, True, 0
     while struck:
         storage = filled()

@@ -12,7 +12,7 @@ from proof.bit_flips.victim import AUDIT, DEFAULT, PREPARED_PUTS, ROOT, UNDECIDE
 from support.storages.simulated_storage import SimulatedStorage
 
 UNREPORTED = ("notes of dead letters", "decided", "pause.json")
-"""What ``verify`` says nothing of: a note says less, a memory forgets, and a pause goes on until ``resume``."""
+"""What ``verify`` says nothing of: a note says less, a memory forgets, and a pause lasts until ``resume``."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Victim:
         return self.storage.crash_keeping_all()
 
     def clock(self) -> FakeClock:
-        """Return a clock that goes on where the queue was closed."""
+        """Return a clock that continues where the queue was closed."""
         return FakeClock(time_ns=self.now_ns)
 
 

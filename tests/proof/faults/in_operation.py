@@ -1,7 +1,7 @@
 """One storage call of an operation fails: the error is the right one, and the disk and the handle say what it said.
 
 After the call the disk is judged as a kill leaves it, and as a loss of power does that takes all it can. Then the
-handle goes on: without the fault, or with it where it stays for ever. A flush that returns is held to its word by one
+handle continues: without the fault, or with it where it stays for ever. A flush that returns is held to its word by one
 more loss of power: so a sync that failed and was taken for done shows.
 """
 

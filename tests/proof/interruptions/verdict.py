@@ -1,4 +1,4 @@
-"""Judges a queue after an interruption: the handle that goes on, the disk after a kill, and a reopening.
+"""Judges a queue after an interruption: the handle that continues, the disk after a kill, and a reopening.
 
 Each message is there once or finished, as the call that was interrupted may have left it, and for all its messages the
 same. Nothing is out of reach, no offset is given twice, and what the handle shows is what stands on the disk.
@@ -57,7 +57,7 @@ def judge(operation: Operation, world: World) -> None:
 
 def _close(queue: PersistentQueue) -> None:
     without_hanging(queue.close, HANG_SECONDS)
-    without_hanging(queue.close, HANG_SECONDS)  # one that was interrupted goes on, others do nothing
+    without_hanging(queue.close, HANG_SECONDS)  # one that was interrupted continues, others do nothing
 
 
 def _go_on(world: World) -> Shown | None:

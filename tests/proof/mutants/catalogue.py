@@ -155,7 +155,7 @@ MUTATIONS = (
     ),
     Mutation(
         "tail-not-cut",
-        "Recovery leaves the torn tail in the file, and goes on writing in front of it.",
+        "Recovery leaves the torn tail in the file, and continues to write in front of it.",
         "persistence/recovery/log_recovery.py",
         "        if not scan.clean:\n"
         "            _make_durable(file, scan)\n"
@@ -167,7 +167,7 @@ MUTATIONS = (
     ),
     Mutation(
         "hole-passed-over",
-        "Recovery goes on behind a hole that was never written, with whatever stands there.",
+        "Recovery continues behind a hole that was never written, with whatever stands there.",
         "persistence/recovery/tail_scan.py",
         "            if each.position >= self._found.witness:\n"
         "                self._scanner.position = each.position\n"
@@ -261,6 +261,14 @@ MUTATIONS = (
         "queue/dispatch/delivery.py",
         "            if find(delivery.offset) is not delivery:\n",
         "            if find(delivery.offset) is None:\n",
+        "against the model",
+    ),
+    Mutation(
+        "purge-forgets-deferred",
+        "A purge leaves what was given back, and what waited for its time or for its order key.",
+        "queue/dispatch/dispatcher.py",
+        "                if record[0] >= taken.end_offset or not taken.add(record):\n",
+        "                if record[0] < self._cursor.next_offset or not taken.add(record):\n",
         "against the model",
     ),
     # -- Transactions ------------------------------------------------------------------------------------------------

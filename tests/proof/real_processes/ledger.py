@@ -165,7 +165,7 @@ class Ledger:
             raise ViolationError(LOST, f"recovery found something {' and '.join(verdicts)}")
 
     def _decide(self, step: Step, outcome: str) -> None:
-        if self._is_cut:  # before the power went, perhaps: then the next owner goes on with it
+        if self._is_cut:  # before the power went, perhaps: then the next owner continues with it
             step.fates |= {HELD, outcome}
             step.before = HELD
             return
@@ -313,7 +313,7 @@ class Ledger:
         return stored.may_be_taken() or stored.put.fates != {DONE}
 
     def _check_end(self, end: int) -> None:
-        """Check that the log goes on where it ended, as far as steps of unknown fate leave that open."""
+        """Check that the log continues where it ended, as far as steps of unknown fate leave that open."""
         placed = {*self.steps.values(), *(stored.put for stored in self.stored.values())}
         certain = [step for step in placed if step.first is not None and step.fates == {DONE}]
         known = max((_first(step) + step.put_count for step in certain), default=0)

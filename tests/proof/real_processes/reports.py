@@ -5,7 +5,7 @@
 ``v name@offset ...``  what can be taken then: all of it
 ``c name ...``         which of that was handed out before, and so comes first
 ``h key ...``          which transactions are in doubt then; ``h?``: only the owner of the write side, which comes
-                       later, goes on with a decision that was cut off
+                       later, continues with a decision that was cut off
 ``w verdict ...``      what recovery found to be damaged
 ``go``                 it begins to work
 ``s key count name …`` a call is about to put ``key:0`` to ``key:count-1`` and to finish the names, all together

@@ -70,7 +70,7 @@ class Watch:
         return None if known is None else known[1]
 
     def remember(self, thing: Any, witness: DurabilityCheck) -> None:
-        """Have a witness stand beside an object, for as long as this watch goes on."""
+        """Have a witness stand beside an object, for as long as this watch runs."""
         self.by_object[id(thing)] = (thing, witness)
 
     def opened(self, queue: PersistentQueue, given: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Watch:
         self.remember(queue.groups, witness)
 
     def fork(self, old: SimulatedStorage, new: SimulatedStorage, verb: str) -> None:
-        """Follow what a kill or a loss of power leaves: the disk goes on as another one."""
+        """Follow what a kill or a loss of power leaves: the disk continues as another one."""
         with self.lock:
             known = self.by_storage.get(id(old))
             if known is None:

@@ -107,7 +107,7 @@ def covered(result: Result, plan: Plan) -> dict[str, int | str]:
 
 
 @click.command()
-@click.option("--minutes", default=10.0, show_default=True, help="How long the load goes on.")
+@click.option("--minutes", default=10.0, show_default=True, help="How long the load runs.")
 @click.option("--rate", default=2000.0, show_default=True, help="Messages a second of the fast producers.")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Where, on the disk to be tested.")
 def main(minutes: float, rate: float, directory: str | None) -> None:

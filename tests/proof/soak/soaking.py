@@ -30,7 +30,7 @@ class Plan:
     Attributes
     ----------
     seconds : float
-        How long the load goes on.
+        How long the load runs.
     rate : float, messages/s
         How many are put by the fast producers; it is no more than the machine does with ease, so that backlog is one of
         the figures which stay level.

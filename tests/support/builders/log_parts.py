@@ -69,7 +69,7 @@ class LogParts:
         )
 
     def writer(self, *, synced_only: bool = True, file_bytes: int = FILE_BYTES) -> RollingWriter:
-        """Recover the log and return a writer that goes on where it ends."""
+        """Recover the log and return a writer that continues where it ends."""
         files = self.files()
         log = self.recover(files=files)
         return RollingWriter(

@@ -1,4 +1,4 @@
-"""Drains for tests: a stand-in for Spark that hands out tables, and a drain that goes on elsewhere on its way."""
+"""Drains for tests: a stand-in for Spark that hands out tables, and a drain that continues elsewhere on its way."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def stream_and_die(spark: Any, place: Path) -> None:
 def die_in_the_middle(root: Path) -> None:
     """Be killed in the middle of a stream, while drains are at each of their moments, as the places below root say.
 
-    Each drain goes on with the next one, and the last of them with the stream.
+    Each drain continues with the next one, and the last of them with the stream.
     """
     from holdfast.spark.session import local_session
 

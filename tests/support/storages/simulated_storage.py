@@ -1,7 +1,7 @@
 """A storage in memory that knows what a power loss could take: the stand-in for ``OsStorage`` in crash tests.
 
 It behaves as the real one towards a running process (one contract suite runs on both), records every change, and can
-be crashed at any point: each crash returns a new storage, and the old one goes on unharmed. A *kill* keeps the page
+be crashed at any point: each crash returns a new storage, and the old one stays unharmed. A *kill* keeps the page
 cache with all its unsynced changes; a *power loss* leaves what the crash choice lets through, all of it durable.
 
 What is not modelled: permissions, links, several names of one file, and running out of space other than by a fault.

@@ -68,7 +68,7 @@ def test_looking_works_while_another_process_owns_and_writes(path: Path) -> None
 
 
 def test_messages_are_put_through_the_owner(path: Path) -> None:
-    """It goes on meanwhile, and has them when the command ends."""
+    """It continues meanwhile, and has them when the command ends."""
     with writing_owner(path):
         ran = run_alone("put", path, "--lines", "--json", stdin=b'"a"\n"b"\n"c"\n')
         assert (ran.code, ran.err, ran.document["count"]) == (0, "", 3)

@@ -1,4 +1,4 @@
-"""Standard error of a process that goes on behind the command's result: passed on, then dropped."""
+"""Standard error of a process that continues behind the command's result: passed on, then dropped."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_the_default_waits_a_second_with_jitter(jobs: Jobs) -> None:
 
 
 def test_a_list_says_each_wait(jobs: Jobs) -> None:
-    """And its last one goes on."""
+    """And its last one is used again."""
     with jobs.open(backoff=[3, 7], max_deliveries=None) as queue:
         found = []
         for _ in range(4):

@@ -141,7 +141,7 @@ def test_a_second_pause_replaces_the_first(storage: SimulatedStorage) -> None:
 
 
 def test_each_group_pauses_for_itself(storage: SimulatedStorage) -> None:
-    """The other one goes on."""
+    """The other one continues."""
     with open_queue(storage, group="one") as one:
         one.groups.create("two")
         one.put(b"x")

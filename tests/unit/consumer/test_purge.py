@@ -86,7 +86,7 @@ def test_a_purge_counts_for_join(tmp_path: Path) -> None:
 
 
 def test_a_purge_makes_room_in_a_bounded_queue(tmp_path: Path) -> None:
-    """A producer that waits goes on."""
+    """A producer that waits continues."""
     with PersistentQueue(tmp_path / "q", maxsize=2) as queue:
         queue.put_many([b"a", b"b"])
         queue.purge()

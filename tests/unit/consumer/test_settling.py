@@ -147,7 +147,7 @@ def test_a_queue_that_joins_twice_takes_part_once(storage: SimulatedStorage) -> 
 
 
 def test_a_delivery_that_failed_in_a_transaction_over_several_queues_is_given_back(storage: SimulatedStorage) -> None:
-    """Leaving its block in an exception acknowledges nothing, also where the transaction goes on."""
+    """Leaving its block in an exception acknowledges nothing, also if the transaction continues."""
     with open_queue(storage, clock=FakeClock()) as orders, open_queue(storage, INVOICES, clock=FakeClock()) as invoices:
         orders.put(b"one")
         tx = transaction(orders, invoices)

@@ -255,7 +255,7 @@ def test_what_was_prepared_before_a_restart_counts_once_it_is_committed(
 
 
 def test_what_cannot_be_noted_is_not_put(storage: SimulatedStorage) -> None:
-    """The queue goes on, and so does the next one that has a priority."""
+    """The queue continues, and so does the next one that has a priority."""
     with open_queue(storage) as queue:
         for put in (by_put, by_batch, by_prepared):
             storage.faults = FaultPlan(1, verbs=frozenset({"sync_directory"}))

@@ -194,7 +194,7 @@ class Waiting:
 
 
 def test_a_flag_whose_setting_was_interrupted_can_be_set_again() -> None:
-    """Whoever waits for it goes on then."""
+    """The thread that waits for it continues then."""
     for waiting in left_by(Waiting, lambda waiting: waiting.flag.set()):
         assert not locked(waiting.flag)
         waiting.flag.set()

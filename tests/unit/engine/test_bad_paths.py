@@ -346,7 +346,7 @@ def test_a_directory_that_others_may_only_read_is_opened(used: Path, bits: int) 
 def test_who_only_looks_is_told_of_a_directory_that_others_may_write(
     used: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Looking changes nothing, so it goes on."""
+    """Looking changes nothing, so it continues."""
     PersistentQueue(used, mode="look").close()
     assert not caplog.records
     used.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Closing where the disk refuses: everything is let go of, and the next owner goes on."""
+"""Closing if the disk refuses: everything is released, and the next owner continues."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_resynchronising_passes_over_indexes_that_cannot_be_yet() -> None:
 
 
 def test_a_frame_inside_the_payload_of_a_damaged_one_is_a_candidate_only() -> None:
-    """With a foreign salt it does not verify, and the search goes on behind it."""
+    """With a foreign salt it does not verify, and the search continues behind it."""
     inner = frame(b"inner", index=6, salt=SALT ^ 1)
     damaged = bytearray(frame(b"<" + inner + b">", index=5))
     damaged[5] ^= 1

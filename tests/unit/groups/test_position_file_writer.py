@@ -296,7 +296,7 @@ def fill(positions: PositionFileWriter, count: int) -> None:
     ],
 )
 def test_a_generation_that_cannot_begin_costs_nothing_that_was_noted(verb: str, error: int | BaseException) -> None:
-    """The file it was made in is not synced again; the next attempt goes on with the same entries and the new one."""
+    """The file it was made in is not synced again; the next attempt continues with the same entries and the new one."""
     storage, progress = new_storage(), GroupProgress()
     positions = writer(storage, progress)
     room = positions._slots - positions._slot
@@ -358,7 +358,7 @@ def test_the_next_opening_uses_the_space_of_the_files_that_are_there() -> None:
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_on_a_full_disk_a_generation_has_the_space_of_the_one_before(error: int) -> None:
-    """So acknowledging goes on for ever; once there is space again the files grow."""
+    """So acknowledging continues for ever; once there is space again the files grow."""
     storage, progress = new_storage(), GroupProgress()
     positions = large_writer(storage, progress)
     with refusing(storage, "allocate", ".position", error) as refused:

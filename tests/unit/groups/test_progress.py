@@ -45,7 +45,7 @@ def test_runs_above_the_floor_are_apart_and_ascending(runs: list[tuple[int, int]
 
 
 def test_the_hint_is_that_of_what_ends_at_the_floor() -> None:
-    """Reading goes on behind the last record in front of the floor."""
+    """Reading continues behind the last record in front of the floor."""
     progress = GroupProgress()
     assert progress.hint == NO_HINT
     progress.finish(0, 2, (1, 5000))

@@ -528,7 +528,7 @@ def test_a_damaged_vote_whose_commit_stands_costs_nothing() -> None:
 
 
 def test_a_reader_that_looks_in_the_middle_of_a_vote_waits_for_the_rest() -> None:
-    """Reading goes on where it stopped, and the vote counts once it is whole."""
+    """Reading continues where it stopped, and the vote counts once it is whole."""
     storage = new_storage()
     positions = writer(storage)
     whole = storage.crash_keeping_all()

@@ -202,7 +202,7 @@ def test_deleting_a_group_frees_what_only_it_had_not_finished(tmp_path: Path) ->
 
 
 def test_a_group_that_is_being_read_cannot_be_deleted(tmp_path: Path) -> None:
-    """QueueLockedError names its owner, and the group goes on."""
+    """QueueLockedError names its owner, and the group continues."""
     path = tmp_path / "orders"
     with open_queue(path) as queue:
         queue.groups.create("billing")

@@ -78,7 +78,7 @@ def test_going_far_ahead_in_a_file_reads_nothing_on_the_way(parts: LogParts) -> 
 
 
 def test_a_disk_that_refuses_a_file_is_not_taken_for_a_loss(parts: LogParts) -> None:
-    """The error goes to the caller, nothing is reported, and the next read goes on."""
+    """The error goes to the caller, nothing is reported, and the next read continues."""
     frames = messages(parts)
     parts.data_file(frames)
     path, end = second_file(parts, frames)

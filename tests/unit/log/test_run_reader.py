@@ -38,7 +38,7 @@ def passed(queue: PersistentQueue, reader: RunReader, count: int = NO_LIMIT, siz
 
 
 def test_it_stops_at_a_number_of_messages_and_of_bytes() -> None:
-    """Whichever comes first; and goes on from there as any reader."""
+    """Whichever comes first; and continues from there as any reader."""
     with filled(*[b"x" * 100] * 50) as queue:
         reader = reader_of(queue)
         first = passed(queue, reader, count=20)

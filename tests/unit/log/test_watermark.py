@@ -132,7 +132,7 @@ def test_a_mark_is_published_where_only_the_first_priority_is_new() -> None:
 
 
 def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:
-    """Durability does not depend on it: whoever publishes goes on."""
+    """Durability does not depend on it: the thread that publishes continues."""
     storage = SimulatedStorage()
     file = storage.open(Path("/write.mark"), create=True)
     header = DataFileHeader(QUEUE_ID, 1, 0, 0)

@@ -133,7 +133,7 @@ def test_the_same_is_not_noted_twice() -> None:
 
 @pytest.mark.parametrize("at", range(0, OUTCOME_SLOT.size))
 def test_a_slot_that_does_not_verify_is_forgotten(at: int) -> None:
-    """The others are not, and noting goes on."""
+    """The others are not, and noting continues."""
     storage = storage_with_queue()
     decided = OutcomeLog(storage, PATH)
     for number in range(3):

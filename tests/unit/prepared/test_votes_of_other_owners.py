@@ -248,7 +248,7 @@ def test_an_owner_of_an_older_version_is_named_and_nothing_is_done(path: Path, k
 def test_an_owner_that_is_stopped_is_named_and_nothing_is_done(
     path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Neither then nor when it goes on; asked again then, it does it."""
+    """Neither then nor when it continues; asked again then, it does it."""
     impatient(monkeypatch)
     left_in_doubt(path, kind)
     with owning(path, "consume") as owner, PersistentQueue(path, mode="produce") as producer:
@@ -269,7 +269,7 @@ def test_an_owner_that_is_stopped_is_named_and_nothing_is_done(
 def test_a_stopped_owner_of_the_write_side_costs_a_consumer_the_timeout(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was done; once it goes on, the consumer decides."""
+    """Nothing was done; once it continues, the consumer decides."""
     impatient(monkeypatch)
     left_in_doubt(path, "both")
     with owning(path, "produce") as owner, PersistentQueue(path, mode="consume") as consumer:

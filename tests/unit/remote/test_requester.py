@@ -114,7 +114,7 @@ def test_a_request_that_nobody_takes_is_taken_back(bench: Bench) -> None:
 
 
 def test_a_request_for_which_there_is_no_room_is_taken_back(bench: Bench) -> None:
-    """Its owner has said so, and goes on trying until then."""
+    """Its owner has said so, and tries until then."""
     bench.clock.meanwhile = lambda: bench.answer(ANSWER_NO_ROOM)
     with pytest.raises(Full):
         bench.ask(0.1)

@@ -317,7 +317,7 @@ def test_a_torn_request_is_refused(owner: PersistentQueue, submitter: Persistent
 def test_an_owner_that_does_not_answer_costs_the_timeout_and_nothing_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stopped process: the request is taken back, so that it does not commit when the process goes on."""
+    """A stopped process: the request is taken back, so that it does not commit when the process continues."""
     monkeypatch.setattr(requester, "ANSWER_SECONDS_MIN", 0.2)
     opened = Signal()
 

@@ -401,7 +401,7 @@ def test_what_dead_askers_left_is_not_done_and_only_who_owns_the_write_side_clea
 
 
 def test_an_asker_that_is_killed_leaves_nothing_behind(path: Path, done: Journal) -> None:
-    """Its request waits in front of an owner that is stopped, and is dropped once that goes on."""
+    """Its request waits in front of an owner that is stopped, and is dropped once that continues."""
     with owning(path) as owner:
         stop(owner)
 
@@ -434,7 +434,7 @@ def test_an_owner_that_is_busy_is_waited_for(path: Path, done: Journal, threads:
 def test_an_owner_that_is_stopped_costs_the_timeout_and_does_it_never(
     path: Path, done: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request is taken back, so that nothing happens when the process goes on."""
+    """The request is taken back, so that nothing happens when the process continues."""
     monkeypatch.setattr(requester, "ANSWER_SECONDS_MIN", 0.1)
     with owning(path, "consume") as owner, PersistentQueue(path, mode="look") as queue:
         stop(owner)

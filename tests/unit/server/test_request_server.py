@@ -125,7 +125,7 @@ def test_a_queue_whose_requests_take_long_holds_up_no_other(
 def test_a_queue_is_closed_while_another_is_served(
     first: PersistentQueue, second: PersistentQueue, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for its own requests alone; and the other one goes on being served."""
+    """It waits for its own requests alone; and the other one is served meanwhile."""
     held = hold(first, monkeypatch)
     threads.start(lambda: submit_to(first))
     assert held.begun.wait(20)
@@ -198,7 +198,7 @@ def test_a_fault_in_serving_one_queue_stops_no_other_and_is_tried_again(
 def test_a_queue_that_can_start_no_thread_serves_once_it_can(
     first: PersistentQueue, threads: Threads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thread that looks goes on looking."""
+    """The thread that looks continues to look."""
     start = threading.Thread.start
 
     def fail(self: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""A service whose threads cannot be started: it does without them, or says so, and goes on once there are some."""
+"""A service whose threads cannot be started: it does without them, or says so, and continues once there are some."""
 
 from __future__ import annotations
 

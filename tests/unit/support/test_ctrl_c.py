@@ -35,6 +35,6 @@ def test_a_handler_of_ones_own_stays() -> None:
 
 
 def test_nothing_is_interrupted_where_it_is_ignored() -> None:
-    """A call that goes on as if nothing were is not taken for one that was interrupted."""
+    """A call that continues as if nothing had happened is not taken for one that was interrupted."""
     with pytest.raises(AssertionError, match="Ctrl-C does nothing"):
         interrupted(lambda: None, Point(1, Kind.DELIVERED))

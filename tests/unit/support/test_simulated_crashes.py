@@ -41,7 +41,7 @@ class TestCrashes:
     """What a crash returns, and that nothing is invented on the way."""
 
     def test_a_crash_leaves_the_storage_as_it_was(self) -> None:
-        """Crashing is a look at what could be; the run goes on."""
+        """Crashing is a look at what could be; the run continues."""
         storage, file = durable_file(b"old")
         file.write_at((b"new",), 0)
         crashed = storage.crash_dropping_unsynced()

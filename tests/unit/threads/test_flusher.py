@@ -106,7 +106,7 @@ def test_a_side_that_is_broken_is_not_tried_again(caplog: pytest.LogCaptureFixtu
 def test_a_kick_that_starts_no_thread_is_made_up_for_by_the_next(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    """An interruption goes on to the caller; that there can be no thread does not, for the message is written."""
+    """An interruption reaches the caller; that there can be no thread does not, for the message is written."""
     ticks = Ticks()
     background = in_time(ticks)
 

@@ -12,7 +12,7 @@ from support.processes.threads import Threads
 def test_a_leader_that_is_interrupted_on_its_way_out_hands_over_all_the_same(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else all others would wait for ever; the interruption goes on."""
+    """Else all others would wait for ever; the interruption reaches its caller."""
     commits = GroupCommit(lambda: 7)
     really = GroupCommit._leave
     interrupted: list[object] = []

@@ -136,7 +136,7 @@ def test_all_clocks_of_the_system_are_one_and_others_keep_their_own_time() -> No
 
 
 def test_a_forked_child_serves_its_own_queues_and_waits_for_no_thread_of_the_parent(tmp_path: Path) -> None:
-    """The child has no such thread: it neither waits for it nor takes it for its own. The parent's goes on."""
+    """The child has no such thread: it neither waits for it nor takes it for its own. The parent's continues."""
     script = """
 import os, signal, sys, threading, warnings
 from pathlib import Path

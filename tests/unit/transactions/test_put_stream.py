@@ -74,7 +74,7 @@ def test_puts_before_and_after_keep_their_order(queue: PersistentQueue, large: b
 
 
 def test_a_producer_that_raises_leaves_nothing_of_its_message(queue: PersistentQueue) -> None:
-    """The transaction goes on."""
+    """The transaction continues."""
     tx = queue.begin()
     tx.put(b"before")
     for pieces in ([], [b"a"], [bytes(2 * MIB)], [bytes(100_000)] * 30):
@@ -87,7 +87,7 @@ def test_a_producer_that_raises_leaves_nothing_of_its_message(queue: PersistentQ
 
 
 def test_it_is_bounded(storage: SimulatedStorage) -> None:
-    """By the queue's bound or by the call's own; the transaction goes on."""
+    """By the queue's bound or by the call's own; the transaction continues."""
     with open_queue(storage, record_bytes_max=1000) as queue:
         tx = queue.begin()
         with pytest.raises(RecordTooLargeError) as error:
@@ -182,7 +182,7 @@ def reenter_by_commit(tx: Transaction) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("producer", [reenter_by_stream, reenter_by_put, reenter_by_commit])
 def test_a_producer_cannot_use_the_transaction_that_reads_it(queue: PersistentQueue, producer) -> None:  # type: ignore[no-untyped-def]
-    """Nothing gets between the pieces of a message; the transaction goes on."""
+    """Nothing gets between the pieces of a message; the transaction continues."""
     tx = queue.begin()
     tx.put(b"before")
     with pytest.raises(UsageError, match="put_stream"):

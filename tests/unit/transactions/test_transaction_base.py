@@ -39,7 +39,7 @@ class InterruptedLock:
 
 @pytest.mark.parametrize("behind", [False, True], ids=["in front", "behind"])
 def test_an_interruption_at_the_lock_leaves_it_free(storage: SimulatedStorage, threads: Threads, behind: bool) -> None:
-    """The transaction goes on."""
+    """The transaction continues."""
     with open_queue(storage, clock=FakeClock()) as queue:
         tx = queue.begin()
         lock, really = InterruptedLock(behind=behind), tx._lock

@@ -130,7 +130,7 @@ def test_a_failed_sync_leaves_the_transaction_unknown(queue: PersistentQueue, st
 def test_a_commit_that_cannot_be_written_aborts(
     queue: PersistentQueue, storage: SimulatedStorage, at: int, count: int
 ) -> None:
-    """Nothing has happened, now or after a power loss; the queue goes on."""
+    """Nothing has happened, now or after a power loss; the queue continues."""
     tx, _ = begin(queue)
     tx.put_many([bytes(1000)] * count)
     storage.faults = plan = FaultPlan(at, error=28, forever=True, verbs=frozenset({"write_at", "allocate"}))
@@ -167,7 +167,7 @@ def test_a_queue_that_was_shut_down_takes_no_transaction_with_puts(queue: Persis
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["in memory", "in a file"])
 def test_a_put_that_fails_adds_nothing(queue: PersistentQueue, storage: SimulatedStorage, size: int) -> None:
-    """The transaction goes on with what it had."""
+    """The transaction continues with what it had."""
     tx = queue.begin()
     tx.put_many([b"first" * 2000])
     storage.faults = FaultPlan(1, error=28, forever=True)

@@ -202,7 +202,7 @@ class Books:
         self.in_hand.clear()
 
     def kill(self) -> None:
-        """Let the process die: nothing that was written is lost. The next one goes on."""
+        """Let the process die: nothing that was written is lost. The next one continues."""
         storage = self.storage.crash_keeping_all()
         self.end()
         self.in_hand, self.slow_in_hand, self.tx = {}, {}, None

@@ -107,7 +107,7 @@ def has_run_out(state: State, receipts: Iterable[int]) -> bool:
 def enter(state: State, call: Call, answer: Answer) -> State:
     """Judge the beginning of a ``with`` block: while it is open the lease does not run out.
 
-    One that is over by then, and that nobody has noticed yet, goes on.
+    One that is over by then, and that nobody has noticed yet, continues.
     """
     expect(answer.error is None, 'work-queue.md "Leases"', "the block is entered", answer)
     for receipt in call["receipts"]:

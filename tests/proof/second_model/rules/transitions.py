@@ -159,7 +159,7 @@ def backoff_wait(options: Options, failure_count: int) -> Span:
         whole = min(float(base) * 2 ** (failure_count - 1), float(cap))
         most = round(whole * SECOND_NS)
         return Span(most // 2 if jitter else most, most)
-    waits = [float(wait) for wait in backoff]  # a list, "whose last one goes on"; an empty one means at once
+    waits = [float(wait) for wait in backoff]  # "whose last one is used for all later failures"; an empty one: at once
     wait = round(waits[min(failure_count, len(waits)) - 1] * SECOND_NS) if waits else 0
     return Span(wait, wait)
 

@@ -69,7 +69,7 @@ async def test_nothing_within_the_timeout_is_empty(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_a_full_queue_makes_a_put_wait_for_room(tmp_path: Path) -> None:
-    """As long as its timeout says; what else goes on meanwhile makes the room."""
+    """As long as its timeout says; what else happens meanwhile makes the room."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(1)
@@ -300,7 +300,7 @@ async def test_a_cancelled_loop_gives_back_what_it_has_uncounted(tmp_path: Path)
 
 @in_a_loop
 async def test_a_paused_queue_hands_nothing_out(tmp_path: Path) -> None:
-    """A task that waits goes on when it is resumed."""
+    """A task that waits continues when it is resumed."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers = await with_numbers(service, 1)
         await numbers.pause(reason="lunch")

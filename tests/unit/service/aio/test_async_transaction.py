@@ -132,7 +132,7 @@ async def test_a_block_of_a_delivery_in_a_transaction_acknowledges_it_there(tmp_
 
 @in_a_loop
 async def test_a_commit_that_is_cancelled_says_that_nobody_knows(tmp_path: Path) -> None:
-    """And goes on: the state tells it then, and the end of the block changes nothing."""
+    """And continues: the state tells it then, and the end of the block changes nothing."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         numbers, _ = await two_queues(service)
         tx = service.transaction()

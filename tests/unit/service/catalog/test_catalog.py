@@ -419,7 +419,7 @@ def test_two_processes_keep_one_catalogue(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_catalogue(made: Path) -> None:
-    """The next one goes on."""
+    """The next one continues."""
     before = contents(made)
     writing = Signal()
 
@@ -438,7 +438,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_catalogue(made:
 
 
 def test_a_forked_copy_does_nothing(made: Path) -> None:
-    """The parent's goes on, also where its thread was writing at that moment."""
+    """The parent's continues, also if its thread was writing at that moment."""
     catalog = catalog_of(made, refresh_seconds=0.001)
     catalog.start()
 

@@ -1,4 +1,4 @@
-"""A handler that closes its service waits for nobody: it goes on, its message is done, and run() closes then."""
+"""A handler that closes its service waits for nobody: it continues, its message is done, and run() closes then."""
 
 from __future__ import annotations
 

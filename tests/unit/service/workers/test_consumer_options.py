@@ -152,7 +152,7 @@ def test_a_grace_that_is_none_is_refused(service: QueueService, grace_seconds: f
 
 
 def test_two_runs_at_a_time_are_refused(service: QueueService) -> None:
-    """The second one; the first goes on."""
+    """The second one; the first continues."""
     handled = threading.Event()
     orders = service.queue("orders", type=int)
     service.consumer("orders")(lambda order: handled.set())
