@@ -26,8 +26,7 @@ class FailedError(AssertionError):
     """A run has found a broken promise: says which, with its seed and what the children said last."""
 
     def __init__(self, violation: ViolationError, where: str, crew: Crew) -> None:
-        said = [line for line in (*crew.said_before, *crew.said) if line[0] != "n"]
-        trace = "\n".join(" ".join(line)[:300] for line in said[-TRACE_LINES_MAX:])
+        trace = "\n".join(" ".join(line)[:300] for line in crew.last_said())
         super().__init__(f"{where}: {violation}\n{trace}")
         self.kind = violation.kind
 
@@ -53,7 +52,7 @@ class Crew:
     ledger : Ledger
         What is known of the queue.
     said : list of lines
-        What the children of this round have said; ``said_before`` those of the one before.
+        What the children of this round have said; ``said_before`` the last lines of those before.
     """
 
     path: Path
@@ -75,7 +74,7 @@ class Crew:
     def start(self, policy: str) -> None:
         """Begin a round; who puts alone comes once who takes alone has looked at all there is."""
         self._policy = policy
-        self.said, self.said_before = [["policy", policy]], self.said
+        self._begin(["policy", policy])
         self._takers, self._putters = [], []
         if self.shape != "two":
             self._takers.append(self._child(self.shape))
@@ -83,6 +82,14 @@ class Crew:
         self._takers.append(self._child("consume"))
         if self._takers[0].wait_for(OPENED):
             self._putters.append(self._child("produce", looks=False))
+
+    def _begin(self, *lines: list[str]) -> None:
+        self.said, self.said_before = [*lines], self.last_said()
+
+    def last_said(self) -> list[list[str]]:
+        """Return the last lines of this round and those before: a round whose opening was cut off is judged later."""
+        said = [line for line in (*self.said_before, *self.said) if line[0] != "n"]
+        return said[-TRACE_LINES_MAX:]
 
     def present(self) -> list[Reporter]:
         """Return the children that live, in a random order."""
@@ -99,7 +106,8 @@ class Crew:
 
     def look(self) -> None:
         """Have a child open the queue and say what is there; the first one makes the queue."""
-        self.said, self.said_before, self._policy = [], self.said, "every_commit"
+        self._begin()
+        self._policy = "every_commit"
         self._takers, self._putters = [self._child("one")], []
         self._takers[0].wait_for(OPENED)
         self.judge()

@@ -71,6 +71,7 @@ class Ledger:
         self._in_hand = InHand(self.stored)
         self._cut_off: list[CutOff] = []
         self._may_lack = self._lacks = False
+        self._life = 0
         self._own: list[Step] = []  # of the child whose words are being read
         self._before_flush: dict[str, list[Step]] = {}
         self._is_cut = False
@@ -172,9 +173,10 @@ class Ledger:
         step.narrow(HELD, BACK, "was found in doubt")
         step.fates, step.before = {HELD, outcome}, HELD
         step.has_returned = step.keeps = False
+        step.life = self._life
 
     def _begin(self, key: str, count: int, takes: tuple[str, ...], fate: str) -> None:
-        step = self.steps[key] = Step(key, count, takes, {NEVER, fate}, first_min=self._told_end)
+        step = self.steps[key] = Step(key, count, takes, {NEVER, fate}, first_min=self._told_end, life=self._life)
         self._own.append(step)
         for index in range(count):
             self.stored[f"{key}:{index}"] = Stored(step, index)
@@ -303,10 +305,14 @@ class Ledger:
         return news
 
     def _keep_order(self) -> bool:
-        """Learn from the order of the log: none is missing in front of one that is there; return whether it is news."""
+        """Learn from the order of the log: none is missing in front of one that is there; return whether it is news.
+
+        One of a later life proves nothing: it may have the place of what a loss of power took.
+        """
         told = sorted((step for step in self.steps.values() if step.first is not None), key=_first)
-        last = max((number for number, step in enumerate(told) if step.fates == {DONE}), default=0)
-        return any(step.rule_out(step.before, HALF, "a step behind it in the log happened") for step in told[:last])
+        last = {step.life: number for number, step in enumerate(told) if step.fates == {DONE}}
+        earlier = [step for number, step in enumerate(told) if number < last.get(step.life, 0)]
+        return any(step.rule_out(step.before, HALF, "a step behind it in the log happened") for step in earlier)
 
     def _why_absent(self, name: str) -> bool:
         stored = self.stored[name]
@@ -364,6 +370,9 @@ class Ledger:
                 step.fates = {*step.fates, step.before}
         if not keeps_all:
             self.end, self._told_end = None, 0
+            self._life += 1
+            for step in self.steps.values():
+                step.life = self._life if HELD in step.fates else step.life  # a later owner may give it its place
         # Until an opening has looked, what was lost before may still lack; that it lacks is noted, perhaps not synced.
         self._may_lack |= not keeps_all or self._lacks
 

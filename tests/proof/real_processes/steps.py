@@ -39,6 +39,8 @@ class Step:
         Offset of its first message, once that is known.
     first_min : int
         The least that it can be: the end of the log as far as it was told when the call began.
+    life : int
+        How many losses of power may have taken an end of the log before it got its place there.
     has_returned, keeps : bool
         Whether the call returned, and whether it survives a loss of power then.
     returned_late : bool
@@ -54,6 +56,7 @@ class Step:
     before: str = NEVER
     first: int | None = None
     first_min: int = 0
+    life: int = 0
     has_returned: bool = False
     keeps: bool = False
     returned_late: bool = False

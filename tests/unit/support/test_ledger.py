@@ -109,6 +109,19 @@ def test_what_is_lacking_is_reported_by_the_first_opening_that_ends() -> None:
         ledger.read(lacking)
 
 
+def test_an_owner_under_cut_power_may_give_the_place_of_what_was_lost_again() -> None:
+    """What it said of the log does not count. A put of one life is still not missing in front of a later one of it."""
+    ledger = ledger_of(UNSYNCED, power="takes")
+    ledger.read(lines("cut / s 4 1 / S 4 1 keeps / s 5 1"))
+    ledger.lose_power(keeps_all=True)
+    ledger.read(lines("o 2 / v 1:0@0 4:0@1 / h / go"))
+    ledger = ledger_of(UNSYNCED, power="takes")
+    ledger.read(lines("cut / s 4 1 / S 4 1 keeps / s 5 1"))
+    ledger.lose_power(keeps_all=True)
+    with pytest.raises(ViolationError, match="lost"):
+        ledger.read(lines("o 5 / v 1:0@0 3:0@3 4:0@4 / h / go"))
+
+
 @pytest.mark.parametrize("left", ["", "2:0@1 2:1@2 3:0@3", "1:0@0 3:0@3", "1:0@0 2:0@1"])
 def test_a_loss_of_power_takes_nothing_that_was_flushed_and_leaves_no_hole(left: str) -> None:
     """Nor half a batch."""
