@@ -6,10 +6,13 @@ import pytest
 
 from holdfast import (
     PersistentQueue,
+    QueueLockedError,
     TransactionNotFoundError,
     TransactionStateError,
 )
 from holdfast.persistence.format.constants import OUTCOMES_MAX
+from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
 from support.storages.simulated_storage import SimulatedStorage
@@ -46,6 +49,50 @@ def test_an_id_in_doubt_is_refused_and_may_be_used_again_once_decided(
     with pytest.raises(TransactionStateError, match="was aborted"):
         queue.commit_prepared("t")
     assert prepare(queue, "puts").commit() == queue.commit_prepared("puts")
+
+
+@pytest.mark.parametrize("mode", ["both", "produce"])
+def test_an_id_in_doubt_in_another_group_is_refused(storage: SimulatedStorage, mode: Mode) -> None:
+    """It is decided by its id alone, so one id names one transaction of the queue."""
+    with open_queue(storage) as queue:
+        queue.put(b"one")
+        queue.groups.create("other")
+        prepare(queue, "acks", "t")
+    with open_queue(storage, mode=mode, group="other") as queue:
+        with queue.begin() as tx:
+            tx.put(b"two")
+            with pytest.raises(TransactionStateError, match="before its id is used again"):
+                tx.prepare("t")
+        prepare(queue, "puts", "u")
+        assert prepared_ids(queue) == ["t", "u"]
+    with open_queue(storage) as queue:
+        queue.commit_prepared("t")
+        assert prepared_ids(queue) == ["u"]
+        prepare(queue, "acks", "t")
+
+
+def test_an_id_that_the_log_has_decided_is_free_although_another_group_has_yet_to_note_it(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vote follows its own transaction, whatever is prepared under its id meanwhile."""
+    with open_queue(storage) as queue:
+        queue.put(b"one")
+        queue.groups.create("other")
+        prepare(queue, "both", "t")
+    with monkeypatch.context() as patch, open_queue(storage, mode="produce", group="other") as queue:
+        patch.setattr(VoteSettling, "follow", _group_is_locked)
+        queue.commit_prepared("t")
+        prepare(queue, "puts", "t")
+        assert prepared_ids(queue) == ["t", "t"], "one waits for its outcome, the other for its group"
+    with open_queue(storage) as queue:
+        assert prepared_ids(queue) == ["t"]
+        assert queue.get_many(9) == [b"new"], "the first one was committed"
+        queue.abort_prepared("t")
+        assert queue.qsize() == 0
+
+
+def _group_is_locked(*_: object, **__: object) -> None:
+    raise QueueLockedError("another process owns the group, and does not answer")
 
 
 def test_ids_are_made_where_none_is_chosen(queue: PersistentQueue) -> None:

@@ -109,7 +109,9 @@ class SubmitResolver(PreparedResolver):
         assert handle.submit_side is not None, "as its mode says"
         self._submit_side = handle.submit_side
 
-    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
+    def make_ready(
+        self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None, is_random: bool = False
+    ) -> None:
         """Do nothing: the owner does, when it is asked to prepare."""
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:

@@ -20,7 +20,6 @@ from holdfast.errors import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.persistence.filesystem.layout import list_batch_files
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles
@@ -37,6 +36,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_damage,
     find_prepared,
     find_transaction,
+    is_in_doubt,
 )
 from holdfast.queue.prepared.vote_settling import AskGroup, VoteSettling
 from holdfast.queue.threads.keyed_lock import KeyedLock
@@ -104,18 +104,21 @@ class PreparedResolver:
         with storage_errors("looking for prepared transactions", self._handle.path):
             return find_prepared(self._handle)
 
-    def make_ready(self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None) -> None:
-        """Refuse an id that is in doubt already, and reserve space for its outcome.
+    def make_ready(
+        self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None, is_random: bool = False
+    ) -> None:
+        """Refuse an id that is in doubt already, in any group, and reserve space for its outcome.
+
+        ``is_random``: it is a new one that no other transaction can have.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
         handle = self._handle
         if part_of is not None:
             _check_may_prepare(handle, transaction_id, part_of)
-        votes = handle.read_side.progress.votes.values() if handle.read_side is not None else ()
         with storage_errors("looking for prepared transactions", handle.path):
-            taken = {vote.id for vote in list(votes)} | set(list_batch_files(handle.storage, handle.directory))
-        if transaction_id in taken:
+            is_taken = not is_random and is_in_doubt(handle, transaction_id)
+        if is_taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",
                 transaction=transaction_id,

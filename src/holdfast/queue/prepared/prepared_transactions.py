@@ -121,6 +121,20 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
     )
 
 
+def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
+    """Whether a transaction of this id waits for its outcome. Raises ``OSError``.
+
+    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome.
+    """
+    if transaction_id in list_batch_files(handle.storage, handle.directory):
+        return True
+    own = handle.group.name if handle.read_side is not None else ""
+    return any(
+        vote.id == transaction_id and (group == own or vote.coordinator is None or vote.coordinator.path != OWN)
+        for group, vote in _votes(handle)
+    )
+
+
 def find_batches(handle: QueueHandle) -> Iterator[Found]:
     """Yield the transactions with a batch, without their votes. Raises ``OSError``."""
     for transaction_id in list_batch_files(handle.storage, handle.directory):

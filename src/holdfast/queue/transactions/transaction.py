@@ -371,7 +371,7 @@ class Transaction(TransactionBase):
                 raise UsageError("a part of a joint commit only puts: acknowledge in a transaction of its own")
             self._branch.wait_for_space(max(0.0, self._deadline - self._monotonic()))
             try:
-                self._prepare(chosen, part)
+                self._prepare(chosen, part, is_random=id is None)
             except BaseException as error:
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
@@ -380,9 +380,10 @@ class Transaction(TransactionBase):
             self._give_up()
             return chosen
 
-    def _prepare(self, chosen: str, part_of: PartOf | None) -> None:
+    def _prepare(self, chosen: str, part_of: PartOf | None, *, is_random: bool) -> None:
         branch, coordinator = self._branch, self._handle.coordinator
-        self._resolver.make_ready(chosen, puts=branch.put_count > 0 or not branch.acked, part_of=part_of)
+        puts = branch.put_count > 0 or not branch.acked
+        self._resolver.make_ready(chosen, puts=puts, part_of=part_of, is_random=is_random)
         if coordinator is not None:
             coordinator.begin(self._nonce)
         try:
