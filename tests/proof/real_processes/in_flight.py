@@ -68,7 +68,12 @@ class CutOff:
                 self._guesses.append((each, guess))
 
     def _passed_of_its_own(self, stored: Stored) -> int:
-        """Return how many messages that the same put has put before it are there, if the put did not return."""
+        """Return how many messages that the same put has put before it are there, if the put did not return.
+
+        Those are in front of it only if it was never handed out.
+        """
+        if stored.is_early is not False:
+            return 0
         before = {f"{stored.put.key}:{index}" for index in range(stored.index)}
         return len(before & self._never_handed_out & self._seen)
 

@@ -301,6 +301,19 @@ def test_a_get_in_flight_excuses_no_hole_in_a_put_in_flight(work: str, there: st
         ledger.read(lines(f"{there} / go"))
 
 
+@pytest.mark.parametrize(("there", "is_possible"), [("1:0@0 1:2@2", True), ("1:0@0", False), ("1:1@1 1:2@2", False)])
+def test_a_get_in_flight_takes_what_was_handed_out_before_first(there: str, is_possible: bool) -> None:
+    """In front of the messages that its own put, which never returned, has put before it."""
+    ledger = ledger_of("s 1 3 / q 1 3")
+    ledger.read(lines("o 3 / c 1:1 / v 1:1@1 1:0@0 1:2@2 / h / go / g 0 5"))
+    left = lines(f"o 3 / v {there} / h / go")
+    if is_possible:
+        ledger.read(left)
+        return
+    with pytest.raises(ViolationError, match=r"half|lost"):
+        ledger.read(left)
+
+
 ABORT_BEHIND_THE_CUT = (
     "s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / s 3 2 / S 3 1 keeps / d 2 abort / cut / S 2 -1 keeps"
 )
