@@ -143,14 +143,14 @@ class Ledger:
             self._in_hand.end(hand)
         elif kind == "G":
             for name in fields[2:]:
-                self._see(name)
+                self._see_taken(name)
             self._in_hand.end(hand, fields[2:])
             self._begin(fields[0], 0, tuple(fields[2:]), DONE)
             self._returned(fields[0], -1, fields[1] == "keeps")
         else:
             offsets = dict(event.split("@") for event in fields)
             for name, offset in offsets.items() if not self._is_cut else ():
-                self._see(name)
+                self._see_taken(name)
                 self._place(self.stored[name], int(offset))
             self._in_hand.end(hand, offsets)
 
@@ -217,10 +217,13 @@ class Ledger:
 
     # -- Evidence ----------------------------------------------------------------------------------------------------
 
-    def _see(self, name: str) -> None:
-        """Take note that a message was handed out, or could be."""
-        if self._is_cut:  # out of memory, perhaps
-            return
+    def _see_taken(self, name: str) -> None:
+        """Take note that a message was handed out; if the power was gone, out of memory perhaps."""
+        if not self._is_cut:
+            self._see(name, on_disk=False)
+
+    def _see(self, name: str, *, on_disk: bool = True) -> None:
+        """Take note that a message is there; if not ``on_disk``, an abort under way may have released it in memory."""
         stored = self.stored.get(name)
         if stored is None:
             why = self.gone.get(name)
@@ -232,7 +235,8 @@ class Ledger:
         stored.put.narrow(DONE, BACK, f"message {name} of it is there")
         for taker in stored.takers:
             taker.rule_out(DONE, DOUBLED, f"message {name}, which it finished, is there again")
-            taker.rule_out(HELD, DOUBLED, f"message {name}, which it holds, is there")
+            if on_disk or taker.fates != {HELD, NEVER}:
+                taker.rule_out(HELD, DOUBLED, f"message {name}, which it holds, is there")
 
     def _place(self, stored: Stored, offset: int) -> None:
         first = offset - stored.index

@@ -324,6 +324,35 @@ def test_a_get_in_flight_may_have_taken_what_an_abort_gave_back_as_the_power_wen
     ledger_of(f"{ABORT_BEHIND_THE_CUT} / g 0 1", power="keeps all").read(lines("o 3 / v 3:0@1 3:1@2 / h / go"))
 
 
+ABORT_UNDER_WAY = "s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / d 2 abort / q 1 1 / r 1 1:0@0"
+
+
+@pytest.mark.parametrize("found", ["o 1 / v / h 2", "o 1 / c 1:0 / v 1:0@0 / h"])
+def test_a_message_may_be_handed_out_before_the_abort_that_released_it_is_on_the_disk(found: str) -> None:
+    """So after a loss of power the transaction is in doubt again, or aborted."""
+    ledger_of(ABORT_UNDER_WAY, power="keeps all").read(lines(f"{found} / go"))
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        (f"{ABORT_UNDER_WAY} / S 2 -1 keeps", "o 1 / v / h 2"),
+        (ABORT_UNDER_WAY, "o 1 / v / h"),
+        (ABORT_UNDER_WAY, "o 1 / v 1:0@0 / h 2"),
+    ],
+)
+def test_an_abort_that_returned_stays_and_one_that_did_not_has_one_outcome(work: str, found: str) -> None:
+    """A message that was released is there, and one that is held is not."""
+    with pytest.raises(ViolationError):
+        ledger_of(work, power="keeps all").read(lines(f"{found} / go"))
+
+
+def test_a_message_in_doubt_is_handed_out_by_nobody() -> None:
+    """While its transaction is decided by no call."""
+    with pytest.raises(ViolationError, match="doubled"):
+        ledger_of("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / q 1 1 / r 1 1:0@0")
+
+
 @pytest.mark.parametrize(
     ("work", "there"), [("", "3:0@1 3:1@2"), (" / g 0 1", "3:1@2"), (" / g 0 1", "1:0@0 3:0@1"), (" / g 0 2", "3:0@1")]
 )
