@@ -166,6 +166,8 @@ class Ledger:
             raise ViolationError(LOST, f"recovery found something {' and '.join(verdicts)}")
 
     def _decide(self, step: Step, outcome: str) -> None:
+        if outcome == NEVER:  # a get in flight may have what it gives back before it has returned
+            self._in_hand.free(step.takes)
         if self._is_cut:  # before the power went, perhaps: then the next owner continues with it
             step.fates |= {HELD, outcome}
             step.before = HELD
@@ -188,14 +190,10 @@ class Ledger:
         step = self.steps[key]
         if self._is_cut:  # some system calls still say that all is well
             step.returned_late = True
-            if step.fates == {HELD, NEVER}:  # an abort: a get in flight may take what it gave back
-                self._in_hand.free(step.takes)
             return
         step.has_returned, step.keeps = True, keeps
         self.returned_count += 1
         step.rule_out(step.before, DOUBLED, "its call returned")
-        if step.fates == {NEVER}:
-            self._in_hand.free(step.takes)
         if step.fates == {DONE}:
             self.acknowledged_count += step.put_count + len(step.takes)
             if step.put_count:

@@ -353,6 +353,25 @@ def test_a_message_in_doubt_is_handed_out_by_nobody() -> None:
         ledger_of("s 1 1 / S 1 0 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / q 1 1 / r 1 1:0@0")
 
 
+GIVEN_BACK_BESIDE_AN_ABORT = (
+    "s 1 1 / S 1 0 keeps / s 3 2 / S 3 1 keeps / r 0 1:0@0 / p 2 0 1:0 / S 2 -1 keeps / r 0 3:0@1 3:1@2 / "
+    "b 0 counted 3:0 3:1 / B 0 / d 2 abort"
+)
+
+
+def test_a_get_in_flight_may_have_taken_what_an_abort_under_way_gave_back_first() -> None:
+    """Before others that were handed out before."""
+    ledger = ledger_of(f"{GIVEN_BACK_BESIDE_AN_ABORT} / g 1 1", power="keeps all")
+    ledger.read(lines("o 3 / c 3:0 3:1 / v 3:0@1 3:1@2 / h / go"))
+
+
+@pytest.mark.parametrize("work", ["", " / g 1 1 / E 1", " / q 1 1"])
+def test_without_a_get_in_flight_what_an_abort_gave_back_is_there(work: str) -> None:
+    """Or still in doubt."""
+    with pytest.raises(ViolationError, match=r"half|lost"):
+        ledger_of(f"{GIVEN_BACK_BESIDE_AN_ABORT}{work}").read(lines("o 3 / c 3:0 3:1 / v 3:0@1 3:1@2 / h / go"))
+
+
 @pytest.mark.parametrize(
     ("work", "there"), [("", "3:0@1 3:1@2"), (" / g 0 1", "3:1@2"), (" / g 0 1", "1:0@0 3:0@1"), (" / g 0 2", "3:0@1")]
 )
