@@ -1,13 +1,15 @@
 """Syncs that fail for real: a file system larger than the medium below it, whose writes are lost when that is full.
 
 ``python -m proof.failing_sync --rounds 100 --seed 1``, as root. Each round makes a small tmpfs, on it the sparse image
-of a larger ext4, and lets a queue grow there until its disk fails: writes go well, as there is room, and the sync says
-that they were lost. Then the file system is unmounted, the medium gets room, and after mounting it again a child says
-what is in the queue: what the medium has. All that was acknowledged has to be among it: a put that returned is there.
+of a larger ext4, fills most of what is left, and lets a queue work there until its disk fails: writes go well, as there
+is room, and the sync says that they were lost. Then the file system is unmounted, the medium gets room, and after
+mounting it again a child says what is in the queue: what the medium has. All that was acknowledged has to be among it:
+a put that returned is there.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -27,7 +29,9 @@ from proof.scoreboard import Run
 from support.storages.loop_disk import LoopDiskError, loop_disk
 
 SHAPES = ("one", "threads", "crowd")
-MEDIUM_BYTES_MIN, MEDIUM_BYTES_MAX = 2 * 2**20, 4 * 2**20
+MEDIUM_BYTES = 8 * 2**20
+ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 2**10, 2 * 2**20
+"""What is left for the file system, whose journal alone takes more."""
 GROWN_BYTES = 96 * 2**20
 BACKLOG_MAX = 10**6
 SECONDS_MAX = 30.0
@@ -52,14 +56,20 @@ class Tally:
 
 
 @contextmanager
-def _medium(place: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount a tmpfs of this size."""
+def _medium(place: Path) -> Iterator[Path]:
+    """Mount a small tmpfs."""
     place.mkdir()
-    _mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place))
+    _mount("-t", "tmpfs", "-o", f"size={MEDIUM_BYTES}", "tmpfs", str(place))
     try:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def _fill(medium: Path, room_bytes: int) -> None:
+    """Leave no more room than this."""
+    status = os.statvfs(medium)
+    (medium / "filler").write_bytes(bytes(max(0, status.f_bavail * status.f_frsize - room_bytes)))
 
 
 def _mount(*arguments: str) -> None:
@@ -74,8 +84,9 @@ def _mount(*arguments: str) -> None:
 def fail_once(place: Path, *, shape: str, choice: random.Random, tally: Tally) -> None:
     """Let a queue grow until its disk fails, and look at what is left; raises ViolationError, LoopDiskError."""
     place.mkdir()
-    size = choice.randrange(MEDIUM_BYTES_MIN, MEDIUM_BYTES_MAX)
-    with _medium(place / "medium", size) as medium, loop_disk(place, image_in=medium, one_page_each=True) as disk:
+    room = choice.randrange(ROOM_BYTES_MIN, ROOM_BYTES_MAX)
+    with _medium(place / "medium") as medium, loop_disk(place, image_in=medium, one_page_each=True) as disk:
+        _fill(medium, room)
         crew = Crew(disk.root / "queue", shape, choice, may_lose_disk=True, backlog_max=BACKLOG_MAX)
         try:
             crew.start("every_commit")
@@ -89,7 +100,7 @@ def fail_once(place: Path, *, shape: str, choice: random.Random, tally: Tally) -
             disk.mount()
             crew.look()
         except ViolationError as violation:
-            raise FailedError(violation, f"shape {shape}, a medium of {size} bytes", crew) from None
+            raise FailedError(violation, f"shape {shape}, room for {room} bytes", crew) from None
         finally:
             crew.stop()
         tally.rounds += 1

@@ -98,9 +98,12 @@ class Job:
             return
         troubles: list[BaseException] = []
         putters, takers = THREADS[self.shape]
-        hands = [(Hand(self, queue, say, number, held * (number == 0)), "produce") for number in range(putters)]
+        hands = [
+            (Hand(self, queue, say, number, held * (number == 0), troubles=troubles), "produce")
+            for number in range(putters)
+        ]
         for number in range(putters, putters + takers):
-            hands.append((Hand(self, queue, say, number, [], takes_only=True), "consume"))
+            hands.append((Hand(self, queue, say, number, [], takes_only=True, troubles=troubles), "consume"))
         threads = [threading.Thread(target=_noting, args=(hand.work, side, troubles)) for hand, side in hands]
         for thread in threads:
             thread.start()
@@ -148,10 +151,21 @@ def _noting(work: Callable[[str], object], side: str, troubles: list[BaseExcepti
 
 
 class Hand:
-    """One thread that works on an open queue; ``number`` is its name among those of its process."""
+    """One thread that works on an open queue; ``number`` is its name among those of its process.
+
+    ``troubles``: what ended its other threads.
+    """
 
     def __init__(
-        self, job: Job, queue: PersistentQueue, say: Say, number: int, held: list[str], *, takes_only: bool = False
+        self,
+        job: Job,
+        queue: PersistentQueue,
+        say: Say,
+        number: int,
+        held: list[str],
+        *,
+        takes_only: bool = False,
+        troubles: Sequence[BaseException] = (),
     ) -> None:
         self._choice = random.Random(f"{job.seed} {number}")
         self._queue = queue
@@ -160,6 +174,7 @@ class Hand:
         self._key = job.number * KEYS_PER_CHILD + takes_only * (KEYS_PER_CHILD // 2) + number * KEYS_PER_HAND
         self._knows_depth = job.shape != "produce"
         self._keeps_all = POLICIES[job.policy].syncs_every_commit
+        self._troubles = troubles  # of the threads beside it
         self._held = [key for key in held if self._choice.random() < 0.7]  # others are left to a later child
         self._in_hand: list[Delivery] = []
         self._room = 2 * job.backlog_max
@@ -169,13 +184,13 @@ class Hand:
         self._loose_bytes = 0
 
     def work(self, mode: Mode) -> None:
-        """Go on until killed; raises what the queue raises."""
+        """Work until killed, or until another thread has met an error; raises what the queue raises."""
         puts: list[Verb] = [self._put] * 5 + [self._put_many] * 2
         takes: list[Verb] = [self._get] * 3 + [self._get_many] + [self._receive] * 4
         both: list[Verb] = [self._transact] * 4 + [self._decide] * 2 + [self._flush]
         self._puts, self._takes = mode != "consume", mode != "produce"
         verbs = puts * self._puts + takes * self._takes + both
-        while True:
+        while not self._troubles:
             self._append_loosely()
             if not self._puts or self._has_room():
                 self._choice.choice(verbs)()

@@ -161,7 +161,7 @@ class InHand:
                 stored.ready_since = self.line
 
     def free(self, names: Iterable[str]) -> None:
-        """A transaction held these, and is being aborted: from now on they may be taken, and nobody knows at which turn."""
+        """A transaction that is being aborted held these: they may be taken from now on, at any turn."""
         for name in names:
             if name in self.stored:
                 self.stored[name].hand, self.stored[name].is_early = None, None
