@@ -612,9 +612,7 @@ class PersistentQueue:
         -----
         Durability: as the flush policy. Cost: one entry for each run of messages in a file; plain ones are not read.
         """
-        count = (self._read_side or self._require_read_side()).purge()
-        self._tasks.call_off(count)
-        return count
+        return (self._read_side or self._require_read_side()).purge(self._tasks.call_off)
 
     def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
         """Return messages of one state, in offset order, and change nothing.

@@ -267,7 +267,7 @@ MUTATIONS = (
         "purge-forgets-deferred",
         "A purge leaves what was given back, and what waited for its time or for its order key.",
         "queue/dispatch/dispatcher.py",
-        "                if record[0] >= taken.end_offset or not taken.add(record):\n",
+        "                if not taken.add(record):\n",
         "                if record[0] < self._cursor.next_offset or not taken.add(record):\n",
         "against the model",
     ),

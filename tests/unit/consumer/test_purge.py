@@ -9,6 +9,7 @@ import pytest
 from holdfast import ClosedError, Empty, PersistentQueue, Put, ShutDown, StorageError, UsageError
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -127,3 +128,33 @@ def test_a_purge_that_the_disk_refuses_finishes_nothing() -> None:
         storage.faults = None
     with PersistentQueue(ROOT, storage=storage) as queue:
         assert queue.get_many(9, timeout=0) == [b"b", b"c"]
+
+
+def test_what_waits_behind_an_expired_message_of_its_order_key_is_purged(tmp_path: Path) -> None:
+    """It is ready as soon as the purge has dropped the one in front of it."""
+    clock = FakeClock()
+    with PersistentQueue(tmp_path / "q", clock=clock) as queue:
+        queue.put_many([Put(b"a1", order_key="a", ttl=1), Put(b"a2", order_key="a")])
+        clock.advance(2)
+        assert (queue.purge(), queue.qsize(), queue.stats().dropped) == (1, 0, 1)
+
+
+def test_messages_of_a_larger_priority_that_are_put_meanwhile_hide_nothing(tmp_path: Path) -> None:
+    """However many come between two steps of a purge, those that were ready are finished, and the new ones stay."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([Put(b"", priority=1, delay=60 * (number % 2)) for number in range(9000)])
+        more = [Put(b"more", priority=9)] * 1100
+        assert handle_of(queue).require_read_side().purge(lambda _: queue.put_many(more)) == 4500
+        assert queue.stats().delayed == 4500
+        assert set(queue.get_many(9000, timeout=0)) == {b"more"}
+
+
+def test_a_purge_that_a_shutdown_ends_counts_for_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread will report as done what it had finished until then."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"])
+        read_side = handle_of(queue).require_read_side()
+        monkeypatch.setattr(read_side, "_settle", lambda _: queue.shutdown(immediate=True))
+        with pytest.raises(ShutDown):
+            queue.purge()
+        assert queue.unfinished_tasks == 0

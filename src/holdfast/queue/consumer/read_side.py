@@ -533,8 +533,11 @@ class ReadSide:
         self._require_progress_store().sync(ticket)
         return vote
 
-    def purge(self) -> int:
-        """Finish all messages that are ready now, paused or not; return how many. Plain ones are not read."""
+    def purge(self, note: Callable[[int], object]) -> int:
+        """Finish all messages that are ready now, paused or not; return how many. Plain ones are not read.
+
+        ``note`` is called with the number of each step, as soon as it counts.
+        """
         self.give_back_due()
         with self._take_lock:
             self._lifecycle.check()  # what a closed handle reads from is closed too
@@ -555,6 +558,7 @@ class ReadSide:
                 except BaseException:
                     self._dispatcher.must_read_anew = True
                     raise
+            note(taken.count)
             self._settle(ticket)
             self._source.wake()
             purged_count += taken.count

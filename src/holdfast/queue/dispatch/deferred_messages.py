@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from holdfast.persistence.format.constants import PRIORITY_MAX
+from holdfast.persistence.format.constants import NUMBER_MAX, PRIORITY_MAX
 from holdfast.persistence.format.message_options import MessageOptions, decode_options
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_reader import Record
@@ -133,15 +133,23 @@ class DeferredMessages:
                 rank, packed = schedule.pop()
                 self.ready.push(rank & 2**_RANK_BITS - 1, packed)
 
-    def pop(self, count_max: int, *, alone: bool) -> list[Record]:
-        """Take up to ``count_max`` of those that are ready; ``alone``: one that was handed out before on its own."""
+    def pop(self, count_max: int, *, alone: bool, end_offset: int = NUMBER_MAX) -> list[Record]:
+        """Take up to ``count_max`` of those that are ready in front of ``end_offset``; the others stay, unread.
+
+        ``alone``: one that was handed out before on its own.
+        """
         ready, known = self.ready, self._progress.deliveries
         records: list[Record] = []
+        behind: list[tuple[int, int]] = []
         while ready.heap and len(records) < count_max:
             rank, packed = ready.pop()
-            record = self._cursor.look_up(unpack(packed))
+            reference = unpack(packed)
+            if reference.offset >= end_offset:
+                behind.append((rank, packed))
+                continue
+            record = self._cursor.look_up(reference)
             if record is None:
-                self._give_up_turn(unpack(packed).offset)
+                self._give_up_turn(reference.offset)
                 continue
             if self._policy.is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
                 self.ended.append((record, EXHAUSTED))
@@ -152,6 +160,8 @@ class DeferredMessages:
             records += self.without_expired([record])
             if alone and records and records[0][0] in known:
                 break
+        for rank, packed in behind:
+            ready.push(rank, packed)
         return records
 
     def put_back(self, records: Iterable[Record]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from holdfast.errors import StorageError
+from holdfast.persistence.format.constants import NUMBER_MAX
 from holdfast.persistence.format.message_options import NO_OPTIONS, decode_options, has_options
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.log_reader import CHUNK_BYTES, Record
@@ -129,14 +130,15 @@ class Dispatcher:
         next_due = self.deferred.next_due_ns
         return next_due is not None and next_due <= self._time_ns()
 
-    def _take_deferred(self, count_max: int, *, alone: bool) -> list[Record]:
-        """Return deferred messages, if any of them may be handed out now."""
+    def _take_deferred(self, count_max: int, *, alone: bool, end_offset: int = NUMBER_MAX) -> list[Record]:
+        """Return deferred messages in front of ``end_offset``, if any of them may be handed out now."""
         self._look_ahead()
         self.deferred.bring_due()
         while True:
-            records = self.deferred.pop(count_max, alone=alone)
+            records = self.deferred.pop(count_max, alone=alone, end_offset=end_offset)
+            has_ended = bool(self.deferred.ended)
             self._tell_ended()
-            if records or not self._deferred_ready:  # else those wait there now that waited for ended messages
+            if records or not has_ended:  # else those may be ready now that waited for ended messages
                 return records
 
     def _tell_ended(self) -> None:
@@ -160,25 +162,25 @@ class Dispatcher:
             pass
 
     def _take_records(self, taken: TakenRuns) -> bool:
-        """Take deferred messages, then those that were read ahead; return whether there were any."""
+        """Take deferred messages, then those that were read ahead; return whether there may be more of them."""
         count, left = taken.count, []
         if (
             self._deferred_ready
             or (self._scheduled and self._is_due)
             or self._source.prioritized_end() > self._ahead_end
         ):
-            for record in self._take_deferred(min(taken.count_left, _DEFERRED_COUNT_MAX), alone=False):
-                if record[0] >= taken.end_offset or not taken.add(record):
+            count_max = min(taken.count_left, _DEFERRED_COUNT_MAX)
+            for record in self._take_deferred(count_max, alone=False, end_offset=taken.end_offset):
+                if not taken.add(record):
                     left.append(record)
                 else:
                     self.deferred.leave((record,))
             self.deferred.put_back(left)
-        if self._has_ends and self._ready:
-            self._end_expired()
+        has_ended = self._end_expired()  # then those may be ready now that waited for them
         ready = self._ready
         while ready and not taken.is_full and ready[0][0] < taken.end_offset and taken.add(ready[0]):
             self.deferred.leave((ready.popleft(),))
-        return taken.count > count
+        return has_ended or taken.count > count
 
     def _take_plain(self, taken: TakenRuns) -> bool:
         """Take messages that need not be read, or else read on; return whether there was anything more to read."""
