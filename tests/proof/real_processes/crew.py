@@ -49,6 +49,8 @@ class Crew:
         The control: a file that they append to without a sync.
     backlog_max : int
         How many messages they let the queue have.
+    syncs_may_fail : bool
+        Whether the disk goes away by itself.
     ledger : Ledger
         What is known of the queue.
     said : list of lines
@@ -61,6 +63,7 @@ class Crew:
     may_lose_disk: bool = False
     loose: Path | None = None
     backlog_max: int = 150
+    syncs_may_fail: bool = False
     ledger: Ledger = field(init=False)
     said: list[list[str]] = field(default_factory=list)
     said_before: list[list[str]] = field(default_factory=list)
@@ -137,7 +140,16 @@ class Crew:
         self._number += 1
         seed = self.choice.randrange(2**32)
         job = Job(
-            self.path, shape, self._policy, seed, self._number, looks, self.may_lose_disk, self.loose, self.backlog_max
+            self.path,
+            shape,
+            self._policy,
+            seed,
+            self._number,
+            looks,
+            self.may_lose_disk,
+            self.loose,
+            self.backlog_max,
+            self.syncs_may_fail,
         )
         return Reporter(job)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
 from holdfast.queue.options.queue_options import Mode
-from proof.real_processes.reports import Say
+from proof.real_processes.reports import Say, watching_syncs
 from support.workloads.kill_work import BATCH_MAX, name_of, payload_of
 
 POLICIES = {
@@ -59,6 +59,8 @@ class Job:
         A file to append to without a sync, beside the queue.
     backlog_max : int
         How many messages there may be before it takes some, or, if it cannot, twice as many before it puts no more.
+    syncs_may_fail : bool
+        Whether the disk goes away by itself, so that only a sync that fails says when.
     """
 
     path: Path
@@ -70,11 +72,12 @@ class Job:
     may_lose_disk: bool = False
     loose: Path | None = None
     backlog_max: int = 150
+    syncs_may_fail: bool = False
 
     def __call__(self, say: Say) -> None:
         """Work until killed."""
         try:
-            self._work(say)
+            self._work(watching_syncs(say) if self.syncs_may_fail else say)
         except StorageError as error:
             if not self.may_lose_disk:
                 raise

@@ -19,7 +19,8 @@
 ``f hand``, ``F hand`` before ``flush`` and after it
 ``n size``             so many bytes stand in a file that is appended to without a sync
 ``e error``            the disk has gone, and the queue said so
-``cut``                from here on the power may be gone: put in by the parent, see :meth:`Reporter.mark`
+``x lines``            a sync has failed that began when so many lines had been said, see :func:`watching_syncs`
+``cut``                from here on the power or the disk may be gone: put in by the parent, see :meth:`Reporter.mark`
 ``X text``             what must never happen
 =====================  ===============================================================================================
 """
@@ -34,6 +35,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from support.processes.children import Child
@@ -106,9 +108,38 @@ class Reporter:
         os.close(self._reader)
         whole, _, _ = self._text.rpartition(b"\n")
         lines = [line.split(" ") for line in whole.decode().splitlines()]
+        failed = min((int(line[1]) for line in lines if line[0] == "x"), default=None)
+        lines = [line for line in lines if line[0] != "x"]
+        if failed is not None:
+            lines.insert(failed, ["cut"])
         if self._said_before is not None:
             lines.insert(self._said_before, ["cut"])
         return lines
+
+
+def watching_syncs(say: Say) -> Say:
+    """Return what to say with instead, once each sync of this process that fails says when it began.
+
+    What was said since is as after a cut: as one sync fails, the kernel may tell another one that all is well.
+    """
+    count = 0
+
+    def counted(*fields: object) -> None:
+        nonlocal count
+        say(*fields)
+        count += 1
+
+    def watched(sync: Callable[[int], None], fd: int) -> None:
+        began = count
+        try:
+            sync(fd)
+        except OSError:
+            say("x", began)
+            raise
+
+    for name in ("fsync", "fdatasync"):
+        setattr(os, name, partial(watched, getattr(os, name)))
+    return counted
 
 
 def _run(task: Task, writer: int) -> None:

@@ -62,6 +62,55 @@ def test_without_fdatasync_everything_is_synced(tmp_path: Path, file: OsFile, mo
     file.close()
 
 
+@pytest.mark.parametrize("fails", ["fdatasync", "fsync"])
+def test_a_sync_beside_one_that_fails_is_not_believed(
+    tmp_path: Path, file: OsFile, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Of a file or of a directory. It says so once: the next sync stands for itself."""
+    other = OsStorage().open(tmp_path / "other", create=True)
+    sync, sync_directory = os.fdatasync, os.fsync
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "the medium is full")
+
+    def sync_beside_a_failure(fd: int) -> None:
+        sync(fd)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, fails, fail)
+            with pytest.raises(OSError, match="the medium is full"):
+                other.sync() if fails == "fdatasync" else OsStorage().sync_directory(tmp_path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", sync_beside_a_failure)
+        with pytest.raises(OSError, match="another file failed meanwhile") as caught:
+            file.sync()
+        patch.setattr(os, "fsync", sync_beside_a_failure)
+        with pytest.raises(OSError, match="another file failed meanwhile"):
+            OsStorage().sync_directory(tmp_path)
+    assert caught.value.errno == errno.EIO
+    assert (sync, sync_directory) == (os.fdatasync, os.fsync)
+    file.sync()
+    OsStorage().sync_directory(tmp_path)
+    other.close()
+    file.close()
+
+
+def test_a_sync_beside_one_that_fails_on_another_file_system_is_believed(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each device fails for itself."""
+    fdatasync = os.fdatasync
+
+    def sync_beside_a_failure(fd: int) -> None:
+        storage_module._failed_syncs[-1] = 1
+        fdatasync(fd)
+
+    monkeypatch.setattr(storage_module, "_failed_syncs", {})
+    monkeypatch.setattr(os, "fdatasync", sync_beside_a_failure)
+    file.sync()
+    file.close()
+
+
 def test_a_file_system_that_cannot_lock_says_so(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that somebody else has the lock."""
 

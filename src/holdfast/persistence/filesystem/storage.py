@@ -17,7 +17,7 @@ import resource
 import stat
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
@@ -152,10 +152,7 @@ class OsFile:
 
     def sync(self) -> None:
         self._check_open()
-        if hasattr(os, "fdatasync"):
-            os.fdatasync(self._fd)
-        else:
-            _sync_fully(self._fd)
+        _believed(os.fdatasync if hasattr(os, "fdatasync") else _sync_fully, self._fd)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -261,9 +258,30 @@ class OsStorage:
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            _sync_fully(fd)
+            _believed(_sync_fully, fd)
         finally:
             os.close(fd)
+
+
+def _believed(sync: Callable[[int], object], fd: int) -> None:
+    """Sync, and believe it only if no other sync of this process has failed on the same file system meanwhile.
+
+    When Linux gives up an ext4 file system because one sync fails, another one that is under way may report success for
+    data that is lost. docs/durability.md, "A failed sync".
+    """
+    device = os.fstat(fd).st_dev
+    failures = _failed_syncs.get(device, 0)
+    try:
+        sync(fd)
+    except OSError:
+        _failed_syncs[device] = _failed_syncs.get(device, 0) + 1
+        raise
+    if _failed_syncs.get(device, 0) != failures:
+        raise OSError(errno.EIO, "a sync of another file failed meanwhile, so this one proves nothing")
+
+
+_failed_syncs: dict[int, int] = {}
+"""How many syncs have failed in this process, by device."""
 
 
 def _sync_fully(fd: int) -> None:
