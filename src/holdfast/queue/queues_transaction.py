@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, ConfigError, Full, PoisonedError, UsageError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.arguments import wait_for
 from holdfast.queue.options.put_options import Put
+from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.transactions.branch import Branch, check_deliveries
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, TransactionBase
 from holdfast.queue.transactions.transaction_state import State
 from holdfast.queue.transactions.two_phase import commit_together
-
-if TYPE_CHECKING:
-    from holdfast.queue.persistent_queue import PersistentQueue
 
 
 def transaction(*queues: PersistentQueue, timeout: float = TIMEOUT_SECONDS) -> QueuesTransaction:

@@ -15,6 +15,7 @@ import click
 from holdfast.cli.ending import FAILED, exit_with, say_line
 from holdfast.cli.opening import json_option
 from holdfast.cli.output import Document, write_json
+from holdfast.cli.seconds import Seconds
 from holdfast.cli.text import counted
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ What was delivered and not acknowledged when a kill came was delivered again: a 
 @click.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min_open=True, max=86400),
     default=SECONDS,
     show_default=True,
     help="About how long; --seconds 10 shows the same with fewer kills.",

@@ -17,6 +17,7 @@ from holdfast.cli.display import progress
 from holdfast.cli.lines import JSON_CONTENT_TYPE, json_batches
 from holdfast.cli.opening import json_option, queue_argument, submitting
 from holdfast.cli.output import span, write_json
+from holdfast.cli.seconds import Seconds
 from holdfast.cli.text import counted, offsets
 from holdfast.messages import CommonHeaders
 from holdfast.queue.options.put_options import Put
@@ -51,14 +52,14 @@ def _as_headers(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, 
     help="A header of the message; may be repeated.",
 )
 @click.option("--content-type", help=f"The header content-type; {JSON_CONTENT_TYPE} with --lines.")
-@click.option("--delay", type=click.FloatRange(min=0), help="Seconds before the message can be delivered.")
+@click.option("--delay", type=Seconds(), help="Seconds before the message can be delivered.")
 @click.option(
     "--priority", type=click.IntRange(0, 9), default=0, help="Messages of higher priority are delivered first."
 )
-@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds after which the message expires.")
+@click.option("--ttl", type=Seconds(min_open=True), help="Seconds after which the message expires.")
 @click.option("--order-key", help="Messages of one key are delivered in order, one at a time.")
 @click.option("--dedup-id", help="A second put of this id writes nothing, and returns the offset of the first.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds to wait for space; default: for ever.")
+@click.option("--timeout", type=Seconds(), help="Seconds to wait for space; default: for ever.")
 @click.option("--create", is_flag=True, help="Create the queue if it does not exist.")
 @json_option
 def put(

@@ -11,6 +11,7 @@ from holdfast.cli.display import write_table
 from holdfast.cli.ending import NOTHING_CAME, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, taking
 from holdfast.cli.output import json_line, message_document, write_bytes, write_json
+from holdfast.cli.seconds import Seconds
 from holdfast.cli.text import moment, preview
 from holdfast.errors import Empty
 from holdfast.log import printable
@@ -23,9 +24,7 @@ _BATCH_COUNT = 100
 @click.command()
 @queue_argument
 @click.option("-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many messages.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), help="Seconds to wait for the next message; default: for ever."
-)
+@click.option("--timeout", type=Seconds(), help="Seconds to wait for the next message; default: for ever.")
 @group_option
 @json_option
 def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool) -> None:

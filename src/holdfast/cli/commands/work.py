@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.importing import import_named
 from holdfast.cli.opening import json_option
+from holdfast.cli.seconds import Seconds
 from holdfast.log import indented, printable
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class _JsonLines(logging.Formatter):
 @click.option(
     "--grace",
     "grace_seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=15.0,
     show_default=True,
     help="Seconds that running handlers have after SIGINT or SIGTERM; a second signal ends them at once.",
