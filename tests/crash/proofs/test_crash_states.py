@@ -4,6 +4,7 @@ The explorer is in tests/proof/crash_states, the crash model in docs/reliability
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.persistence.filesystem.storage import File, Storage
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.log import next_data_file
-from proof.crash_states import explorer
+from proof.crash_states import explorer, oracle
 from proof.crash_states.opening import DATA_FILE_BYTES, POLICIES
 from proof.crash_states.search import BRIEF, BRIEF_OF_FAMILIES, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS, BEGINNINGS_OF, FAMILIES
@@ -131,6 +132,12 @@ def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pyt
             "part get part hour flush flush part put_many abort_jointly",
             id="parts are let go of one by one",
         ),
+        pytest.param(
+            "used",
+            "never",
+            "once hour get kill mortal mortal mortal hour two_queues once",
+            id="a recovery retires what the one before has found expired",
+        ),
     ],
 )
 def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, workload: str) -> None:
@@ -138,3 +145,18 @@ def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, wo
     search = Search(Task(beginning, policy))
     search.alone(tuple(workload.split()), 0, Care(1))
     assert len(search.tally.digests) > 50
+
+
+def test_a_recovery_that_retires_what_a_group_shows_does_not_agree() -> None:
+    """Nor one that retires what a transaction in doubt may hold, or what is there before any group has begun."""
+    log = ((4, b"finished"), (5, b"shown"))
+    shown = oracle.GroupSeen(((5, b"shown", 0),), (5,), exists=True)
+    first = oracle.Seen(6, log, 6, frozenset({4, 5}), shown, oracle.GroupSeen(), frozenset(), None, ())
+    assert first.agrees_with(replace(first, log=log[1:]))
+    assert not first.agrees_with(replace(first, log=log[:1]))
+    in_doubt = replace(first, in_doubt=frozenset({("t", 0, 1)}))
+    assert in_doubt.agrees_with(in_doubt)
+    assert not in_doubt.agrees_with(replace(in_doubt, log=log[1:]))
+    unread = replace(first, group=oracle.GroupSeen())
+    assert unread.agrees_with(unread)
+    assert not unread.agrees_with(replace(unread, log=log[1:]))

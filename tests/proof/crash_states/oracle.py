@@ -97,8 +97,10 @@ class Seen:
     def agrees_with(self, later: Seen) -> bool:
         """Whether a further recovery shows the same, whatever the reports say.
 
-        The files of finished messages may be back: that they were retired need not be durable yet. A default group that
-        has not begun shows what is there, and the second group may have retired some of it meanwhile.
+        The files of finished messages may be back: that they were retired need not be durable yet. Or they may be gone:
+        messages that the first recovery found expired are finished, and the next one retires their files at once. A
+        default group that has not begun shows what is there, and the second group may have retired some of it
+        meanwhile.
         """
         same = (self.next_offset, self.log_end, self.group.dead, self.group.exists, self.in_doubt)
         others = (later.next_offset, later.log_end, later.group.dead, later.group.exists)
@@ -108,8 +110,16 @@ class Seen:
             and (self.slow.shown, self.slow.dead, self.slow.exists)
             == (later.slow.shown, later.slow.dead, later.slow.exists)
             and self.version == later.version
-            and set(self.log) <= set(later.log)
+            and self._needed().isdisjoint(set(self.log) - set(later.log))
         )
+
+    def _needed(self) -> set[tuple[int, bytes]]:
+        """Return the messages whose files have to stay: all if some are held in doubt, or if no group has begun."""
+        groups = [each for each in (self.group, self.slow) if each.exists]
+        if self.in_doubt or not groups:
+            return set(self.log)
+        unfinished = {offset for each in groups for offset, *_ in each.shown}.union(*(each.dead for each in groups))
+        return {each for each in self.log if each[0] in unfinished}
 
     def _shown_beside(self, other: Seen) -> tuple[tuple[int, bytes, int], ...]:
         """Return what the first group shows; if it has not begun, only of messages that were there both times."""
