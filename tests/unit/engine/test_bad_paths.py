@@ -172,6 +172,18 @@ def test_where_descriptors_are_short_the_error_speaks_of_them(error: int, advice
     assert "disk" not in str(caught.value)
 
 
+def test_a_queue_that_is_deleted_while_it_is_opened_blames_no_disk() -> None:
+    """As another process may do it."""
+    storage = SimulatedStorage()
+    gone = FileNotFoundError(errno.ENOENT, "No such file or directory", "/queue/groups/.lock")
+    with refusing(storage, "open", "groups/.lock", gone), pytest.raises(StorageError) as caught:
+        PersistentQueue(Path("/queue"), storage=storage)
+    assert str(caught.value) == (
+        "opening the queue failed: /queue/groups/.lock (No such file or directory); the queue was deleted or moved "
+        "meanwhile: open it again, or restore what is missing"
+    )
+
+
 @pytest.mark.parametrize("name", ["queue.json", "write.lock", "write.mark", "groups/default/group.json"])
 @pytest.mark.parametrize(
     ("put", "advice"),

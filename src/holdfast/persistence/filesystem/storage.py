@@ -308,6 +308,8 @@ def storage_error(error: OSError, what: str, path: Path) -> StorageError:
         advice = "the system has too many files open: raise its limit, or find the program that has them open"
     elif error.errno == errno.ELOOP:
         advice = "replace the symbolic link with the file that it points to"
+    elif error.errno == errno.ENOENT:
+        advice = "the queue was deleted or moved meanwhile: open it again, or restore what is missing"
     elif reason == _NO_FILE:
         advice = "remove it, and restore the file that belongs there"
     else:
