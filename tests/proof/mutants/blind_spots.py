@@ -99,7 +99,7 @@ BLIND_SPOTS = (
         "decision-ends-early",
         "A decision ends while the acknowledgements that follow from it are in no position file yet.",
         "queue/transactions/branch.py",
-        "            self.needs |= OwnFiles.GROUP\n            return\n        for each in acked:",
+        "            self.needs |= {OwnFile.GROUP}\n            return\n        for each in acked:",
         "            return\n        for each in acked:",
         "durable",
     ),

@@ -111,6 +111,18 @@ def test_a_sync_beside_one_that_fails_on_another_file_system_is_believed(
     file.close()
 
 
+def test_a_sync_asks_no_status_but_the_first(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Linux 6.13 or later a file whose status was asked gets an exact time at its next write, which costs a sync."""
+    file.sync()
+    asked: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", asked.append)
+        file.write_at([b"more"], 0)
+        file.sync()
+    assert asked == []
+    file.close()
+
+
 def test_a_file_system_that_cannot_lock_says_so(file: OsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that somebody else has the lock."""
 

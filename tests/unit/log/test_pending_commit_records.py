@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast import StorageError
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles, PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile, PendingCommitRecords
 
-NO_FILES = OwnFiles(0)
+NO_FILES = frozenset[OwnFile]()
 NONCE, OTHER = b"n" * 16, b"o" * 16
 
 
@@ -17,12 +17,12 @@ def opened() -> PendingCommitRecords:
     return decisions
 
 
-def waiting_for(*checks: DurabilityCheck, own: OwnFiles = NO_FILES) -> Needs:
+def waiting_for(*checks: DurabilityCheck, own: frozenset[OwnFile] = NO_FILES) -> Needs:
     """Return what a commit record needs that waits for other queues, and for ``own`` files."""
     return Needs(own, checks)
 
 
-def end(decisions: PendingCommitRecords, durable: OwnFiles = NO_FILES) -> None:
+def end(decisions: PendingCommitRecords, durable: frozenset[OwnFile] = NO_FILES) -> None:
     """End what can end once ``durable`` files are synced."""
     decisions.end(decisions.applied_needs(), durable)
 
@@ -74,25 +74,25 @@ def test_a_decision_ends_once_its_own_files_and_all_other_queues_have_followed()
         asked.append("second")
         return asked.count("second") > 1
 
-    decisions.applied(NONCE, waiting_for(first, second, own=OwnFiles.GROUP | OwnFiles.PREPARED))
-    end(decisions, OwnFiles.PREPARED)
-    assert decisions.applied_needs() == {NONCE: Needs(OwnFiles.GROUP, (second,))}
+    decisions.applied(NONCE, waiting_for(first, second, own=frozenset({OwnFile.GROUP, OwnFile.PREPARED})))
+    end(decisions, frozenset({OwnFile.PREPARED}))
+    assert decisions.applied_needs() == {NONCE: Needs(frozenset({OwnFile.GROUP}), (second,))}
     assert decisions.has_deferred
     assert decisions.applied_needs(own_only=True) == {}
     end(decisions)
     assert not decisions.has_deferred
     assert asked == ["first", "second", "second"]
-    assert decisions.applied_needs(own_only=True) == {NONCE: Needs(OwnFiles.GROUP)}
-    end(decisions, OwnFiles.GROUP)
+    assert decisions.applied_needs(own_only=True) == {NONCE: Needs(frozenset({OwnFile.GROUP}))}
+    end(decisions, frozenset({OwnFile.GROUP}))
     assert len(decisions) == 0
 
 
 def test_what_was_applied_since_the_files_were_synced_stays_open() -> None:
     """Its entries may not be in what the sync covered."""
     decisions = opened()
-    decisions.applied(NONCE, Needs(OwnFiles.GROUP))
+    decisions.applied(NONCE, Needs(frozenset({OwnFile.GROUP})))
     applied = decisions.applied_needs(own_only=True)
     decisions.add(CommitRecord("u", OTHER, 1, 0), 6000)
-    decisions.applied(OTHER, Needs(OwnFiles.GROUP))
-    decisions.end(applied, OwnFiles.GROUP)
+    decisions.applied(OTHER, Needs(frozenset({OwnFile.GROUP})))
+    decisions.end(applied, frozenset({OwnFile.GROUP}))
     assert [each.nonce for each in decisions] == [OTHER]

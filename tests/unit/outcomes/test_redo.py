@@ -12,7 +12,7 @@ from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.groups.group_files import find_group, progress_reader, write_group
-from holdfast.persistence.log.pending_commit_records import OwnFiles, PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.outcomes.redo import has_settled, redo_commit_records
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from support.builders.log_parts import LogParts, put
@@ -104,7 +104,7 @@ def test_a_vote_whose_group_is_owned_keeps_its_decision_open(parts: LogParts) ->
     decisions = redo(parts, voted)
     assert len(decisions) == 1
     owner.release()
-    decisions.end(decisions.applied_needs(), OwnFiles(0))
+    decisions.end(decisions.applied_needs(), frozenset())
     assert len(decisions) == 0
 
 

@@ -277,6 +277,8 @@ class GroupProgress:
         """Whether a vote holds a message that is not finished."""
         if offset in self._held:
             return True
+        if not self._held_runs:
+            return False
         at = bisect_right(self._held_runs, (offset, _NO_END))
         near = self._held_runs[max(0, at - 2) : at]  # two: after a failure, two votes may hold a message
         return any(offset < end for _, end in near) and not self.is_finished(offset)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum, auto
 from itertools import chain
 
 from holdfast.errors import HoldfastError
@@ -22,8 +22,8 @@ DurabilityCheck = Callable[[], object]
 """Makes one consequence of a commit record durable; returns False, or raises, if it cannot do so now."""
 
 
-class OwnFiles(Flag):
-    """Files of the queue itself, beside its log, in which consequences of a commit record are noted."""
+class OwnFile(Enum):
+    """A file of the queue itself, beside its log, in which consequences of a commit record are noted."""
 
     GROUP = auto()
     """The position file of the handle's own group."""
@@ -39,13 +39,13 @@ class Needs:
 
     Attributes
     ----------
-    own : OwnFiles
+    own : frozenset of OwnFile
         Files of the queue itself.
     others : tuple of callable
         Checks of other queues, and of groups with other owners. They never run under the append lock.
     """
 
-    own: OwnFiles
+    own: frozenset[OwnFile]
     others: tuple[DurabilityCheck, ...] = ()
 
 
@@ -123,20 +123,20 @@ class PendingCommitRecords:
         with self._lock:
             return any(needs.others for needs in self._needs.values())
 
-    def end(self, applied: Mapping[bytes, Needs], durable: OwnFiles) -> None:
+    def end(self, applied: Mapping[bytes, Needs], durable: Collection[OwnFile]) -> None:
         """End those of ``applied`` that need no more; each check of other queues runs once for all of them.
 
         Parameters
         ----------
         applied : mapping of bytes to Needs
             What :meth:`applied_needs` returned.
-        durable : OwnFiles
+        durable : collection of OwnFile
             Files that were synced since.
         """
         checks = dict.fromkeys(chain.from_iterable(needs.others for needs in applied.values()))  # in the log's order
         done = {check for check in checks if is_durable(check)}
         for nonce, needs in applied.items():
-            left = Needs(needs.own & ~durable, tuple(check for check in needs.others if check not in done))
+            left = Needs(needs.own.difference(durable), tuple(check for check in needs.others if check not in done))
             if left.own or left.others:
                 self.applied(nonce, left)  # what is durable stays so
             else:

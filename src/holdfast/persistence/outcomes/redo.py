@@ -28,7 +28,7 @@ from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import outcome_changes
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles, PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, PendingCommitRecords
 from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeLog
 from holdfast.persistence.segment.batch_file_reader import read_summary
 
@@ -57,7 +57,7 @@ def redo_commit_records(
         if not finish_committed(storage, directory, commit_record):
             _remove_waiting_file(storage, directory, queue_id, commit_record)
         watch(storage, directory, clock, commit_records, commit_record, settled)
-    commit_records.end(commit_records.applied_needs(), OwnFiles(0))
+    commit_records.end(commit_records.applied_needs(), frozenset())
     return damage
 
 
@@ -129,7 +129,7 @@ def watch(
     """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
     others = [each for each in commit_record.participants if each.path != OWN or each.group not in settled]
     checks = [settled_check(storage, directory.root, clock, each, commit_record.nonce) for each in others]
-    commit_records.applied(commit_record.nonce, Needs(OwnFiles(0), tuple(checks)))
+    commit_records.applied(commit_record.nonce, Needs(frozenset(), tuple(checks)))
 
 
 def settled_check(

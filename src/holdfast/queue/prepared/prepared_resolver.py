@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFiles
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry
 from holdfast.persistence.outcomes.redo import OWN, other_root
 from holdfast.queue.engine.coordinators import Outcome
@@ -199,7 +199,7 @@ class PreparedResolver:
             self._votes.decide(found, COMMITTED, is_committed=True)
             return range(end, end)
         offsets = handle.require_batches().commit(batch)
-        own, others = OwnFiles.PREPARED, tuple[DurabilityCheck, ...]()
+        own, others = {OwnFile.PREPARED}, tuple[DurabilityCheck, ...]()
         try:
             if not self._follow(found, is_committed=True, is_durable=False):
                 others = self._votes.durability_checks(found)
@@ -209,8 +209,8 @@ class PreparedResolver:
             logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, handle.path, error)
             return offsets
         if found.votes and handle.read_side is not None:
-            own |= OwnFiles.GROUP
-        handle.require_write_side().pending_commit_records.applied(found.nonce, Needs(own, others))
+            own.add(OwnFile.GROUP)
+        handle.require_write_side().pending_commit_records.applied(found.nonce, Needs(frozenset(own), others))
         return offsets
 
     def _abort(self, found: Found) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from functools import reduce
-from operator import or_
+from collections.abc import Collection, Mapping
 
 from holdfast.persistence.exchange.requests import sync_requests
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import Needs, OwnFiles, PendingCommitRecords, is_durable
+from holdfast.persistence.log.pending_commit_records import Needs, OwnFile, PendingCommitRecords, is_durable
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 
 _PENDING_MAX = 256
@@ -76,19 +74,17 @@ class CommitRecordEnds:
         return False
 
     def _end(self, applied: Mapping[bytes, Needs]) -> None:
-        wanted = reduce(or_, (needs.own for needs in applied.values()), OwnFiles(0))
+        wanted = frozenset[OwnFile]().union(*(needs.own for needs in applied.values()))
         self._pending.end(applied, self._sync(wanted))
 
-    def _sync(self, wanted: OwnFiles) -> OwnFiles:
+    def _sync(self, wanted: Collection[OwnFile]) -> set[OwnFile]:
         """Sync files; return those that are durable now. A failure is logged, and leaves its file out."""
-        durable = OwnFiles(0)
-        if OwnFiles.PREPARED in wanted and is_durable(self._prepared.sync):
-            durable |= OwnFiles.PREPARED
-        if OwnFiles.GROUP in wanted and is_durable(self._group.sync):
-            durable |= OwnFiles.GROUP
-        if OwnFiles.REQUESTS in wanted and is_durable(self._sync_requests):
-            durable |= OwnFiles.REQUESTS
-        return durable
+        syncs = {
+            OwnFile.PREPARED: self._prepared.sync,
+            OwnFile.GROUP: self._group.sync,
+            OwnFile.REQUESTS: self._sync_requests,
+        }
+        return {file for file, sync in syncs.items() if file in wanted and is_durable(sync)}
 
     def _sync_requests(self) -> None:
         sync_requests(self._storage, self._directory)

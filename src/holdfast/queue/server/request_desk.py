@@ -44,7 +44,7 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import MISSING, storage_error, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR, ANSWER_NO_ROOM
-from holdfast.persistence.log.pending_commit_records import Needs, OwnFiles
+from holdfast.persistence.log.pending_commit_records import Needs, OwnFile
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary, verify_batch
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -220,7 +220,8 @@ class RequestDesk:
             try:
                 self._answers.write(name.mailbox, Answer(name.number, ANSWER_DONE, offsets))
                 if self._remove(name) and commit_record is not None:
-                    self._write_side.pending_commit_records.applied(commit_record.nonce, Needs(OwnFiles.REQUESTS))
+                    needs = Needs(frozenset({OwnFile.REQUESTS}))
+                    self._write_side.pending_commit_records.applied(commit_record.nonce, needs)
             except OSError as error:
                 logger.warning("request %s is committed, and the next opening answers it: %s", name, error)
         self._write_side.end_commit_records_if_many()

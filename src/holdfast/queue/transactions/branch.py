@@ -18,7 +18,7 @@ from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import Needs, OwnFiles
+from holdfast.persistence.log.pending_commit_records import Needs, OwnFile
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -52,7 +52,7 @@ class Branch:
         Messages that the transaction acknowledges, by offset.
     has_voted : bool
         Whether acknowledgements are prepared.
-    needs : OwnFiles or None
+    needs : frozenset of OwnFile or None
         Files here with the commit record's consequences; None if the next opening has to note them.
     """
 
@@ -72,7 +72,7 @@ class Branch:
         self.acked: dict[int, Delivery] = {}
         self.has_voted = False
         self._staged: BatchSummary | None = None
-        self.needs: OwnFiles | None = None
+        self.needs: frozenset[OwnFile] | None = None
 
     @property
     def is_staged(self) -> bool:
@@ -291,14 +291,14 @@ class Branch:
 
     def _follow(self, acked: Sequence[Delivery]) -> None:
         """Note the messages that the commit record finishes; if that fails, it stays pending for the next opening."""
-        self.needs = OwnFiles.PREPARED
+        self.needs = frozenset({OwnFile.PREPARED})
         if not acked:
             return
         side = self.handle.require_read_side()
         trouble = f"committed, and not noted yet; the next opening of {self.handle.path} does"
         ack = partial(side.ack, acked, self._holder, is_decided=True)
         if follow_up(trouble, ack, level=logging.ERROR):
-            self.needs |= OwnFiles.GROUP
+            self.needs |= {OwnFile.GROUP}
             return
         for each in acked:  # finished, so never to be given back: they stay in hand as long as this queue is open
             self._received.pop(each.offset, None)
@@ -354,7 +354,8 @@ class Branch:
         offsets = range(end, end)
         if self._staged is not None:
             offsets = handle.require_batches().commit(self._staged)
-            handle.require_write_side().pending_commit_records.applied(self._nonce, Needs(OwnFiles.PREPARED))
+            needs = Needs(frozenset({OwnFile.PREPARED}))
+            handle.require_write_side().pending_commit_records.applied(self._nonce, needs)
             self._staged = None
         if self.has_voted:
             handle.require_read_side().resolve(self._nonce, is_committed=True, is_durable=False)
