@@ -60,7 +60,7 @@ def left(storage: SimulatedStorage) -> list[bytes]:
     """Return what the default group has not finished, as a new owner finds it behind a kill of all others."""
     with PersistentQueue(ROOT, storage=storage.crash_keeping_all(), data_file_bytes=SMALL) as queue:
         assert queue.recovery.lost_count == 0
-        return [message.payload for message in queue.peek(1000)]
+        return [message.payload for message in queue.peek(10**6)]
 
 
 def refuse_all(queue: PersistentQueue) -> None:
