@@ -14,9 +14,6 @@ from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.config import load_config
-from holdfast.service.queue_settings import SUBMIT_OPTIONS
-
-_FOREVER_SECONDS = 100 * 365 * 86400
 
 queue_argument = click.argument("path", metavar="QUEUE", type=click.Path(path_type=Path))
 
@@ -42,9 +39,8 @@ def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]
     """
     if not create:
         require_queue(path)
-    configured = load_config(path.absolute().parent, os.environ).options(path.absolute().name)
-    options = {name: value for name, value in configured.items() if name in SUBMIT_OPTIONS}
-    with PersistentQueue(path, mode="submit", **options) as queue:
+    configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name, {})
+    with PersistentQueue(path, mode="submit", configured=configured) as queue:
         yield queue
 
 
@@ -52,20 +48,11 @@ def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]
 def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
     """Own the read side for a while. Damage that was met is raised at the end, as CorruptionError.
 
-    Messages that fail, expire or are dead are left to the application: nothing is given up, dropped or swept here,
-    under any options of the application.
+    The rules of the group count here as in the application.
     """
     require_queue(path)
     try:
-        queue = PersistentQueue(
-            path,
-            mode="consume",
-            group=group,
-            max_deliveries=None,
-            expired="dead",
-            lease_seconds=_FOREVER_SECONDS,
-            dead_letter_seconds=_FOREVER_SECONDS,
-        )
+        queue = PersistentQueue(path, mode="consume", group=group)
     except QueueLockedError as error:
         owner = "another process" if error.pid is None else f"process {error.pid} on {error.host}"
         raise type(error)(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import TypeVar, Unpack
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ShutDown, UsageError
@@ -15,11 +15,11 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
-from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.closing import Closing
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
@@ -30,14 +30,12 @@ from holdfast.queue.options.arguments import (
     absolute_path,
     as_bytes,
     check_count,
-    check_maxsize,
-    check_sizes,
     too_large,
     wait_for,
 )
-from holdfast.queue.options.put_options import Put, Seconds, as_batch, as_ns, encode_put, instant_ns, lease_of
+from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Mode, Options, check_options
-from holdfast.queue.options.retry_policy import Backoff, retry_policy
+from holdfast.queue.options.settings import Settings, check_names, checked
 from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.joint_resolver import JointResolver
@@ -62,6 +60,9 @@ from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, OpenTransac
 Result = TypeVar("Result")
 
 
+_OPTIONS = ("path", "mode", "group", "redact", "lock_timeout", "any_file_system", "configured", "storage", "clock")
+
+
 class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
@@ -78,32 +79,6 @@ class PersistentQueue:
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
-    flush : FlushPolicy
-        When puts and acknowledgements are synced to the disk.
-    data_file_bytes : int, bytes
-        Size of the largest data files. The first one takes at most 256 KiB, each one that follows a full one four times
-        as much.
-    record_bytes_max : int, bytes
-        Largest payload.
-    maxsize : int, messages
-        Put waits while the slowest group has this many unfinished; 0: no bound.
-    max_bytes : int or None, bytes
-        Put waits while data files take this much; None: no bound.
-    dedup_window : float or timedelta, seconds
-        How long a put with a ``dedup_id`` is remembered.
-    dedup_max : int, ids
-        How many of them are; more in one window forget the oldest early, which ``stats`` counts.
-    max_deliveries : int or None
-        How often a message is delivered before it becomes a dead letter; None: without end.
-    backoff : Backoff or list of float, seconds
-        How long a message that failed waits before it is delivered again, after ``nack()`` too. The last value of a
-        list is used for all later failures; an empty list means at once.
-    lease_seconds : float or timedelta, seconds
-        How long a delivery is its receiver's, unless ``receive`` overrides it.
-    dead_letter_seconds : float or timedelta, seconds
-        How long dead letters are kept; checked when messages are taken.
-    expired : "drop" or "dead"
-        The end of messages whose ``ttl`` is over.
     redact : callable, str to str
         Takes secrets out of the text of an exception, or of the reason of a dead letter, before it is stored or logged.
         If it fails, its text is withheld. The reason of a pause is stored as it is given.
@@ -112,8 +87,15 @@ class PersistentQueue:
     any_file_system : bool
         Whether the queue may be on a file system that other computers share, or of an unknown kind (FUSE): see
         docs/durability.md. ``HOLDFAST_ANY_FILE_SYSTEM=true`` in the environment does the same.
+    configured : Settings
+        Settings that an operator has chosen: unlike ``settings``, the owner changes the queue to them.
     storage, clock
         The ports to the operating system; tests put others in their place.
+    **settings : Settings
+        What belongs to the queue and the group, and is stored with them: ``flush``, ``data_file_bytes``,
+        ``record_bytes_max``, ``maxsize``, ``max_bytes``, ``dedup_window``, ``dedup_max``; ``max_deliveries``,
+        ``backoff``, ``lease_seconds``, ``dead_letter_seconds``, ``expired``. Whoever makes the queue sets them. Another
+        handle leaves them out, or says the same; only ``flush`` may ask for more. docs/settings.md has the table.
 
     Raises
     ------
@@ -122,9 +104,9 @@ class PersistentQueue:
     QueueNotFoundError, GroupNotFoundError
         There is none, and the mode does not make one.
     ConfigError
-        A path, a name or an option that cannot work; nothing was made.
+        A path, a name or an option that cannot work, or a setting that is not the queue's; nothing was made.
     UnsupportedVersionError, CorruptionError, StorageError
-        Files of a newer version, not of this queue, or a disk that refuses.
+        Files of a newer version, not of this queue, without their settings, or a disk that refuses.
 
     Notes
     -----
@@ -138,50 +120,28 @@ class PersistentQueue:
         *,
         mode: Mode = "both",
         group: str = "default",
-        flush: FlushPolicy = FlushPolicy.every_commit(),  # noqa: B008  # immutable
-        data_file_bytes: int = 64 * 2**20,
-        record_bytes_max: int = 16 * 2**20,
-        maxsize: int = 0,
-        max_bytes: int | None = None,
-        dedup_window: Seconds = 300.0,
-        dedup_max: int = 100_000,
-        max_deliveries: int | None = 5,
-        backoff: Backoff | Sequence[float] = Backoff(),  # noqa: B008  # immutable
-        lease_seconds: Seconds = 30,
-        dead_letter_seconds: Seconds = 14 * 86400,
-        expired: Literal["drop", "dead"] = "drop",
         redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
         any_file_system: bool = False,
+        configured: Settings | None = None,
         storage: Storage | None = None,
         clock: Clock | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
+        check_names(settings, type(self).__name__, *_OPTIONS)
         self.path = absolute_path(path, "queue")
         self.mode = mode
         self.group = check_name(group, "group")
         options = Options(
             mode,
             group,
-            flush,
-            data_file_bytes,
+            checked(settings),
+            checked(configured or {}),
             lock_timeout,
-            dedup_window_ns=as_ns(dedup_window, "dedup_window"),
-            dedup_max=dedup_max,
-            any_file_system=any_file_system,
-            retry=retry_policy(max_deliveries, backoff, lease_seconds, dead_letter_seconds, expired),
             redact=redact,
-            maxsize=maxsize,
-            max_bytes=max_bytes,
+            any_file_system=any_file_system,
         )
         check_options(options)
-        check_sizes(
-            data_file_bytes=data_file_bytes,
-            record_bytes_max=record_bytes_max,
-            maxsize=maxsize,
-            max_bytes=max_bytes,
-            lock_timeout=lock_timeout,
-        )
-        self._record_bytes_max = record_bytes_max
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
@@ -190,6 +150,7 @@ class PersistentQueue:
         self._server: RequestServer | None = None
         self._handle = handle = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
         try:  # at once: it holds locks
+            self._record_bytes_max = handle.settings.values["record_bytes_max"]
             self._read_side: ReadSide | None = handle.read_side
             self._look_side = handle.look_side
             self._open_transactions()
@@ -496,17 +457,47 @@ class PersistentQueue:
 
     @property
     def maxsize(self) -> int:
-        """The bound that the queue was opened with, or that was set since, in messages; 0 means no bound.
-
-        A larger or smaller one counts from the next put on; existing messages stay.
-        """
+        """The bound of the queue, in messages; 0 means no bound. :meth:`configure` changes it."""
         return self._handle.capacity.maxsize
 
-    @maxsize.setter
-    def maxsize(self, maxsize: int) -> None:
+    # -- Settings ----------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the queue and of this handle's group, as they count now: all of them, as a copy."""
         self._lifecycle.check()
-        check_maxsize(maxsize)
-        self._handle.capacity.change(maxsize)
+        return self._handle.settings.values.copy()
+
+    def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Settings]) -> None:
+        """Change settings of the queue, and of this handle's group, for all who open it from now on.
+
+        Parameters
+        ----------
+        reset : iterable of str
+            Names of settings that get their defaults again.
+        **settings
+            As in the constructor. They count here at once; ``data_file_bytes`` from the next data file on, ``flush``
+            and ``dedup_max`` from the next opening.
+
+        Raises
+        ------
+        ConfigError
+            A value that cannot work, or not together with the others; nothing was changed.
+        UsageError
+            The mode does not own what the settings belong to.
+        StorageError
+            The disk refused, and nothing was changed; CommitUnknownError: it may have been, look at the next opening.
+
+        Notes
+        -----
+        Durability: power loss. The change is logged.
+        """
+        self._lifecycle.check()
+        check_names(settings, "configure", "reset")
+        check_names(reset := list(reset), "configure")
+        details = {**settings, "reset": reset or None}
+        logged(self.path, "configure", details, own_process(), lambda: configure(self._handle, settings, reset))
+        self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
 
     @property
     def is_shutdown(self) -> bool:

@@ -34,15 +34,8 @@ from holdfast.service.catalog.catalog import Catalog, is_wanted
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
 from holdfast.service.failover import FailoverSource
+from holdfast.service.open_options import OpenedWith, QueueOptions, check_settings, place_of_call, shown_option
 from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
-from holdfast.service.queue_settings import (
-    SUBMIT_OPTIONS,
-    QueueSettings,
-    Settings,
-    check_settings,
-    place_of_call,
-    shown,
-)
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import (
@@ -114,7 +107,7 @@ class QueueService:
         self._config = load_config(self.path, os.environ)
         self._lock = threading.RLock()
         self._queues: dict[str, TypedQueue[Any]] = {}
-        self._settings: dict[str, Settings] = {}
+        self._settings: dict[str, OpenedWith] = {}
         self._catalog = Catalog(self.path, _facts_of(self), configured=self._config.options)
         self._keeps_catalog = is_wanted(catalog) and not is_worker_process()
         self._last_facts: list[QueueFacts] = []
@@ -126,18 +119,18 @@ class QueueService:
     # -- Queues ------------------------------------------------------------------------------------------------------
 
     @overload
-    def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> TypedQueue[Body]: ...
+    def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueOptions]) -> TypedQueue[Body]: ...
     @overload
     def queue(
-        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueSettings]
+        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueOptions]
     ) -> TypedQueue[Body | Other]: ...
     @overload
     def queue(
-        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueSettings]
+        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueOptions]
     ) -> TypedQueue[Body | Other | Third]: ...
     @overload
-    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]: ...
-    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> TypedQueue[Any]:
+    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueOptions]) -> TypedQueue[Any]: ...
+    def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueOptions]) -> TypedQueue[Any]:
         """Open a queue, or return it if it is open.
 
         Parameters
@@ -180,25 +173,27 @@ class QueueService:
         with self._lock:
             self._check_open()
             found = self._queues.get(name)
-            wanted = Settings(type, settings, self._config.options(name, settings))
+            wanted = OpenedWith(
+                type, settings, self._config.options(name, settings), self._config.chosen(name, settings)
+            )
             if found is None:
                 found = self._queues[name] = self._open(name, wanted)
                 self._settings[name] = replace(wanted, place=place_of_call() if place is None else place)
                 if self._keeps_catalog and found.raw.mode in ("both", "produce", "consume"):
                     self._catalog.start()
-            elif differing := wanted.differing(self._settings[name]):
-                raise self._conflict(name, differing, wanted)
+            elif differing := wanted.differing(self._settings[name], found.raw.settings):
+                raise self._conflict(name, differing, wanted, found.raw.settings)
             return found
 
-    def _conflict(self, name: str, differing: str, wanted: Settings) -> ConfigError:
+    def _conflict(self, name: str, differing: str, wanted: OpenedWith, actual: Mapping[str, Any]) -> ConfigError:
         """Return the error for a queue that is open with another value of a setting."""
         first = self._settings[name]
         is_programs = differing == "type" or differing in first.given
         place = first.place if is_programs else self._config.place(name, differing)
         return ConfigError(
-            f"queue {name!r} is open with {differing}={shown(first.value(differing))} "
+            f"queue {name!r} is open with {differing}={shown_option(first.value(differing, actual))} "
             f"({place or ('the program' if is_programs else 'the default')}), not with "
-            f"{differing}={shown(wanted.value(differing))}: say it once, where the queue is first opened"
+            f"{differing}={shown_option(wanted.value(differing))}: say it once, where the queue is first opened"
         )
 
     @property
@@ -312,7 +307,7 @@ class QueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Register[Body]: ...
     @overload
     def consumer(
@@ -323,7 +318,7 @@ class QueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Callable[[Function], Function]: ...
     def consumer(
         self,
@@ -333,7 +328,7 @@ class QueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Any:
         """Have a function handle the messages of a queue, once :meth:`run` is called; the function stays as it is.
 
@@ -468,18 +463,22 @@ class QueueService:
         """In a forked child: leave the lock to the thread of the parent that may hold it; the queues forget too."""
         self._lock = threading.RLock()
 
-    def _open(self, name: str, settings: Settings) -> TypedQueue[Any]:
+    def _open(self, name: str, settings: OpenedWith) -> TypedQueue[Any]:
         codec: Codec[Any] = Codec(self._registry, **settings.codec_options)
         options = settings.queue_options
         if is_worker_process():
-            return self._open_in_worker_process(name, codec, options)
+            return self._open_in_worker_process(name, codec, settings)
         if options.get("mode", "both") != "look":
             self._make_directory()
-        raw = PersistentQueue(
-            self.path / name, redact=self._redact, storage=self._storage, clock=self._clock, **options
-        )
         try:
-            failover = FailoverSource(raw, partial(self._open_elsewhere, options=options))
+            raw = PersistentQueue(
+                self.path / name, redact=self._redact, storage=self._storage, clock=self._clock, **options
+            )
+        except ConfigError as error:
+            place = self._config.place(name, error.context.get("key") or "")
+            raise ConfigError(f"{place}: {error}", **error.context) from None if place else error
+        try:
+            failover = FailoverSource(raw, partial(self._open_elsewhere, options=settings.handle_options))
             for path in settings.also_read:
                 failover.watch(self.path / path)
             return TypedQueue(name, raw, codec, failover)
@@ -487,11 +486,9 @@ class QueueService:
             raw.close()
             raise
 
-    def _open_in_worker_process(self, name: str, codec: Codec[Any], options: Mapping[str, Any]) -> TypedQueue[Any]:
-        wanted = {key: value for key, value in options.items() if key in SUBMIT_OPTIONS}
-        open_queue = partial(
-            PersistentQueue, self.path / name, mode="submit", storage=self._storage, clock=self._clock, **wanted
-        )
+    def _open_in_worker_process(self, name: str, codec: Codec[Any], settings: OpenedWith) -> TypedQueue[Any]:
+        options = settings.handle_options
+        open_queue = partial(PersistentQueue, self.path / name, mode="submit", storage=self._storage, clock=self._clock)
         raw = cast(PersistentQueue, SubmitQueue(self.path / name, open_queue))
         return TypedQueue(name, raw, codec, FailoverSource(raw, partial(self._open_elsewhere, options=options)))
 

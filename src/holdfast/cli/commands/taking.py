@@ -21,6 +21,10 @@ _BATCH_COUNT = 100
 """Messages that are written before they are acknowledged together; so many come again after a broken pipe."""
 
 
+_LEASE_SECONDS = 100 * 365 * 86400
+"""A reader of the output may be slow; if it goes away, so does this process."""
+
+
 @click.command()
 @queue_argument
 @click.option("-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many messages.")
@@ -39,7 +43,9 @@ def get(path: Path, count: int, timeout: float | None, group: str, as_json: bool
     with taking(path, group) as queue:
         while taken < count:
             try:
-                batch = queue.receive_many(min(count - taken, _BATCH_COUNT), timeout=timeout)
+                batch = queue.receive_many(
+                    min(count - taken, _BATCH_COUNT), timeout=timeout, lease_seconds=_LEASE_SECONDS
+                )
             except Empty:
                 break
             _write(batch, as_json=as_json, line_end=b"\n" if count > 1 or sys.stdout.isatty() else b"")

@@ -22,10 +22,11 @@ from __future__ import annotations
 import errno
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
@@ -42,6 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
+_NO_SETTINGS: Mapping[str, Any] = {}
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
@@ -213,9 +215,11 @@ def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
 
 
 def open_directory(
-    storage: Storage, root: Path, *, create: bool, writable: bool = True
+    storage: Storage, root: Path, *, create: bool, writable: bool = True, settings: Mapping[str, Any] = _NO_SETTINGS
 ) -> tuple[QueueDirectory, bytes, bool]:
     """Return the directory of the queue at ``root``, its queue id, and whether it was made just now.
+
+    If it is made, it gets these ``settings``.
 
     Raises
     ------
@@ -237,7 +241,7 @@ def open_directory(
                 )
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
-            return directory, *_create(storage, directory)
+            return directory, *_create(storage, directory, settings)
         queue_id = _read_identity(storage, directory, repair=create)
         if create:
             storage.sync_directory(root)  # the process that made the queue may have been killed before doing so
@@ -272,7 +276,7 @@ def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names
         )
 
 
-def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
+def _create(storage: Storage, directory: QueueDirectory, settings: Mapping[str, Any]) -> tuple[bytes, bool]:
     """Make the directories, then ``queue.json`` as the last step: a queue exists once it is there.
 
     If several processes find no queue, one makes it, and the others find it made.
@@ -301,7 +305,7 @@ def _create(storage: Storage, directory: QueueDirectory) -> tuple[bytes, bool]:
             return _read_identity(storage, directory, repair=False), False
         queue_id = random_id()
         with undone(storage, directory.identity):
-            _write_identity(storage, directory, queue_id)
+            _write_identity(storage, directory, queue_id, settings)
         return queue_id, True
     finally:
         lock.release()
@@ -344,16 +348,54 @@ def sync_name(storage: Storage, path: Path) -> None:
     storage.sync_directory(_found(storage, path.parent) or path.parent)
 
 
-def _write_identity(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> None:
+def read_settings(storage: Storage, directory: QueueDirectory) -> dict[str, Any] | None:
+    """Return the settings that a queue was given; None if they were lost, because ``queue.json`` was rebuilt.
+
+    Raises as :func:`open_directory`.
+    """
+    try:
+        return settings_in(read_document(storage, directory.identity), directory.identity)
+    except CorruptionError:
+        return None
+    except OSError as error:
+        raise storage_error(error, "reading the settings", directory.root) from error
+
+
+def write_settings(storage: Storage, directory: QueueDirectory, settings: Mapping[str, Any]) -> None:
+    """Replace the settings of a queue, durably; the caller holds the write lock. Raises as :func:`read_document`."""
+    fields = read_document(storage, directory.identity)
+    write_document(storage, directory.identity, {**fields, "settings": dict(settings)})
+
+
+def settings_in(fields: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
+    """Return the settings in a document of a queue or a group; None if they were lost. Raises CorruptionError."""
+    settings = fields.get("settings")
+    if settings is None or isinstance(settings, dict):
+        return settings
+    raise CorruptionError(f"{path} has no settings, but {settings!r}; restore it", path=str(path))
+
+
+def _write_identity(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, settings: Mapping[str, Any] | None
+) -> None:
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fields = {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created, "features": []}
     write_document(
-        storage, directory.identity, {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created}
+        storage, directory.identity, {**fields, "settings": settings if settings is None else dict(settings)}
     )
 
 
 def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
     try:
-        return read_id(read_document(storage, directory.identity), "queue_id", directory.identity)
+        fields = read_document(storage, directory.identity)
+        if features := fields.get("features"):
+            raise UnsupportedVersionError(
+                f"{directory.identity} has features that this Holdfast does not know ({features}): open the queue with "
+                "a newer one",
+                path=str(directory.identity),
+                version=FORMAT_VERSION,
+            )
+        return read_id(fields, "queue_id", directory.identity)
     except CorruptionError:
         for name in reversed(list_data_files(storage, directory)):
             try:
@@ -363,7 +405,7 @@ def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool)
             except (StorageError, OSError):
                 continue
             if repair:
-                _write_identity(storage, directory, queue_id)
+                _write_identity(storage, directory, queue_id, None)
             return queue_id
         raise
 

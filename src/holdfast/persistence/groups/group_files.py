@@ -5,15 +5,16 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.document import read_document, undone, write_document
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file, settings_in
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
 from holdfast.persistence.filesystem.storage import MISSING, Storage
@@ -37,7 +38,8 @@ class GroupInfo:
 
     The start is an offset, and ranges of offsets above it that had been retired before: the group ignores them.
 
-    If the file is damaged, ``damage`` tells it, and the other fields come from the group's position files.
+    If the file is damaged, ``damage`` tells it, and the other fields come from the group's position files. The
+    settings are what the group was given; None: they were lost, because the file was rebuilt.
     """
 
     name: str
@@ -45,6 +47,7 @@ class GroupInfo:
     start_offset: int
     retired: tuple[range, ...] = ()
     damage: tuple[Damage, ...] = ()
+    settings: Mapping[str, Any] | None = None
 
     def initial_progress(self) -> GroupProgress:
         """Return the progress of a group that has just started: retired offsets count as finished."""
@@ -68,7 +71,8 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
         start = as_number(document["start_offset"])
         if not Reach(storage, directory).covers(max([start, *(offsets.stop for offsets in retired)])):
             raise ValueError("it names offsets beyond the log")
-        return GroupInfo(name, as_id(document["group_id"]), start, retired)
+        settings = settings_in(document, directory.group_document(name))
+        return GroupInfo(name, as_id(document["group_id"]), start, retired, settings=settings)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
     except MISSING:
@@ -121,6 +125,7 @@ def write_group(
     name: str,
     files: LogFiles,
     start_offset: int,
+    settings: Mapping[str, Any],
     *,
     poison: Poison | None = None,
 ) -> GroupInfo:
@@ -137,7 +142,7 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files)))
+    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files)), settings=settings)
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
     return group
@@ -149,8 +154,18 @@ def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> Non
         "group_id": group.group_id.hex(),
         "start_offset": group.start_offset,
         "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
+        "settings": group.settings if group.settings is None else dict(group.settings),
     }
     write_document(storage, directory.group_document(group.name), fields, LARGE_DOCUMENT_BYTES_MAX)
+
+
+def change_group(
+    storage: Storage, directory: QueueDirectory, group: GroupInfo, settings: Mapping[str, Any]
+) -> GroupInfo:
+    """Replace the settings of a group, durably; the caller holds the group's lock. Raises ``OSError``, StorageError."""
+    changed = replace(group, settings=settings)
+    _write(storage, directory, changed)
+    return changed
 
 
 def remove_group(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
@@ -10,6 +13,7 @@ from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
+    change_group,
     find_group,
     groups_locked,
     progress_reader,
@@ -74,12 +78,15 @@ class OwnGroup:
     def _reader(self, group: GroupInfo) -> PositionFileReader:
         return progress_reader(self._storage, self._directory, self._queue_id, group)
 
-    def find(self) -> GroupInfo | None:
-        """Return the group; None for a default group that was never used. Raises GroupNotFoundError."""
+    def find(self, settings: Mapping[str, Any]) -> GroupInfo | None:
+        """Return the group; None for a default group that was never used. Raises GroupNotFoundError.
+
+        If the queue was made just now, the group is made with it, with these settings.
+        """
         if self.name != DEFAULT_GROUP and self._is_new:
             with groups_locked(self._storage, self._directory, self._clock):
                 group = find_group(self._storage, self._directory, self.name)
-                return group or write_group(self._storage, self._directory, self.name, self._files, 0)
+                return group or write_group(self._storage, self._directory, self.name, self._files, 0, settings)
         if self.name != DEFAULT_GROUP:
             return require_group(self._storage, self._directory, self.name)
         return find_group(self._storage, self._directory, self.name)
@@ -89,7 +96,7 @@ class OwnGroup:
         retired = tuple(retired_ranges(self._files))
         return GroupInfo(DEFAULT_GROUP, bytes(16), self._files.first_offset, retired)
 
-    def begin_default(self) -> GroupInfo:
+    def begin_default(self, settings: Mapping[str, Any]) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
         self.poison.check()
         try:
@@ -102,6 +109,7 @@ class OwnGroup:
                     DEFAULT_GROUP,
                     self._files,
                     self._files.first_offset,
+                    settings,
                     poison=self.poison,
                 )
         except OSError as error:
@@ -109,10 +117,12 @@ class OwnGroup:
                 raise commit_unknown("beginning the default group", self._directory.groups, error) from error
             raise storage_error(error, "beginning the default group", self._directory.groups) from error
 
+    def repaired(self, group: GroupInfo) -> GroupInfo:
+        """Return the group with a ``group.json`` that is whole; this handle has its lock."""
+        return repair_group(self._storage, self._directory, group, self._files) if group.damage else group
+
     def open(self, group: GroupInfo, file_bytes: int) -> tuple[PositionFileWriter, tuple[Damage, ...]]:
         """Return what notes the group's progress from here on, and the damage that was read past."""
-        if group.damage:
-            group = repair_group(self._storage, self._directory, group, self._files)
         self._opened = group
         recovered, self._recovered = self._recovered, None
         reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
@@ -126,6 +136,10 @@ class OwnGroup:
             file_bytes=file_bytes,
         )
         return self._writer, (*group.damage, *reader.damage)
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""
+        self._opened = change_group(self._storage, self._directory, self.require(), settings)
 
     def sync(self) -> None:
         """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""

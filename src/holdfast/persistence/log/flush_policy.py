@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
@@ -47,7 +48,17 @@ class FlushPolicy:
         """Whether an acknowledgement waits for the disk."""
         return self.commits == 1
 
+    def covers(self, other: FlushPolicy) -> bool:
+        """Whether power loss costs at most what it costs under the other policy."""
+        return _bound(self.commits) <= _bound(other.commits) and (
+            self.syncs_every_commit or _bound(self.seconds) <= _bound(other.seconds)
+        )
+
     def __str__(self) -> str:
         if self.syncs_every_commit:
             return "every_commit()"
         return "never()" if self.commits is None else f"every(commits={self.commits}, seconds={self.seconds})"
+
+
+def _bound(value: float | None) -> float:
+    return math.inf if value is None else value

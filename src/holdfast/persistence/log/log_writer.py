@@ -52,6 +52,10 @@ class LogWriter(SegmentWriter):
         batch gets a file of its own.
     """
 
+    def change_file_bytes(self, file_bytes: int) -> None:
+        """Let the next data files have another size."""
+        self._file_bytes = file_bytes
+
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
     def roll(self) -> None:

@@ -40,6 +40,7 @@ from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
+from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.queue.threads import poller
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.lifecycle import Lifecycle
@@ -115,13 +116,25 @@ class ReadSide:
         self._dispatcher = Dispatcher(
             log,
             self._leases.by_offset,
-            redelivery.policy,
+            redelivery.is_last,
             clock.time_ns,
             lambda ended: redelivery.end(self._require_progress_store(), ended),
         )
         self._progress_store = log.progress_store
         if self._progress_store is not None:
             self._dispatcher.begin(self._progress_store)
+
+    def begin(self) -> None:
+        """Begin the default group, if it has not begun. Raises as :meth:`get`."""
+        with self._take_lock:
+            self._lifecycle.check()
+            self._require_progress_store()
+
+    def change(self, policy: RetryPolicy) -> None:
+        """Let other rules count, from the next delivery or failure on."""
+        with self._take_lock:
+            self._lease_seconds = policy.lease_seconds
+            self._redelivery.change(policy)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

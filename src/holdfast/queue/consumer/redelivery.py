@@ -42,7 +42,7 @@ class Redelivery:
     Attributes
     ----------
     policy : RetryPolicy
-        As given.
+        The rules that count now.
     dropped_count : int
         Messages dropped so far because their time to live was over.
     ended_count : int
@@ -60,6 +60,11 @@ class Redelivery:
         self.dropped_count = 0
         self.ended_count = 0
         self._ended: set[int] = set()  # of those, the dead letters: they may come again
+
+    def change(self, policy: RetryPolicy) -> None:
+        """Decide by other rules from now on."""
+        self.policy = policy
+        self._sweep_due_ns = 0
 
     # -- Deliveries --------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.dispatch.log_cursor import LogCursor
 from holdfast.queue.dispatch.order_keys import OrderKeys
 from holdfast.queue.dispatch.references import RANK_SHIFT, RankedReferences, reference_to, unpack
-from holdfast.queue.options.retry_policy import RetryPolicy
 
 _RANK_BITS = 4
 
@@ -37,8 +36,8 @@ class DeferredMessages:
         Which messages are finished, held or dead, and which were delivered or given back.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
-    policy : RetryPolicy
-        How often a message is handed out.
+    is_last : callable
+        Whether a message that was handed out so often is not delivered again.
     time_ns : callable
         The wall clock.
 
@@ -57,13 +56,13 @@ class DeferredMessages:
         cursor: LogCursor,
         progress: GroupProgress,
         in_flight: Mapping[int, Delivery],
-        policy: RetryPolicy,
+        is_last: Callable[[int], bool],
         time_ns: Callable[[], int],
     ) -> None:
         self._cursor = cursor
         self._progress = progress
         self._in_flight = in_flight
-        self._policy = policy
+        self._is_last = is_last
         self._time_ns = time_ns
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
@@ -151,7 +150,7 @@ class DeferredMessages:
             if record is None:
                 self._give_up_turn(reference.offset)
                 continue
-            if self._policy.is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
+            if self._is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
                 self.ended.append((record, EXHAUSTED))
                 continue
             if alone and records and record[0] in known:

@@ -22,7 +22,6 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.dispatch.log_cursor import GroupLog, LogCursor
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.taken_runs import TakenRuns
-from holdfast.queue.options.retry_policy import RetryPolicy
 
 PREFETCH_COUNT = 64
 """Records decoded ahead of single takes; their bytes are bounded by one chunk of the reader."""
@@ -45,8 +44,8 @@ class Dispatcher:
         The log to read: the start, and the messages that are finished, held or dead.
     in_flight : mapping of int to Delivery
         Messages that are handed out, by offset.
-    policy : RetryPolicy
-        How often a message is handed out.
+    is_last : callable
+        Whether a message that was handed out so often is not delivered again.
     time_ns : callable
         The wall clock.
     end : callable
@@ -64,7 +63,7 @@ class Dispatcher:
         self,
         log: GroupLog,
         in_flight: Mapping[int, Delivery],
-        policy: RetryPolicy,
+        is_last: Callable[[int], bool],
         time_ns: Callable[[], int],
         end: Callable[[Sequence[tuple[Record, str]]], None],
     ) -> None:
@@ -76,7 +75,7 @@ class Dispatcher:
         self._progress = progress
         self._time_ns = time_ns
         self._end = end
-        self.deferred = DeferredMessages(self._cursor, progress, in_flight, policy, time_ns)
+        self.deferred = DeferredMessages(self._cursor, progress, in_flight, is_last, time_ns)
         self._deferred_ready = self.deferred.ready.heap  # checked before every take, as the next one
         self._scheduled = self.deferred.schedule.heap
         self._ready: deque[Record] = deque()

@@ -19,13 +19,20 @@ from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import writable_by_others
-from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.layout import open_directory, read_settings, write_settings
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
 from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_errors
 from holdfast.persistence.format.report import Damage, RecoveryReport
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, groups_locked, list_groups, sync_deletions
+from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    change_group,
+    groups_locked,
+    list_groups,
+    sync_deletions,
+)
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.groups.progress import GroupProgress
@@ -51,6 +58,7 @@ from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.sources import RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
+from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.producer.capacity import Capacity
@@ -104,11 +112,10 @@ class QueueHandle:
         if options.mode != "look":
             with storage_errors("opening the queue", root):
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
+        self.settings = HandleSettings(root, options.settings, options.configured)
+        is_owner = options.mode != "look"
         self.directory, self.queue_id, self._is_new = open_directory(
-            storage, root, create=options.mode != "look", writable=options.mode != "look"
-        )
-        self._position_file_bytes = min(
-            POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, options.data_file_bytes // 8)
+            storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue()
         )
         self.report = RecoveryReport()
         self.known_since = KnownSince(clock)
@@ -119,7 +126,8 @@ class QueueHandle:
         self.coordinator: Coordinator | None = None
         self.submit_side: SubmitSide | None = None
         self._make_helper = make_helper
-        self.capacity = Capacity(options.maxsize, options.max_bytes, self._lag_depth, self._disk_bytes_with)
+        self.capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
+        self._adopt_settings()
         try:
             with storage_errors("opening the queue", root):
                 if options.mode == "look" and writable_by_others(storage, root):
@@ -151,6 +159,23 @@ class QueueHandle:
             self._open_look_side()
         if options.mode == "submit" and self._make_helper is not None:
             self.submit_side = self.open_submit_side()
+
+    def _adopt_settings(self, *, is_owner: bool = False) -> None:
+        stored = read_settings(self.storage, self.directory)
+        changed = self.settings.adopt_queue(stored, is_reader=self.options.mode == "look")
+        if is_owner and changed is not None:
+            write_settings(self.storage, self.directory, changed)
+            logger.info("%s: the configuration has changed its settings to %s", self.path, changed)
+        self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
+
+    def apply_settings(self) -> None:
+        """Let settings that were changed count at once, as far as they can."""
+        values = self.settings.values
+        self.capacity.change(values["maxsize"], values["max_bytes"])
+        if self.write_side is not None:
+            self.write_side.change(values)
+        if self.read_side is not None:
+            self.read_side.change(self.settings.retry)
 
     def _open_log(self, write_lock: SideLock | None) -> None:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
@@ -185,7 +210,9 @@ class QueueHandle:
             is_visitor=self.options.is_visitor,
         )
         try:
-            self._open_log(next(steps))
+            lock = next(steps)
+            self._adopt_settings(is_owner=True)  # the owner before may have changed them
+            self._open_log(lock)
             next(steps, None)
         except BaseException:  # no other code could release it
             steps.close()
@@ -206,22 +233,22 @@ class QueueHandle:
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
         """Make the writer; a consumer only lets it publish the high watermark."""
-        options = self.options
-        synced_only = options.flush.syncs_every_commit
+        options, values = self.options, self.settings.values
+        synced_only = values["flush"].syncs_every_commit
         mark = WatermarkFile(self.storage, self.directory.write_mark, log.mark, log.fence, synced_only=synced_only)
-        size = options.data_file_bytes
+        size = values["data_file_bytes"]
         writer = LogWriter(self.directory, self.files, self.clock, log.tail, mark, self.priorities, file_bytes=size)
         try:
             if options.writes:
-                ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, options.dedup_max)
-                ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, options)
+                ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, values["dedup_max"])
+                ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
                 prepared = PreparedFiles(self.storage, self.directory)
                 ends = CommitRecordEnds(
                     self.storage, self.directory, writer.pending_commit_records, self.group, prepared
                 )
-                self.write_side = WriteSide(writer, lock, options.flush, self.clock, ids, self.capacity, ends)
+                self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
                 self.batches = WaitingBatches(
-                    self.storage, self.directory, self.queue_id, self.write_side, prepared, options.data_file_bytes
+                    self.storage, self.directory, self.queue_id, self.write_side, prepared, size
                 )
                 self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
         finally:
@@ -232,8 +259,9 @@ class QueueHandle:
 
     def _open_read_side(self) -> None:
         options = self.options
+        settings, first = self.settings, self.settings.of_new_group()
         if options.group != DEFAULT_GROUP:
-            self.group.find()  # if there is none, nothing is made
+            self.group.find(first)  # if there is none, nothing is made
         path = self.directory.group(options.group)
         self.storage.make_directory(path)
         source = self.open_source()  # opens nothing yet
@@ -247,10 +275,15 @@ class QueueHandle:
             is_visitor=options.is_visitor,
         )
         try:  # at once: an interruption in front of it would leave the lock taken
-            group = self.group.find()  # an earlier holder of the lock may have begun or deleted it
+            group = self.group.find(first)  # an earlier holder of the lock may have begun or deleted it
+            if group is not None:
+                group = self.group.repaired(group)
+                if (changed := settings.adopt_group(group.settings, path)) is not None:
+                    group = change_group(self.storage, self.directory, group, changed)
+                    logger.info("%s: the configuration has changed its settings to %s", path, changed)
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            notes = DeadLetterNotes(self.storage, path, is_synced=options.flush.syncs_every_commit)
+            notes = DeadLetterNotes(self.storage, path, is_synced=settings.flush.syncs_every_commit)
             if progress_store is not None:
                 notes.keep(progress.dead)
             self.read_side = ReadSide(
@@ -258,7 +291,7 @@ class QueueHandle:
                 lock,
                 self.clock,
                 Redelivery(
-                    options.retry,
+                    settings.retry,
                     self.clock.time_ns,
                     notes,
                     DeadLetterLog(self.path.name, options.group, options.redact),
@@ -272,7 +305,8 @@ class QueueHandle:
             raise
 
     def _begin_default(self) -> ProgressStore:
-        return self._with_reserve(lambda: self._open_progress_store(self.group.begin_default()))
+        first = self.settings.of_new_group()
+        return self._with_reserve(lambda: self._open_progress_store(self.group.begin_default(first)))
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more, with the space reserved for this."""
@@ -285,13 +319,14 @@ class QueueHandle:
         return begin()
 
     def _open_progress_store(self, group: GroupInfo) -> ProgressStore:
-        positions, damage = self.group.open(group, self._position_file_bytes)
+        size = min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, self.settings.values["data_file_bytes"] // 8))
+        positions, damage = self.group.open(group, size)
         self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
         progress_store = ProgressStore(
             positions,
             positions.progress,
             self.files,
-            self.options.flush,
+            self.settings.flush,
             self.clock,
             lambda own, sync: self.reclaim(group.name, own, sync),
         )
@@ -374,7 +409,7 @@ class QueueHandle:
     @property
     def spill_bytes(self) -> int:
         """Payloads of one transaction that are kept in memory."""
-        return min(self.options.data_file_bytes // 4, SPILL_BYTES_MAX)
+        return min(self.settings.values["data_file_bytes"] // 4, SPILL_BYTES_MAX)
 
     def joint_file(self) -> JointFile:
         """Return the memory of joint commits; a handle without the write side only reads it."""
@@ -408,7 +443,7 @@ class QueueHandle:
         return self._lag.depth(self.next_offset(), self.files.first_offset, self.read_side)
 
     def _disk_bytes_with(self, size: int) -> int:
-        return self.require_write_side().disk_bytes_with(size, self.files, self.options.data_file_bytes)
+        return self.require_write_side().disk_bytes_with(size, self.files, self.settings.values["data_file_bytes"])
 
     def depth(self) -> int:
         """Return how many messages the group has not finished; without a group, how many the log holds."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
 
 from holdfast.errors import ConfigError, StorageError, UsageError
 from holdfast.persistence.filesystem import locks
@@ -19,6 +20,7 @@ from holdfast.persistence.groups.group_files import (
 )
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
 from holdfast.queue.remote.verb_log import logged, own_process
 
 
@@ -36,7 +38,7 @@ class Groups:
         self._poison = handle.group.poison
         self._check_open = check_open
 
-    def create(self, name: str, start: str | int = "earliest") -> int:
+    def create(self, name: str, start: str | int = "earliest", **settings: Unpack[GroupSettings]) -> int:
         """Make a group; return the offset where it starts. Nothing happens if it exists.
 
         Parameters
@@ -46,11 +48,14 @@ class Groups:
         start : "earliest", "latest" or int
             The oldest message that is still there, the next one to be put, or an offset; an offset that is not there
             any more means the oldest one behind it.
+        **settings : GroupSettings
+            ``max_deliveries``, ``backoff``, ``lease_seconds``, ``dead_letter_seconds`` and ``expired`` of the group;
+            docs/settings.md. A group that exists keeps its own.
 
         Raises
         ------
         ConfigError
-            The name or the start is invalid.
+            The name, the start or a setting is invalid.
         UsageError
             The queue was opened with ``mode="look"``.
         DiskFullError, StorageError
@@ -61,17 +66,23 @@ class Groups:
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
-        details = {"group": name, "start": start}
-        return logged(self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start))
+        check_names(settings, "groups.create", "name", "start", known=GROUP_SETTINGS)
+        first = stored(checked(settings), GROUP_SETTINGS)
+        details = {"group": name, "start": start, **first}
+        return logged(
+            self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start, first)
+        )
 
-    def _create(self, name: str, start: str | int) -> int:
+    def _create(self, name: str, start: str | int, settings: Mapping[str, Any]) -> int:
         self._poison.check()
         try:
             with self._handle.groups_locked():
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
                     first = self._start_offset(start)
-                    group = write_group(self._storage, self._directory, name, self._files, first, poison=self._poison)
+                    group = write_group(
+                        self._storage, self._directory, name, self._files, first, settings, poison=self._poison
+                    )
                 return group.start_offset
         except OSError as error:
             raise self._error(error, "making a group", name) from error

@@ -63,9 +63,7 @@ def too_large(payload: bytes, max_bytes: int) -> RecordTooLargeError:
     )
 
 
-def check_sizes(
-    *, data_file_bytes: int, record_bytes_max: int, maxsize: int, max_bytes: int | None, lock_timeout: float
-) -> None:
+def check_sizes(*, data_file_bytes: int, record_bytes_max: int, maxsize: int, max_bytes: int | None) -> None:
     """Refuse sizes that cannot work; raises ConfigError."""
     for name, value in (("data_file_bytes", data_file_bytes), ("record_bytes_max", record_bytes_max)):
         if not isinstance(value, int):
@@ -80,17 +78,16 @@ def check_sizes(
         raise ConfigError(
             f"record_bytes_max is from 0 to {RECORD_BYTES_LIMIT - HEADERS_BYTES_MAX}, not {record_bytes_max}"
         )
-    check_maxsize(maxsize)
+    if not isinstance(maxsize, int) or maxsize < 0:
+        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize!r}")
     if max_bytes is not None and max_bytes < 2 * data_file_bytes:
         raise ConfigError(
             f"max_bytes={max_bytes} leaves no room for two data files of {data_file_bytes} bytes: one is written "
             "while the other is drained; make it larger, or data_file_bytes smaller"
         )
+
+
+def check_lock_timeout(lock_timeout: float) -> None:
+    """Refuse a time that cannot work; raises ConfigError."""
     if not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
         raise ConfigError(f"lock_timeout is at least 0 seconds, not {lock_timeout!r}")
-
-
-def check_maxsize(maxsize: int) -> None:
-    """Refuse a bound that cannot work; raises ConfigError."""
-    if not isinstance(maxsize, int) or maxsize < 0:
-        raise ConfigError(f"maxsize is 0 for no bound, or a number of messages, not {maxsize!r}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
-from holdfast.persistence.log.flush_policy import FlushPolicy
-from holdfast.queue.options.retry_policy import RetryPolicy
+from holdfast.queue.options.arguments import check_lock_timeout
+from holdfast.queue.options.settings import Settings
 
 Mode = Literal["both", "produce", "consume", "look", "submit"]
 MODES = get_args(Mode)
@@ -17,21 +16,16 @@ MODES = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options with which a queue is opened: see :class:`PersistentQueue`."""
+    """What one handle asks for: see :class:`PersistentQueue`. ``settings`` are those that the program has given."""
 
     mode: str
     group: str
-    flush: FlushPolicy
-    data_file_bytes: int
-    lock_timeout: float
+    settings: Settings = field(default_factory=Settings)
+    configured: Settings = field(default_factory=Settings)
+    lock_timeout: float = 0
     is_visitor: bool = False
-    retry: RetryPolicy = RetryPolicy()  # noqa: RUF009  # immutable
-    dedup_window_ns: int = 300 * 10**9
-    dedup_max: int = 100_000
     redact: Callable[[str], str] | None = None
     any_file_system: bool = False
-    maxsize: int = 0
-    max_bytes: int | None = None
 
     @property
     def writes(self) -> bool:
@@ -53,9 +47,6 @@ def check_options(options: Options) -> None:
     """Refuse what cannot work; raises ConfigError."""
     if options.mode not in MODES:
         raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
-    if not isinstance(options.flush, FlushPolicy):
-        raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
     if options.redact is not None and not callable(options.redact):
         raise ConfigError(f"redact takes a function from str to str, not {options.redact!r}")
-    if not 1 <= options.dedup_max <= DEDUP_SLOTS_MAX:
-        raise ConfigError(f"dedup_max is from 1 to {DEDUP_SLOTS_MAX}, not {options.dedup_max!r}")
+    check_lock_timeout(options.lock_timeout)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from holdfast.errors import ConfigError, UsageError
 from holdfast.queue.options.put_options import Seconds, as_seconds
 
+_WAITS_MAX = 1000
+"""A longer list would not fit into ``group.json`` beside the ranges that it has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -94,6 +97,9 @@ def retry_policy(
             raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {backoff!r}")
         if not all(isinstance(wait, int | float) and 0 <= wait < math.inf for wait in backoff):
             raise ConfigError(f"backoff takes seconds from 0 on, not {list(backoff)!r}")
+        if len(backoff) > _WAITS_MAX:
+            raise ConfigError(f"backoff takes up to {_WAITS_MAX} waits, not {len(backoff)}: the last one is repeated")
+        backoff = tuple(map(float, backoff))
     if expired not in ("drop", "dead"):
         raise ConfigError(f'expired is "drop" or "dead", not {expired!r}')
     times = {"lease_seconds": lease_seconds, "dead_letter_seconds": dead_letter_seconds}

@@ -18,9 +18,6 @@ from holdfast.queue.prepared.prepared_resolver import AskCoordinator
 
 logger = logging.getLogger("holdfast")
 
-_DATA_FILE_BYTES = 2**20
-"""Size of a data file that nothing is written into."""
-
 
 def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
     """Return a function that asks other queues on behalf of the one at ``root``.
@@ -36,7 +33,7 @@ def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
         directory = find_queue(storage, root, participant)
         if directory is None:
             return Outcome.IN_DOUBT
-        options = Options("produce", "default", FlushPolicy.every_commit(), _DATA_FILE_BYTES, 0)
+        options = Options("produce", "default", {"flush": FlushPolicy.every_commit()})
         try:
             handle = QueueHandle(storage, clock, directory.root, options)
         except HoldfastError as error:

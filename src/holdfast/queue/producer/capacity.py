@@ -46,10 +46,11 @@ class Capacity:
         self._disk_bytes = disk_bytes
         self.space_available = Notifier()
 
-    def change(self, maxsize: int) -> None:
-        """Set another bound; waiting producers check again."""
+    def change(self, maxsize: int, max_bytes: int | None) -> None:
+        """Set other bounds; waiting producers check again."""
         self.maxsize = maxsize
-        self.is_bounded = bool(maxsize) or self.max_bytes is not None
+        self.max_bytes = max_bytes
+        self.is_bounded = bool(maxsize) or max_bytes is not None
         self.space_available.notify()
 
     def check_fits(self, count: int) -> None:

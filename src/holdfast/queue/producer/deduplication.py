@@ -19,7 +19,8 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.recovery.dedup_scan import recall
-from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.put_options import as_ns
+from holdfast.queue.options.settings import Settings
 
 logger = logging.getLogger("holdfast")
 
@@ -79,6 +80,10 @@ class Deduplication:
         # Messages of the last data file bring back ids that were forgotten early. As many as the ring holds stay until
         # the next put, which gives it its new size.
         self._forget(self._wall_ns, max(ids_max, ring.slot_count))
+
+    def change(self, window_ns: int) -> None:
+        """Remember ids for another time from now on."""
+        self._window_ns = window_ns
 
     def find(self, dedup_id: str) -> int | None:
         """Return the offset of the message that was put with an id within the window; None if there is none."""
@@ -176,11 +181,9 @@ def open_deduplication(
     tail: LogTail,
     writer: LogWriter,
     clock: Clock,
-    options: Options,
+    settings: Settings,
 ) -> Deduplication:
     """Return the deduplication of a recovered log that ``writer`` appends to. Raises StorageError."""
     remembered = recall(files, tail, ring)
-    window_ns, ids_max = options.dedup_window_ns, options.dedup_max
-    if options.is_visitor:  # a temporary owner keeps as many as the file holds
-        ids_max = max(ids_max, ring.slot_count)
-    return Deduplication(ring, clock, lambda: writer.end[2], window_ns, ids_max, remembered)
+    window_ns = as_ns(settings["dedup_window"], "dedup_window")
+    return Deduplication(ring, clock, lambda: writer.end[2], window_ns, settings["dedup_max"], remembered)

@@ -22,6 +22,8 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
+from holdfast.queue.options.put_options import as_ns
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import Deduplication
@@ -130,6 +132,12 @@ class WriteSide:
         with storage_errors("listing data files", files.directory):
             files.refresh()  # a consumer in another process may have retired some
         return files.total_bytes + max(size, file_bytes)
+
+    def change(self, settings: Settings) -> None:
+        """Let changed settings count; data files that are there keep their size."""
+        with self._append_lock:
+            self._writer.change_file_bytes(settings["data_file_bytes"])
+            self.deduplication.change(as_ns(settings["dedup_window"], "dedup_window"))
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 

@@ -13,15 +13,12 @@ from dataclasses import replace
 from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.options.retry_policy import RetryPolicy
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.server.group_desk import GroupDesk
 from holdfast.queue.server.visits import may_visit
 from holdfast.queue.threads.keyed_lock import KeyedLock
-
-KEEP = RetryPolicy(max_deliveries=None, dead_letter_seconds=100 * 365 * 86400)
-"""A visitor does what it was asked for; how long dead letters are kept, say, is the owner's business."""
 
 logger = logging.getLogger("holdfast")
 
@@ -47,14 +44,9 @@ class GroupVisitor:
     def __init__(self, asking: QueueHandle, group: str) -> None:
         self._asking = asking
         self._lock_path = asking.directory.group_lock(group)
+        settings: Settings = {"flush": FlushPolicy.every_commit()}
         self._options = replace(
-            asking.options,
-            mode="consume",
-            group=group,
-            flush=FlushPolicy.every_commit(),
-            lock_timeout=0,
-            is_visitor=True,
-            retry=KEEP,
+            asking.options, mode="consume", group=group, settings=settings, lock_timeout=0, is_visitor=True
         )
         self._turn = threading.Lock()
         self._handle: QueueHandle | None = None

@@ -16,6 +16,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
@@ -96,15 +97,9 @@ class Visitor:
             handle.forget_after_fork()
 
     def _options(self) -> Options:
-        """Return how to visit: with the bounds that the handle has by now."""
-        return replace(
-            self._asking.options,
-            mode="produce",
-            flush=FlushPolicy.every_commit(),
-            lock_timeout=0,
-            is_visitor=True,
-            maxsize=self._asking.capacity.maxsize,
-        )
+        """Return how to visit: as a short-lived owner, with the settings of the queue."""
+        settings: Settings = {"flush": FlushPolicy.every_commit()}
+        return replace(self._asking.options, mode="produce", settings=settings, lock_timeout=0, is_visitor=True)
 
     def _run(self, seconds_max: float = math.inf) -> None:
         try:

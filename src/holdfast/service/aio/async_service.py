@@ -21,8 +21,8 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.aio.async_transaction import AsyncTransaction
 from holdfast.service.aio.async_workers import AsyncWorkers
 from holdfast.service.aio.thread_pool import ThreadPool, make_call, outcome_of
+from holdfast.service.open_options import QueueOptions, check_settings, place_of_call
 from holdfast.service.queue_service import QueueService
-from holdfast.service.queue_settings import QueueSettings, check_settings, place_of_call
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import (
     CONSUMER_OPTIONS,
@@ -80,18 +80,18 @@ class AsyncQueueService:
     # -- Queues ------------------------------------------------------------------------------------------------------
 
     @overload
-    async def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueSettings]) -> AsyncQueue[Body]: ...
+    async def queue(self, name: str, *, type: type[Body], **settings: Unpack[QueueOptions]) -> AsyncQueue[Body]: ...
     @overload
     async def queue(
-        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueSettings]
+        self, name: str, *, type: tuple[type[Body], type[Other]], **settings: Unpack[QueueOptions]
     ) -> AsyncQueue[Body | Other]: ...
     @overload
     async def queue(
-        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueSettings]
+        self, name: str, *, type: tuple[type[Body], type[Other], type[Third]], **settings: Unpack[QueueOptions]
     ) -> AsyncQueue[Body | Other | Third]: ...
     @overload
-    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]: ...
-    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueSettings]) -> AsyncQueue[Any]:
+    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueOptions]) -> AsyncQueue[Any]: ...
+    async def queue(self, name: str, *, type: Any = None, **settings: Unpack[QueueOptions]) -> AsyncQueue[Any]:
         """Open a queue, or return it if it is open; as :meth:`QueueService.queue`."""
         return self._of(await self._threads.run_patiently(self.sync.open_queue, name, type, settings, place_of_call()))
 
@@ -138,7 +138,7 @@ class AsyncQueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Register[Body]: ...
     @overload
     def consumer(
@@ -149,7 +149,7 @@ class AsyncQueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Callable[[Function], Function]: ...
     def consumer(
         self,
@@ -159,7 +159,7 @@ class AsyncQueueService:
         processes: int = 0,
         retry: Backoff | Sequence[float] | None = None,
         type: Any = None,
-        **settings: Unpack[QueueSettings],
+        **settings: Unpack[QueueOptions],
     ) -> Any:
         """Have a function handle the messages of a queue, once :meth:`run` is awaited; the function stays as it is.
 

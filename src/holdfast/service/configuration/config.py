@@ -14,22 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, read_whole
-from holdfast.queue.options.arguments import check_sizes
-from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.options.setting_values import UnfitError, nearest, unfit
+from holdfast.queue.options.settings import DEFAULTS, checked
+from holdfast.queue.options.settings import Settings as QueueSettings
 from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
-from holdfast.service.configuration.options import (
-    OPTIONS,
-    PROGRAM_OPTIONS,
-    QUEUE_ONLY_OPTIONS,
-    UnfitError,
-    nearest,
-    read_option,
-    unfit,
-)
+from holdfast.service.configuration.options import OPTIONS, PROGRAM_OPTIONS, QUEUE_ONLY_OPTIONS, read_option
 from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
 
 PREFIX = "HOLDFAST_"
@@ -44,7 +37,6 @@ _SHOWN_MAX = 100
 
 _BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PROGRAMS_REASON = " is set by the program, in service.queue(); it cannot be configured"
-_BUILT_IN: Mapping[str, Any] = PersistentQueue.__init__.__kwdefaults__ or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +85,25 @@ class Config:
         options = {name: setting.value for name, setting in settings.items()}
         options.update(arguments or {})
         if "max_bytes" in settings and "max_bytes" not in (arguments or {}):
-            sizes = {name: options.get(name, _BUILT_IN[name]) for name in ("data_file_bytes", "max_bytes")}
+            sizes = {name: options.get(name, DEFAULTS[name]) for name in ("data_file_bytes", "max_bytes")}
             try:
-                check_sizes(**sizes, record_bytes_max=0, maxsize=0, lock_timeout=0)
+                checked(sizes)
             except ConfigError as error:
                 raise settings["max_bytes"].fail(str(error).removeprefix("max_bytes")) from None
         return options
+
+    def chosen(self, queue_name: str, arguments: Mapping[str, Any]) -> QueueSettings:
+        """Return the settings that the file has for a queue, and that no variable and no argument overrides.
+
+        The file belongs to the directory, and so counts for every process: the owner changes the queue to them. A
+        variable or an argument belongs to one process, and has to agree with the queue.
+        """
+        found = {**self.defaults, **self.queues.get(queue_name, {})}
+        others = {*arguments, *self.environment, *self.environment_queues.get(variable_part(queue_name), {})}
+        return cast(
+            QueueSettings,
+            {name: each.value for name, each in found.items() if name in DEFAULTS and name not in others},
+        )
 
     def place(self, queue_name: str, option: str) -> str:
         """Return the file and line, or the variable, that sets an option of a queue; empty if none does."""

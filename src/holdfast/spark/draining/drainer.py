@@ -226,9 +226,7 @@ class SparkDrainer:
         with ExitStack() as stack:
             if not isinstance(queue, PersistentQueue):
                 make_group(queue, self._group)
-                opened = PersistentQueue(
-                    queue, mode="consume", group=self._group, max_deliveries=None, lock_timeout=self._lock_timeout
-                )
+                opened = PersistentQueue(queue, mode="consume", group=self._group, lock_timeout=self._lock_timeout)
                 queue = stack.enter_context(opened)
             stack.callback(self._driver_lock.release)  # before the group: its next owner need not wait
             yield queue

@@ -153,7 +153,7 @@ class QueueSink:
         """Open the queue that was planned for: never create one, if a task's machine does not see it."""
         path = self._options.path
         require_queue_here(OsStorage(), path, self._queue_id)
-        with PersistentQueue(path, mode="submit", record_bytes_max=self._options.record_bytes_max) as queue:
+        with PersistentQueue(path, mode="submit") as queue:
             yield queue
 
 

@@ -1,4 +1,4 @@
-"""The settings of a service's queue: from the program, completed by the configuration."""
+"""The options with which a service opens a queue: from the program, completed by the configuration."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal, TypedDict
+from typing import Any
 
-from holdfast.persistence.log.flush_policy import FlushPolicy
-from holdfast.queue.options.put_options import Seconds
 from holdfast.queue.options.queue_options import Mode
-from holdfast.queue.options.retry_policy import Backoff
+from holdfast.queue.options.setting_values import nearest
+from holdfast.queue.options.settings import DEFAULTS, Settings, checked
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.serializer import Serializer
-from holdfast.service.configuration.options import nearest
 
 
-class QueueSettings(TypedDict, total=False):
+class QueueOptions(Settings, total=False):
     """The options that :meth:`QueueService.queue` takes beside the name and the type.
 
-    The first five define the encoding (:class:`Codec`), ``also_read`` the directories of dead nodes that are read too;
-    the others are options of :class:`PersistentQueue`.
+    The first four define the encoding (:class:`Codec`), ``also_read`` the directories of dead nodes that are read too;
+    the others are options of :class:`PersistentQueue`, with the settings of the queue among them.
     """
 
     serializer: str | Serializer | None
@@ -33,30 +31,18 @@ class QueueSettings(TypedDict, total=False):
     also_read: Sequence[str | os.PathLike[str]]
     mode: Mode
     group: str
-    flush: FlushPolicy
-    data_file_bytes: int
-    record_bytes_max: int
-    maxsize: int
-    max_bytes: int | None
-    dedup_window: Seconds
-    dedup_max: int
-    max_deliveries: int | None
-    backoff: Backoff | Sequence[float]
-    lease_seconds: Seconds
-    dead_letter_seconds: Seconds
-    expired: Literal["drop", "dead"]
     lock_timeout: float
     any_file_system: bool
 
 
-SUBMIT_OPTIONS = ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes", "dedup_window", "dedup_max")
-"""What counts where the queue has no owner just then; the other options are about taking."""
+QUEUE_OPTIONS = (*Settings.__annotations__, *QueueOptions.__annotations__)
 
 _OF_CODEC = ("serializer", "version", "allow_pickle", "compress_bytes")
 
 _DEFAULTS: Mapping[str, Any] = {
     **(Codec.__init__.__kwdefaults__ or {}),
     **(PersistentQueue.__init__.__kwdefaults__ or {}),
+    **DEFAULTS,
     "also_read": (),
 }
 
@@ -65,17 +51,19 @@ _SHOWN_MAX = 100
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings of one open queue.
+class OpenedWith:
+    """The options of one open queue.
 
     Attributes
     ----------
     type : object
         Of the bodies; None: not said.
     given : mapping
-        The program's settings.
+        The program's options.
     merged : mapping
-        The program's settings, completed by the configuration.
+        The program's options, completed by the configuration.
+    configured : Settings
+        Those settings among them that ``holdfast.toml`` has chosen.
     place : str
         The file and line of the program that said them; empty if unknown.
     """
@@ -83,6 +71,7 @@ class Settings:
     type: Any
     given: Mapping[str, Any]
     merged: Mapping[str, Any]
+    configured: Settings
     place: str = ""
 
     @property
@@ -94,7 +83,15 @@ class Settings:
     @property
     def queue_options(self) -> dict[str, Any]:
         """The arguments of :class:`PersistentQueue`."""
-        return {name: value for name, value in self.merged.items() if name not in (*_OF_CODEC, "also_read")}
+        others = {*_OF_CODEC, "also_read", *self.configured}
+        return {name: value for name, value in self.merged.items() if name not in others} | {
+            "configured": self.configured
+        }
+
+    @property
+    def handle_options(self) -> dict[str, Any]:
+        """Those without settings: for a queue that has its own."""
+        return {name: value for name, value in self.queue_options.items() if name not in {*DEFAULTS, "configured"}}
 
     @property
     def also_read(self) -> Sequence[str | os.PathLike[str]]:
@@ -102,15 +99,19 @@ class Settings:
         paths: Sequence[str | os.PathLike[str]] = self.merged.get("also_read", ())
         return paths
 
-    def differing(self, other: Settings) -> str:
-        """Return the name of a setting that differs in the other one, among those set here; or nothing."""
+    def differing(self, other: OpenedWith, actual: Mapping[str, Any]) -> str:
+        """Return the name of an option that differs in the other one, among those given here; or nothing.
+
+        ``actual`` has the settings of the queue.
+        """
         if self.type is not None and self.type != other.type:
             return "type"
-        return next((name for name, value in self.given.items() if other.value(name) != value), "")
+        given = {**self.given, **checked(self.given)}
+        return next((name for name, value in given.items() if other.value(name, actual) != value), "")
 
-    def value(self, name: str) -> Any:
-        """Return the value of a setting: as set, else its default."""
-        return self.type if name == "type" else self.merged.get(name, _DEFAULTS[name])
+    def value(self, name: str, actual: Mapping[str, Any] = _DEFAULTS) -> Any:
+        """Return the value of an option: as it was set, else the actual one, else its default."""
+        return self.type if name == "type" else self.merged.get(name, actual.get(name, _DEFAULTS.get(name)))
 
 
 def check_settings(settings: Iterable[str], verb: str, *others: str) -> None:
@@ -119,8 +120,8 @@ def check_settings(settings: Iterable[str], verb: str, *others: str) -> None:
     ``others`` are what it takes beside the settings.
     """
     for name in settings:
-        if name not in QueueSettings.__annotations__:
-            hint = nearest(name, (*QueueSettings.__annotations__, *others))
+        if name not in QUEUE_OPTIONS:
+            hint = nearest(name, (*QUEUE_OPTIONS, *others))
             raise TypeError(f"service.{verb}() has no option {name!r}; {hint}")
 
 
@@ -134,7 +135,7 @@ def place_of_call() -> str:
     return ""
 
 
-def shown(value: Any) -> str:
-    """Return a setting's value as an error shows it: short, on one line."""
+def shown_option(value: Any) -> str:
+    """Return an option's value as an error shows it: short, on one line."""
     text = value.__qualname__ if isinstance(value, type) else repr(value)
     return " ".join(text.split())[:_SHOWN_MAX]

@@ -1,0 +1,155 @@
+"""The values of settings as JSON and TOML have them: read from documents, the configuration and the command. Pure.
+
+Neither has Python's objects, and TOML has no null: ``"none"`` stands for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from holdfast.errors import ConfigError, UsageError
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options.retry_policy import Backoff
+
+_NO_BOUND = "none"
+
+
+class UnfitError(ValueError):
+    """A value that its option cannot have.
+
+    Attributes
+    ----------
+    reason : str
+        Goes right behind the name of the key.
+    key : tuple of str
+        The key below the option; empty for the option itself.
+    """
+
+    def __init__(self, reason: str, key: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.key = key
+
+
+def read_setting(name: str, value: Any) -> Any:
+    """Return what :class:`PersistentQueue` takes for the value of a setting; its bounds are checked there.
+
+    Raises UnfitError; KeyError if there is no such setting.
+    """
+    try:
+        return _SETTINGS[name](value)
+    except (ConfigError, UsageError) as error:
+        raise unfit_bound(name, error) from None
+
+
+def unfit_bound(name: str, error: Exception) -> UnfitError:
+    """Return the error for a value that is of the right kind, and out of its bounds."""
+    text = str(error).replace("None", f'"{_NO_BOUND}"')
+    return UnfitError(text.removeprefix(name) if text.startswith(name) else f": {text}")
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a hint at the known name that was probably meant, or at all of them."""
+    known = sorted(known)
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {prefix}{close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+def unfit(takes: str, value: Any, key: tuple[str, ...] = ()) -> UnfitError:
+    """Return the error for a value of the wrong kind."""
+    if isinstance(value, float) and not math.isfinite(value):
+        shown = str(value)
+    else:
+        shown = json.dumps(value, ensure_ascii=False, default=str)
+    return UnfitError(f" is {takes}, not {shown}", key)
+
+
+# -- Kinds of values -------------------------------------------------------------------------------------------------
+
+
+def _whole(takes: str, value: Any) -> int:
+    if type(value) is not int:
+        raise unfit(takes, value)
+    return value
+
+
+def read_seconds(takes: str, value: Any, key: tuple[str, ...] = ()) -> float:
+    """Return a number of seconds; raises UnfitError."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise unfit(takes, value, key)
+    return float(value)
+
+
+def read_whole_or_none(takes: str, value: Any) -> int | None:
+    """Return a whole number, or None for what stands for no bound; raises UnfitError."""
+    return None if value in (None, _NO_BOUND) else _whole(f'{takes}, or "{_NO_BOUND}"', value)
+
+
+def _known_keys(value: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in value:
+        if key not in known:
+            raise UnfitError(f" is no key of this table; {nearest(key, known)}", (key,))
+
+
+# -- Settings --------------------------------------------------------------------------------------------------------
+
+
+def _flush(value: Any) -> FlushPolicy:
+    if value == "every_commit":
+        return FlushPolicy.every_commit()
+    if value == "never":
+        return FlushPolicy.never()
+    if not isinstance(value, dict):
+        raise unfit('"every_commit", "never", or a table such as {commits = 1000, seconds = 0.05}', value)
+    _known_keys(value, ("commits", "seconds"))
+    if "commits" in value and type(value["commits"]) is not int:
+        raise unfit("a number of commits from 1 on", value["commits"], ("commits",))
+    if "seconds" in value:
+        read_seconds("a number of seconds above 0", value["seconds"], ("seconds",))
+    return FlushPolicy.every(**value)
+
+
+def _backoff(value: Any) -> Backoff | tuple[float, ...]:
+    takes = "a number of seconds from 0 on"
+    if isinstance(value, list):
+        return tuple(read_seconds("a list of seconds from 0 on", wait) for wait in value)
+    if not isinstance(value, dict):
+        raise unfit("a list of seconds, or a table such as {base = 1, cap = 3600, jitter = true}", value)
+    _known_keys(value, ("base", "cap", "jitter"))
+    for key in ("base", "cap"):
+        if key in value:
+            read_seconds(takes, value[key], (key,))
+    if "jitter" in value and type(value["jitter"]) is not bool:
+        raise unfit("true or false", value["jitter"], ("jitter",))
+    return Backoff(**value)
+
+
+def _expired(value: Any) -> str:
+    if not isinstance(value, str):
+        raise unfit('"drop" or "dead"', value)
+    return value
+
+
+_bytes = partial(_whole, "a number of bytes")
+_above_zero = partial(read_seconds, "a number of seconds above 0")
+
+_SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "flush": _flush,
+    "data_file_bytes": _bytes,
+    "record_bytes_max": _bytes,
+    "maxsize": partial(_whole, "0 for no bound, or a number of messages"),
+    "max_bytes": partial(read_whole_or_none, "a number of bytes"),
+    "dedup_window": partial(read_seconds, "a number of seconds from 0 on"),
+    "dedup_max": partial(_whole, "a number of ids"),
+    "max_deliveries": partial(read_whole_or_none, "a number from 1 on"),
+    "backoff": _backoff,
+    "lease_seconds": _above_zero,
+    "dead_letter_seconds": _above_zero,
+    "expired": _expired,
+}
+"""What reads the value of each setting."""

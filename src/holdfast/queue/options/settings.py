@@ -1,0 +1,143 @@
+"""The settings of a queue and of its groups: what they are, what they may be, and how the disk has them. Pure.
+
+A setting belongs to the queue, or to one of its groups, and not to the process that has it open. It is stored if it was
+ever set: so a later default reaches the queues that never chose. docs/settings.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, cast
+
+from holdfast.errors import ConfigError, UnsupportedVersionError, UsageError
+from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
+from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options.arguments import check_sizes
+from holdfast.queue.options.put_options import Seconds, as_seconds
+from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
+from holdfast.queue.options.setting_values import nearest, read_setting
+
+
+class QueueSettings(TypedDict, total=False):
+    """What belongs to a queue."""
+
+    flush: FlushPolicy
+    data_file_bytes: int
+    record_bytes_max: int
+    maxsize: int
+    max_bytes: int | None
+    dedup_window: Seconds
+    dedup_max: int
+
+
+class GroupSettings(TypedDict, total=False):
+    """What belongs to a consumer group."""
+
+    max_deliveries: int | None
+    backoff: Backoff | Sequence[float]
+    lease_seconds: Seconds
+    dead_letter_seconds: Seconds
+    expired: Literal["drop", "dead"]
+
+
+class Settings(QueueSettings, GroupSettings, total=False):
+    """Both: the keyword arguments of :class:`PersistentQueue` and of :meth:`PersistentQueue.configure`."""
+
+
+QUEUE_SETTINGS = frozenset(QueueSettings.__annotations__)
+GROUP_SETTINGS = frozenset(GroupSettings.__annotations__)
+
+DEFAULTS: Settings = {
+    "flush": FlushPolicy.every_commit(),
+    "data_file_bytes": 64 * 2**20,
+    "record_bytes_max": 16 * 2**20,
+    "maxsize": 0,
+    "max_bytes": None,
+    "dedup_window": 300.0,
+    "dedup_max": 100_000,
+    "max_deliveries": 5,
+    "backoff": Backoff(),
+    "lease_seconds": 30.0,
+    "dead_letter_seconds": 14 * 86400.0,
+    "expired": "drop",
+}
+
+
+def check_names(names: Iterable[str], verb: str, *others: str, known: Iterable[str] = DEFAULTS) -> None:
+    """Refuse names of settings that a verb does not know; raises TypeError, as Python does for keyword arguments.
+
+    ``others`` are what the verb takes beside them.
+    """
+    for name in names:
+        if name not in known:
+            raise TypeError(f"{verb}() has no option {name!r}; {nearest(name, (*known, *others))}")
+
+
+def checked(settings: Mapping[str, Any]) -> Settings:
+    """Return settings as they are compared and stored: times in seconds, lists as tuples.
+
+    Raises
+    ------
+    ConfigError
+        One cannot work, or not together with the others: those that are missing have their defaults.
+    """
+    every = {**DEFAULTS, **settings}
+    if not isinstance(every["flush"], FlushPolicy):
+        raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
+    check_sizes(**{name: every[name] for name in ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes")})
+    if type(every["dedup_max"]) is not int or not 1 <= every["dedup_max"] <= DEDUP_SLOTS_MAX:
+        raise ConfigError(f"dedup_max is from 1 to {DEDUP_SLOTS_MAX}, not {every['dedup_max']!r}")
+    try:
+        every["dedup_window"] = as_seconds(every["dedup_window"], "dedup_window")
+    except (TypeError, UsageError) as error:
+        raise ConfigError(str(error)) from None
+    retry = retry_of(every)
+    every |= {name: getattr(retry, name) for name in GROUP_SETTINGS}
+    return cast(Settings, {name: every[name] for name in settings})
+
+
+def retry_of(settings: Mapping[str, Any]) -> RetryPolicy:
+    """Return the rules of a group with these settings; those that are missing have their defaults."""
+    return retry_policy(**{name: settings.get(name, DEFAULTS[name]) for name in sorted(GROUP_SETTINGS)})  # type: ignore[literal-required]
+
+
+def stored(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Return those of some names as JSON has them, in ``queue.json`` or ``group.json``."""
+    return {name: _as_json(value) for name, value in settings.items() if name in names}
+
+
+def read_stored(document: Mapping[str, Any], path: object) -> Settings:
+    """Return what :func:`stored` has made.
+
+    Raises
+    ------
+    UnsupportedVersionError
+        A name or a value of a later version.
+    """
+    try:
+        return checked({name: read_setting(name, value) for name, value in document.items()})
+    except (KeyError, ValueError, ConfigError) as error:
+        raise UnsupportedVersionError(
+            f"{path} has a setting that this Holdfast does not know ({error}): a later one has written it, so open the "
+            "queue with that one"
+        ) from None
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Backoff):
+        return {"base": value.base, "cap": value.cap, "jitter": value.jitter}
+    if isinstance(value, FlushPolicy):
+        if value in (FlushPolicy.every_commit(), FlushPolicy.never()):
+            return "every_commit" if value.syncs_every_commit else "never"
+        return {"commits": value.commits, "seconds": value.seconds}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def shown(value: Any) -> str:
+    """Return a setting's value as errors, logs and the command show it."""
+    value = _as_json(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}={shown(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "none" if value is None else str(value)
