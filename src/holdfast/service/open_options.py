@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.setting_values import nearest
-from holdfast.queue.options.settings import DEFAULTS, Settings, checked
+from holdfast.queue.options.settings import DEFAULTS, Settings, checked, shown
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.serializer import Serializer
@@ -106,7 +106,7 @@ class OpenedWith:
         """
         if self.type is not None and self.type != other.type:
             return "type"
-        given = {**self.given, **checked(self.given)}
+        given = {**self.given, **checked({name: value for name, value in self.given.items() if name in DEFAULTS})}
         return next((name for name, value in given.items() if other.value(name, actual) != value), "")
 
     def value(self, name: str, actual: Mapping[str, Any] = _DEFAULTS) -> Any:
@@ -137,5 +137,5 @@ def place_of_call() -> str:
 
 def shown_option(value: Any) -> str:
     """Return an option's value as an error shows it: short, on one line."""
-    text = value.__qualname__ if isinstance(value, type) else repr(value)
+    text = value.__qualname__ if isinstance(value, type) else repr(value) if isinstance(value, str) else shown(value)
     return " ".join(text.split())[:_SHOWN_MAX]

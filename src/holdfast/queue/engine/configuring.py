@@ -46,7 +46,12 @@ def configure(handle: QueueHandle, settings: Settings, reset: Iterable[str]) -> 
         changed = _changed(require_group(storage, directory, name).settings, changes, GROUP_SETTINGS, reset)
         _write(storage, directory, name, changed, lambda: handle.group.change(changed))
     handle.settings.change(changes)
-    handle.apply_settings()
+    values = handle.settings.values
+    handle.capacity.change(values["maxsize"], values["max_bytes"])
+    if write_side is not None:
+        write_side.change(values)
+    if read_side is not None:
+        read_side.change(handle.settings.retry)
 
 
 def configure_closed(

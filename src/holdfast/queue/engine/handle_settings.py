@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from holdfast.errors import ConfigError, CorruptionError
+from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings, write_settings
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.groups.group_files import GroupInfo, change_group
+from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.log.flush_policy import FlushPolicy
+from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -21,7 +27,15 @@ from holdfast.queue.options.settings import (
     stored,
 )
 
+logger = logging.getLogger("holdfast")
+
 Document = Mapping[str, Any]
+
+POSITION_FILE_BYTES_MAX = 2**20
+"""16,000 acknowledgements between two checkpoints; each group keeps two such files. They begin smaller."""
+
+SPILL_BYTES_MAX = 16 * 2**20
+"""A transaction that puts more goes on in a file."""
 
 
 class HandleSettings:
@@ -31,10 +45,8 @@ class HandleSettings:
     ----------
     root : Path
         The queue.
-    given : Settings
-        What the program asks for: it must agree with the disk.
-    configured : Settings
-        What the operator has chosen: the owner changes the disk to it.
+    options : Options
+        Its ``settings`` must agree with the disk; to its ``configured`` ones the owner changes the disk.
 
     Attributes
     ----------
@@ -42,10 +54,12 @@ class HandleSettings:
         What counts: all of them.
     """
 
-    def __init__(self, root: Path, given: Settings, configured: Settings) -> None:
+    def __init__(self, root: Path, options: Options) -> None:
         self._root = root
-        self._given = given
-        self._configured = cast(Settings, {name: value for name, value in configured.items() if name not in given})
+        self._is_reader = options.mode == "look"
+        self._given = given = options.settings
+        configured = {name: value for name, value in options.configured.items() if name not in given}
+        self._configured = cast(Settings, configured)
         self.values: Settings = {**DEFAULTS, **self._configured, **given}
 
     @property
@@ -58,6 +72,16 @@ class HandleSettings:
         """The rules of the group."""
         return retry_of(self.values)
 
+    @property
+    def position_file_bytes(self) -> int:
+        """The size of the largest position files."""
+        return min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, self.values["data_file_bytes"] // 8))
+
+    @property
+    def spill_bytes(self) -> int:
+        """Payloads of one transaction that are kept in memory."""
+        return min(self.values["data_file_bytes"] // 4, SPILL_BYTES_MAX)
+
     def of_new_queue(self) -> dict[str, Any]:
         """Return what a queue that this handle makes gets."""
         return stored({**self._configured, **self._given}, QUEUE_SETTINGS)
@@ -66,32 +90,36 @@ class HandleSettings:
         """Return what a group that this handle makes gets."""
         return stored({**self._configured, **self._given}, GROUP_SETTINGS)
 
-    def adopt_queue(self, document: Document | None, *, is_reader: bool = False) -> Document | None:
-        """Take over the settings of the queue; return what an owner has to store, because the operator has changed it.
-
-        Parameters
-        ----------
-        document : mapping or None
-            What is stored; None: it was lost, which only a reader may ignore.
-        is_reader : bool
-            Whether this handle only looks.
+    def adopt_queue(self, storage: Storage, directory: QueueDirectory, *, is_owner: bool) -> None:
+        """Take over the settings of the queue; an owner, who has the write lock, stores what the operator has chosen.
 
         Raises
         ------
         ConfigError
             The program asks for another value.
         CorruptionError
-            They were lost.
+            They were lost, and this handle does more than to look.
         UnsupportedVersionError
             A later version has set them.
+        OSError
+            The disk refuses.
         """
-        if document is None and is_reader:
-            return None
-        return self._adopt(document, QUEUE_SETTINGS, self._root / "queue.json")
+        document = read_settings(storage, directory)
+        if document is None and self._is_reader:
+            return
+        changed = self._adopt(document, QUEUE_SETTINGS, directory.identity)
+        if is_owner and changed is not None:
+            write_settings(storage, directory, changed)
+            logger.info("%s: the configuration has changed its settings to %s", self._root, changed)
 
-    def adopt_group(self, document: Document | None, path: Path) -> Document | None:
-        """Take over the settings of the group at ``path``, as its owner; as :meth:`adopt_queue`."""
-        return self._adopt(document, GROUP_SETTINGS, path / "group.json")
+    def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
+        """Take over the settings of a group whose lock this handle has, as :meth:`adopt_queue`; return it."""
+        path = directory.group_document(group.name)
+        changed = self._adopt(group.settings, GROUP_SETTINGS, path)
+        if changed is None:
+            return group
+        logger.info("%s: the configuration changes its settings to %s", path.parent, changed)
+        return change_group(storage, directory, group, changed)
 
     def change(self, settings: Settings) -> None:
         """Take over settings that this handle has written."""

@@ -19,7 +19,7 @@ from holdfast.clock import Clock
 from holdfast.errors import DiskFullError, UsageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import writable_by_others
-from holdfast.persistence.filesystem.layout import open_directory, read_settings, write_settings
+from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
 from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_errors
@@ -28,13 +28,11 @@ from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
-    change_group,
     groups_locked,
     list_groups,
     sync_deletions,
 )
 from holdfast.persistence.groups.own_group import OwnGroup
-from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.index.dedup_ring import DedupRing
@@ -74,12 +72,6 @@ logger = logging.getLogger("holdfast")
 
 Begun = TypeVar("Begun")
 
-POSITION_FILE_BYTES_MAX = 2**20
-"""16,000 acknowledgements between two checkpoints; each group keeps two such files. They begin smaller."""
-
-SPILL_BYTES_MAX = 16 * 2**20
-"""A transaction that puts more goes on in a file."""
-
 
 class QueueHandle:
     """Brings the sides of one queue up, in order, and holds them: which ones there are depends on the mode.
@@ -112,8 +104,7 @@ class QueueHandle:
         if options.mode != "look":
             with storage_errors("opening the queue", root):
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
-        self.settings = HandleSettings(root, options.settings, options.configured)
-        is_owner = options.mode != "look"
+        self.settings, is_owner = HandleSettings(root, options), options.mode != "look"
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue()
         )
@@ -161,21 +152,8 @@ class QueueHandle:
             self.submit_side = self.open_submit_side()
 
     def _adopt_settings(self, *, is_owner: bool = False) -> None:
-        stored = read_settings(self.storage, self.directory)
-        changed = self.settings.adopt_queue(stored, is_reader=self.options.mode == "look")
-        if is_owner and changed is not None:
-            write_settings(self.storage, self.directory, changed)
-            logger.info("%s: the configuration has changed its settings to %s", self.path, changed)
+        self.settings.adopt_queue(self.storage, self.directory, is_owner=is_owner)
         self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
-
-    def apply_settings(self) -> None:
-        """Let settings that were changed count at once, as far as they can."""
-        values = self.settings.values
-        self.capacity.change(values["maxsize"], values["max_bytes"])
-        if self.write_side is not None:
-            self.write_side.change(values)
-        if self.read_side is not None:
-            self.read_side.change(self.settings.retry)
 
     def _open_log(self, write_lock: SideLock | None) -> None:
         """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
@@ -277,10 +255,7 @@ class QueueHandle:
         try:  # at once: an interruption in front of it would leave the lock taken
             group = self.group.find(first)  # an earlier holder of the lock may have begun or deleted it
             if group is not None:
-                group = self.group.repaired(group)
-                if (changed := settings.adopt_group(group.settings, path)) is not None:
-                    group = change_group(self.storage, self.directory, group, changed)
-                    logger.info("%s: the configuration has changed its settings to %s", path, changed)
+                group = settings.adopt_group(self.storage, self.directory, self.group.repaired(group))
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
             notes = DeadLetterNotes(self.storage, path, is_synced=settings.flush.syncs_every_commit)
@@ -319,8 +294,7 @@ class QueueHandle:
         return begin()
 
     def _open_progress_store(self, group: GroupInfo) -> ProgressStore:
-        size = min(POSITION_FILE_BYTES_MAX, max(POSITION_FILE_BYTES_MIN, self.settings.values["data_file_bytes"] // 8))
-        positions, damage = self.group.open(group, size)
+        positions, damage = self.group.open(group, self.settings.position_file_bytes)
         self.report = replace(self.report, progress_damage=(*self.report.progress_damage, *damage))
         progress_store = ProgressStore(
             positions,
@@ -405,11 +379,6 @@ class QueueHandle:
     def real_path(self) -> str:
         """The path of the queue, without links: two queues find each other by it."""
         return str(real_path(self.path))
-
-    @property
-    def spill_bytes(self) -> int:
-        """Payloads of one transaction that are kept in memory."""
-        return min(self.settings.values["data_file_bytes"] // 4, SPILL_BYTES_MAX)
 
     def joint_file(self) -> JointFile:
         """Return the memory of joint commits; a handle without the write side only reads it."""

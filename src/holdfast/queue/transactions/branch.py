@@ -61,7 +61,7 @@ class Branch:
         self._holder = holder
         self._nonce = nonce
         self._record_bytes_max = record_bytes_max
-        self._spill_bytes = handle.spill_bytes
+        self._spill_bytes = handle.settings.spill_bytes
         self._payloads: list[bytes] = []
         self._headers: dict[int, bytes] = {}
         self._size_bytes = 0
