@@ -94,8 +94,9 @@ class PersistentQueue:
     **settings : Settings
         What belongs to the queue and the group, and is stored with them: ``flush``, ``data_file_bytes``,
         ``record_bytes_max``, ``maxsize``, ``max_bytes``, ``dedup_window``, ``dedup_max``; ``max_deliveries``,
-        ``backoff``, ``lease_seconds``, ``dead_letter_seconds``, ``expired``. Whoever makes the queue sets them. Another
-        handle leaves them out, or says the same; only ``flush`` may ask for more. docs/settings.md has the table.
+        ``backoff``, ``lease_seconds``, ``dead_letter_seconds``, ``expired``. The first program that says one sets it;
+        the others leave it out, or say the same. Only ``flush`` is set by the program that makes the queue; the others
+        may ask for more durability. docs/settings.md has the table.
 
     Raises
     ------

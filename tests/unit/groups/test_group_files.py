@@ -14,7 +14,7 @@ from support.storages.refusals import refusing
 
 def test_a_disk_that_refuses_is_not_taken_for_no_group(parts: LogParts) -> None:
     """Else a group that has progress would begin anew."""
-    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     with refusing(parts.storage, "open", "group.json"), pytest.raises(OSError, match="Input/output error"):
         find_group(parts.storage, parts.directory, "g")
     assert find_group(parts.storage, parts.directory, "g") == made
@@ -24,7 +24,7 @@ def test_a_disk_that_refuses_is_not_taken_for_no_group(parts: LogParts) -> None:
 def test_a_damaged_group_takes_its_id_from_a_position_file_that_has_a_header(parts: LogParts) -> None:
     """Another one of them may be damaged too; where all are, nobody knows the id."""
     group = parts.directory.group("g")
-    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     put(parts.storage, group / "group.json", b"{}")
     put(parts.storage, position_file(group, 1), block_buffers(bytes(512)))
     found = find_group(parts.storage, parts.directory, "g")
@@ -41,9 +41,9 @@ def test_a_damaged_group_takes_its_id_from_a_position_file_that_has_a_header(par
 def test_a_group_whose_name_could_not_be_synced_gets_a_new_one_for_the_next_attempt(parts: LogParts) -> None:
     """A second sync could succeed over the lost name; once the group is made, no loss of power takes it back."""
     with refusing(parts.storage, "sync_directory", "groups"), pytest.raises(OSError, match="Input/output error"):
-        write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+        write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     assert find_group(parts.storage, parts.directory, "g") is None
-    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     assert find_group(parts.storage.crash_dropping_unsynced(), parts.directory, "g") == made
 
 
@@ -57,7 +57,7 @@ def test_a_group_that_is_not_there_needs_no_note(parts: LogParts) -> None:
 def test_a_damaged_group_whose_deletion_could_not_be_synced_is_not_made_up(parts: LogParts) -> None:
     """What stood in its document is not known any more; one that is sound is written again."""
     group = parts.directory.group("g")
-    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7)
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
         remove_group(parts.storage, parts.directory, made)
     assert find_group(parts.storage, parts.directory, "g") == made

@@ -18,7 +18,7 @@ def with_log(parts: LogParts, *groups: str) -> list[GroupInfo]:
     """Make three data files of ten messages each, and groups."""
     for name in (FIRST, SECOND, LAST):
         parts.data_file([], header=parts.header(name.sequence, name.first_offset))
-    return [write_group(parts.storage, parts.directory, name, parts.files(), 0) for name in groups]
+    return [write_group(parts.storage, parts.directory, name, parts.files(), 0, {}) for name in groups]
 
 
 def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:

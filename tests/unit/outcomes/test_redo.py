@@ -60,7 +60,7 @@ def batch_file(parts: LogParts, nonce: bytes = NONCE) -> Path:
 
 def test_acknowledgements_go_to_the_group_that_made_them_and_to_no_other_of_its_name(parts: LogParts) -> None:
     """One that was deleted has nothing to note, and one made anew has not seen those messages."""
-    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0)
+    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
     gone = Acknowledged("gone", b"g" * 16, RUNS)
     assert len(redo(parts, decision((gone, Acknowledged("g", b"another life!!!!", RUNS))))) == 0
     assert finished(parts) == 0
@@ -72,7 +72,7 @@ def test_acknowledgements_go_to_the_group_that_made_them_and_to_no_other_of_its_
 def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(parts: LogParts, count: int) -> None:
     """They would move the next offset to where nobody has ever put a message."""
     put(parts.storage, parts.directory.write_mark, b"")
-    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0)
+    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
     acknowledged = decision((Acknowledged("g", group.group_id, (*RUNS, (2, count, 1, 5000))),))
     found = PendingCommitRecords()
     found.add(acknowledged, FRAMES_START, is_durable=True)
@@ -84,7 +84,7 @@ def test_acknowledgements_where_no_log_comes_are_damage_and_the_others_count(par
 
 def test_a_group_that_is_owned_by_its_old_owner_is_not_gone_past(parts: LogParts) -> None:
     """It is being closed, and has not noted all: else its messages would come again."""
-    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0)
+    group = write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
     acknowledged = decision((Acknowledged("g", group.group_id, RUNS),))
     owner = locks.try_acquire(parts.storage, parts.directory.group("g") / "read.lock")
     assert owner is not None
@@ -97,7 +97,7 @@ def test_a_group_that_is_owned_by_its_old_owner_is_not_gone_past(parts: LogParts
 
 def test_a_vote_whose_group_is_owned_keeps_its_decision_open(parts: LogParts) -> None:
     """The owner may have settled it and not synced that: it is asked again once nobody owns the group."""
-    write_group(parts.storage, parts.directory, "g", parts.files(), 0)
+    write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
     voted = CommitRecord("t", NONCE, 1, 0, 7, participants=(Participant(".", parts.queue_id, "g"),))
     owner = locks.try_acquire(parts.storage, parts.directory.group("g") / "read.lock")
     assert owner is not None

@@ -40,17 +40,16 @@ def configure(handle: QueueHandle, settings: Settings, reset: Iterable[str]) -> 
     if write_side is not None:
         changed = _changed(_settings_of(storage, directory), changes, QUEUE_SETTINGS, reset)
         _write(storage, directory, None, changed, lambda: write_settings(storage, directory, changed))
+        handle.settings.change(changes, QUEUE_SETTINGS)
+        values = handle.settings.values
+        handle.capacity.change(values["maxsize"], values["max_bytes"])
+        write_side.change(values)
     if read_side is not None:
         read_side.begin()
         name = handle.options.group
         changed = _changed(require_group(storage, directory, name).settings, changes, GROUP_SETTINGS, reset)
         _write(storage, directory, name, changed, lambda: handle.group.change(changed))
-    handle.settings.change(changes)
-    values = handle.settings.values
-    handle.capacity.change(values["maxsize"], values["max_bytes"])
-    if write_side is not None:
-        write_side.change(values)
-    if read_side is not None:
+        handle.settings.change(changes, GROUP_SETTINGS)
         read_side.change(handle.settings.retry)
 
 

@@ -91,7 +91,9 @@ class HandleSettings:
         return stored({**self._configured, **self._given}, GROUP_SETTINGS)
 
     def adopt_queue(self, storage: Storage, directory: QueueDirectory, *, is_owner: bool) -> None:
-        """Take over the settings of the queue; an owner, who has the write lock, stores what the operator has chosen.
+        """Take over the settings of the queue. An owner, who has the write lock, stores what the operator has chosen.
+
+        It also stores what this program is the first to ask for, so that programs may start in any order.
 
         Raises
         ------
@@ -110,7 +112,7 @@ class HandleSettings:
         changed = self._adopt(document, QUEUE_SETTINGS, directory.identity)
         if is_owner and changed is not None:
             write_settings(storage, directory, changed)
-            logger.info("%s: the configuration has changed its settings to %s", self._root, changed)
+            logger.info("%s: its settings are %s from now on", self._root, changed)
 
     def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
         """Take over the settings of a group whose lock this handle has, as :meth:`adopt_queue`; return it."""
@@ -118,13 +120,15 @@ class HandleSettings:
         changed = self._adopt(group.settings, GROUP_SETTINGS, path)
         if changed is None:
             return group
-        logger.info("%s: the configuration changes its settings to %s", path.parent, changed)
-        return change_group(storage, directory, group, changed)
+        group = change_group(storage, directory, group, changed)
+        logger.info("%s: its settings are %s from now on", path.parent, changed)
+        return group
 
-    def change(self, settings: Settings) -> None:
-        """Take over settings that this handle has written."""
-        self._given = cast(Settings, {name: value for name, value in self._given.items() if name not in settings})
-        self.values = {**self.values, **settings}
+    def change(self, settings: Settings, names: frozenset[str]) -> None:
+        """Take over those settings of some names, which this handle has written."""
+        changed = {name: value for name, value in settings.items() if name in names}
+        self._given = cast(Settings, {name: value for name, value in self._given.items() if name not in changed})
+        self.values = cast(Settings, {**self.values, **changed})
 
     def check_may_change(self, names: Iterable[str]) -> None:
         """Refuse to change what the operator has chosen; raises ConfigError."""
@@ -139,14 +143,18 @@ class HandleSettings:
                 f"them with `holdfast set {self._root} --rebuilt`, with those that are not the default behind it",
                 path=str(path),
             )
-        known: Settings = read_stored(document, path)
-        known = {**known, **{name: value for name, value in self._configured.items() if name in names}}  # type: ignore[typeddict-item]
-        for name in sorted(names):
+        known: dict[str, Any] = {**read_stored(document, path)}
+        known |= {name: value for name, value in self._configured.items() if name in names}
+        for name, asked in self._given.items():
+            if name not in names:
+                continue
+            if name not in known and name != "flush":  # others may rely on syncs that nobody has asked for
+                known[name] = asked
             value = known.get(name, DEFAULTS[name])  # type: ignore[literal-required]
-            if name in self._given and not _fits(self._given[name], value):  # type: ignore[literal-required]
-                raise self._conflict(name, value, self._given[name], is_default=name not in known)  # type: ignore[literal-required]
-            self.values[name] = value  # type: ignore[literal-required]
-        checked(self.values)
+            if not _fits(asked, value):
+                raise self._conflict(name, value, asked, is_default=name not in known)
+        own = {name: known.get(name, DEFAULTS[name]) for name in names}  # type: ignore[literal-required]
+        self.values = checked({**self.values, **own})
         changed = stored(known, names)
         return changed if changed != document else None
 
