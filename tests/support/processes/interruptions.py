@@ -134,7 +134,7 @@ class _Watch:
         self._open = 0
         if opcode in _LOOKS:
             self.points.append(Point(count, Kind.DELIVERED, self._where))
-        elif dis.opname[opcode] != "RETURN_VALUE":  # behind which our own go on without a look
+        elif not dis.opname[opcode].startswith("RETURN_"):  # behind which our own go on without a look
             self._open = count
         kind = (
             Kind.REFUSED if opcode in _REFUSES and frame.f_lasti not in _that_let_go(frame.f_code) else Kind.ELSEWHERE

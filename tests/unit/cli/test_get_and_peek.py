@@ -100,9 +100,9 @@ def test_a_taken_read_side_is_named_with_its_owner(path: Path) -> None:
         assert owner.qsize() == 1
 
 
-def test_taking_by_hand_decides_nothing_that_is_the_applications_business(path: Path) -> None:
-    """Messages that were handed out often stay, dead letters are not swept, expired ones are kept as dead letters."""
-    with PersistentQueue(path, max_deliveries=None, backoff=[]) as queue:
+def test_taking_by_hand_goes_by_the_rules_of_the_group(path: Path) -> None:
+    """Messages that were handed out often stay, and expired ones become dead letters, if the application has said so."""
+    with PersistentQueue(path, max_deliveries=None, backoff=[], expired="dead") as queue:
         queue.put_many([b"often", Put(b"over", ttl=1e-9)])
         for _ in range(7):
             queue.receive().nack()

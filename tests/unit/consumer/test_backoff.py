@@ -102,7 +102,7 @@ def test_waits_and_counts_survive_the_end_of_the_process(jobs: Jobs, ending: str
     jobs.clock.advance(50)
     if ending == "close":
         queue.close()
-    with jobs.killed().open(max_deliveries=2) as again:
+    with jobs.killed().open(backoff=[100], max_deliveries=2) as again:
         assert again.browse("delayed") == [before]
         assert ready(again) == [b"b"]
         jobs.clock.advance(51)
@@ -146,11 +146,12 @@ def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path:
 
 
 def test_a_lower_max_deliveries_makes_dead_letters_of_what_was_handed_out_so_often_already(jobs: Jobs) -> None:
-    """The next handle decides; they are found when they would be taken."""
+    """They are found when they would be taken."""
     with jobs.open(max_deliveries=None) as queue:
         for _ in range(4):
             queue.receive().nack(0)
-    with jobs.open(max_deliveries=3) as queue:
+        queue.configure(max_deliveries=3)
+    with jobs.open() as queue:
         assert queue.receive().payload == b"b"
         (letter,) = queue.dead.list()
         assert (letter.payload, letter.reason, letter.delivery_count) == (b"a", "max_deliveries", 4)

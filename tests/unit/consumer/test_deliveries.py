@@ -17,6 +17,7 @@ from holdfast import (
     StaleReceiptError,
     UsageError,
 )
+from support.builders.settings import change_settings
 from support.processes.children import Child, Signal, child
 
 POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPolicy.never()]
@@ -164,6 +165,7 @@ def test_a_batch_is_acknowledged_as_one(path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_part_of_a_batch_can_be_acknowledged(path: Path, policy: FlushPolicy) -> None:
     """The block's end settles the rest, and holes among what is finished survive a restart."""
+    change_settings(path, flush=policy)
     with PersistentQueue(path, flush=policy, backoff=[]) as queue:
         with suppress(ZeroDivisionError), queue.receive_many(5) as batch:
             batch.ack([batch[3], batch[1]])
@@ -214,6 +216,7 @@ def test_an_empty_list_of_deliveries_settles_nothing(path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_failed_deliveries_are_counted_across_reopening(path: Path, policy: FlushPolicy) -> None:
     """A message that was given back comes again, and says how often it did; alone, as it may be to blame."""
+    change_settings(path, flush=policy)
     for count in (1, 2, 3):
         with PersistentQueue(path, flush=policy) as queue:
             first, second = queue.receive(), queue.receive()
@@ -230,6 +233,7 @@ def test_failed_deliveries_are_counted_across_reopening(path: Path, policy: Flus
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_what_is_in_hand_at_a_clean_close_was_not_delivered(path: Path, policy: FlushPolicy) -> None:
     """Nobody has failed: it comes again in its order and in company, as if for the first time."""
+    change_settings(path, flush=policy)
     for _ in range(7):  # more often than ``max_deliveries``
         with PersistentQueue(path, flush=policy) as queue:
             assert [delivery.delivery_count for delivery in queue.receive_many(2)] == [1, 1]
@@ -241,6 +245,7 @@ def test_what_is_in_hand_at_a_clean_close_was_not_delivered(path: Path, policy: 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_message_that_kills_its_consumer_is_counted(path: Path, policy: FlushPolicy) -> None:
     """The delivery is noted before it is handed out."""
+    change_settings(path, flush=policy)
 
     def work() -> None:
         queue = PersistentQueue(path, flush=policy)
@@ -283,6 +288,7 @@ def test_peek_takes_nothing(path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_looking_while_another_process_owns_the_queue_changes_nothing(path: Path, policy: FlushPolicy) -> None:
     """No lock is needed, and not a byte nor a time on the disk is another one afterwards."""
+    change_settings(path, flush=policy)
     owned, go = Signal(), Signal()
 
     def own() -> None:
@@ -353,11 +359,11 @@ def test_looking_at_a_queue_that_nobody_owns_changes_nothing(path: Path) -> None
 def test_looking_shows_no_message_twice_and_none_that_is_gone_while_files_are_reused(tmp_path: Path) -> None:
     """A file that begins another life under the reader's hands answers "consumed meanwhile", never wrong data."""
     path = tmp_path / "orders"
-    PersistentQueue(path).close()
+    PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=16 * 2**10).close()
     started = Signal()
 
     def churn() -> None:
-        queue = PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=16 * 2**10)
+        queue = PersistentQueue(path)
         number = 0
         while True:
             queue.put_many([b"%d " % (number + at) + bytes(1000) for at in range(20)])

@@ -97,7 +97,7 @@ def test_what_a_verb_did_survives_a_kill(jobs: Jobs, verb: str) -> None:
     queue = jobs.open(backoff=[10])
     VERBS[verb](queue.receive())
     shown = picture(queue)
-    with jobs.killed().open() as again:
+    with jobs.killed().open(backoff=[10]) as again:
         found = picture(again)
         if verb == "extend":  # the lease died with the process
             assert found["next"] == [b"a", b"b", b"c", b"d"]

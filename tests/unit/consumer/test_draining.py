@@ -385,21 +385,21 @@ def test_join_does_not_wait_for_what_a_shutdown_leaves_behind(queue: PersistentQ
 
 
 def test_a_bound_on_messages_can_be_read_and_set(queue: PersistentQueue, threads: Threads) -> None:
-    """As the attribute of the standard library's queue, it counts from the next put on; who waits sees it too."""
+    """Another one counts from the next put on; who waits sees it too."""
     assert queue.maxsize == 0
     queue.put_many([b"a", b"b"])
-    queue.maxsize = 2
+    queue.configure(maxsize=2)
     assert queue.maxsize == 2
     assert queue.full()
     putter = threads.start(lambda: queue.put(b"c", timeout=SECONDS))
     wait_until(lambda: is_waiting(putter))
-    queue.maxsize = 3
+    queue.configure(maxsize=3)
     putter.join(SECONDS)
     assert queue.qsize() == 3
-    queue.maxsize = 0
+    queue.configure(maxsize=0)
     assert not queue.full()
     with pytest.raises(ConfigError, match="maxsize"):
-        queue.maxsize = -1
+        queue.configure(maxsize=-1)
 
 
 # -- Messages that nobody is given -------------------------------------------------------------------------------------

@@ -178,10 +178,10 @@ def test_submitted_messages_keep_what_they_ask_for(storage: SimulatedStorage) ->
 def test_a_consumer_in_another_process_finds_what_is_put_behind_its_backlog(tmp_path: Path) -> None:
     """Mode consume: it looks at the log of others each time it has handed out what it had read, 64 messages at most."""
     path, step, done = tmp_path / "orders", Signal(), Signal()
-    PersistentQueue(path).close()
+    PersistentQueue(path, flush=FlushPolicy.never()).close()
 
     def consume() -> None:
-        with PersistentQueue(path, mode="consume", flush=FlushPolicy.never()) as queue:
+        with PersistentQueue(path, mode="consume") as queue:
             for name in (b"plain 0", b"one", b"two"):
                 step.wait()
                 count = 1
@@ -189,7 +189,7 @@ def test_a_consumer_in_another_process_finds_what_is_put_behind_its_backlog(tmp_
                     count += 1
                 done.send(str(count))
 
-    with PersistentQueue(path, mode="produce") as queue:
+    with PersistentQueue(path, mode="produce", flush=FlushPolicy.every_commit()) as queue:
         queue.put_many(numbered(20_000))
         with child(consume):
             step.send()

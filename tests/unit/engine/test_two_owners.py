@@ -58,7 +58,7 @@ def _close(queue: PersistentQueue) -> None:
 
 def left(storage: SimulatedStorage) -> list[bytes]:
     """Return what the default group has not finished, as a new owner finds it behind a kill of all others."""
-    with PersistentQueue(ROOT, storage=storage.crash_keeping_all(), data_file_bytes=SMALL) as queue:
+    with PersistentQueue(ROOT, storage=storage.crash_keeping_all()) as queue:
         assert queue.recovery.lost_count == 0
         return [message.payload for message in queue.peek(10**6)]
 
@@ -265,9 +265,9 @@ def test_under_the_lower_policies_a_consumer_finds_out_within_a_tenth_of_a_secon
     """By the clock, forwards or back."""
     for seconds in (0.1, -1000.0):
         clock = FakeClock()
-        with PersistentQueue(ROOT, storage=storage, data_file_bytes=SMALL, clock=clock) as queue:
+        with PersistentQueue(ROOT, flush=flush, storage=storage, data_file_bytes=SMALL, clock=clock) as queue:
             queue.put_many([b"one", b"two"])
-        first = PersistentQueue(ROOT, mode="consume", flush=flush, storage=storage, data_file_bytes=SMALL, clock=clock)
+        first = PersistentQueue(ROOT, mode="consume", storage=storage, clock=clock)
         assert first.get() == b"one"
         with PersistentQueue(ROOT, mode="consume", storage=storage, data_file_bytes=SMALL, clock=clock) as second:
             clock.set_time_ns(clock.time_ns() + int(seconds * 1e9))

@@ -27,6 +27,7 @@ from holdfast.persistence.format.constants import DEDUP_SLOT
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
+from support.builders.settings import change_settings
 from support.processes.interruptions import interrupt
 from support.processes.threads import Threads
 from support.storages.faults import FaultPlan
@@ -205,6 +206,7 @@ def test_another_dedup_max_counts_from_the_next_put_on(
         offsets = {f"{number}": queue.put(bytes(500), dedup_id=f"{number}") for number in range(40)}
         crashed = storage.crash_keeping_all()
     storage = storage if is_clean else crashed
+    change_settings(ROOT, storage, dedup_max=after)
     left = [f"{number}" for number in range(40)][-min(before, 40) :]
     with opened(storage, clock, dedup_max=after) as queue:
         if is_clean:
@@ -515,14 +517,14 @@ def test_a_submitted_duplicate_needs_no_room(tmp_path: Path) -> None:
             queue.put(b"b", dedup_id="b", timeout=0.2)
 
 
-def test_a_visitor_with_room_for_fewer_ids_forgets_none_of_its_hosts(tmp_path: Path) -> None:
-    """It keeps what the file has room for, and the owner knows all of them when it is back."""
+def test_a_visitor_forgets_no_ids_of_its_hosts(tmp_path: Path) -> None:
+    """It keeps as many as the queue is set to, and the owner knows all of them when it is back."""
     path = tmp_path / "q"
     first = {}
     with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
         for number in range(30):
             first[number] = owner.put(LARGE if number % 10 == 0 else b"x", dedup_id=str(number))
-    with PersistentQueue(path, mode="submit", dedup_max=2, data_file_bytes=FILE_BYTES) as guest:
+    with PersistentQueue(path, mode="submit") as guest:
         for number in range(4):  # over the end of a data file, so that the ring is written
             guest.put(LARGE, dedup_id=f"guest {number}")
         assert guest.put(b"x", dedup_id="7") == first[7]

@@ -33,6 +33,7 @@ from holdfast import (
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.remote import requester
 from support.builders.handles import handle_of
+from support.builders.settings import change_settings
 from support.processes.children import Child, Signal, run_script
 from support.processes.threads import Threads
 
@@ -125,6 +126,8 @@ def test_threads_share_one_handle(owner: PersistentQueue, submitter: PersistentQ
 def test_what_is_put_is_durable_as_the_owner_says(path: Path) -> None:
     """Under every_commit the log is synced before the answer; under never it is not."""
     for policy, expected in ((FlushPolicy.every_commit(), True), (FlushPolicy.never(), False)):
+        PersistentQueue(path).close()
+        change_settings(path, flush=policy)
         with PersistentQueue(path, flush=policy) as owner, PersistentQueue(path, mode="submit") as submitter:
             submitter.put(b"x")
             writer = handle_of(owner).write_side

@@ -61,7 +61,9 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the group."""
-    handle = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", POLICY, DATA_FILE_BYTES, 0))
+    handle = QueueHandle(
+        storage, FakeClock(), ROOT, Options("consume", "default", {"flush": POLICY, "data_file_bytes": DATA_FILE_BYTES})
+    )
     memory = OutcomeMemory(handle)
     desk = GroupDesk(handle, OwnVotes(handle, memory, KeyedLock()))
     try:
@@ -174,7 +176,9 @@ def visiting(storage: SimulatedStorage) -> Iterator[tuple[GroupVisitor, QueueHan
     """Have a producer's handle, and a visitor for the group that nobody owns."""
     with queue_in(storage, POLICY) as queue:
         queue.put(b"a")
-    handle = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    handle = QueueHandle(
+        storage, FakeClock(), ROOT, Options("produce", "default", {"flush": POLICY, "data_file_bytes": DATA_FILE_BYTES})
+    )
     try:
         yield GroupVisitor(handle, "default"), handle
     finally:
@@ -238,7 +242,7 @@ def test_a_visitor_that_cannot_leave_in_order_says_so(
 def test_in_a_forked_child_a_visit_is_the_parents(storage: SimulatedStorage) -> None:
     """Copies of its handles are closed, and nothing is written."""
     with visiting(storage) as (visitor, asking):
-        options = Options("consume", "default", POLICY, DATA_FILE_BYTES, 0)
+        options = Options("consume", "default", {"flush": POLICY, "data_file_bytes": DATA_FILE_BYTES})
         under_way = QueueHandle(storage, FakeClock(), asking.path, options)
         lock = under_way.require_read_side()._lock
         visitor._handle = under_way

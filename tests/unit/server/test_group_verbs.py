@@ -335,7 +335,12 @@ def test_an_owner_killed_at_any_call_leaves_each_request_to_the_next_one(done: J
         )
 
     def serve(storage: SimulatedStorage) -> None:
-        handle = QueueHandle(storage, FakeClock(), ROOT, Options("consume", "default", policy, DATA_FILE_BYTES, 0))
+        handle = QueueHandle(
+            storage,
+            FakeClock(),
+            ROOT,
+            Options("consume", "default", {"flush": policy, "data_file_bytes": DATA_FILE_BYTES}),
+        )
         desk = GroupDesk(handle, OwnVotes(handle, OutcomeMemory(handle), KeyedLock()))
         while desk.serve():
             pass

@@ -66,7 +66,9 @@ class Bench:
 @contextmanager
 def owning(storage: SimulatedStorage) -> Iterator[Bench]:
     """Own the write side."""
-    handle = QueueHandle(storage, FakeClock(), ROOT, Options("produce", "default", POLICY, DATA_FILE_BYTES, 0))
+    handle = QueueHandle(
+        storage, FakeClock(), ROOT, Options("produce", "default", {"flush": POLICY, "data_file_bytes": DATA_FILE_BYTES})
+    )
     in_doubt = PreparedResolver(handle, lambda _, __: Outcome.IN_DOUBT, pytest.fail)
     desk = RequestDesk(handle, in_doubt)
     try:
@@ -163,13 +165,13 @@ def test_a_large_request_waits_for_room_and_is_told_so_once(bench: Bench, before
     """Until then it may be withdrawn; its file becomes a part of the log once there is room."""
     bench.asker.ask(64, *[b"a"] * before)
     bench.desk.serve()
-    bench.handle.capacity.change(4)
+    bench.handle.capacity.change(4, None)
     bench.asker.ask(65, *[bytes(2000)] * 4)
     for _ in range(3):
         bench.desk.serve()
         assert bench.answer(65).verdict == ANSWER_NO_ROOM
         assert bench.left() == ["65 batch"]
-    bench.handle.capacity.change(100)
+    bench.handle.capacity.change(100, None)
     bench.desk.serve()
     assert bench.answer(65).offsets == range(before, before + 4)
     assert bench.left() == []

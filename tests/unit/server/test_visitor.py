@@ -41,7 +41,9 @@ def visitor(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Visitor]:
     """One of a handle that submits to a queue which nobody owns; it visits when it is told to, in the test's thread."""
     queue_in(storage, POLICY).close()
     storage.make_directory(DIRECTORY.requests)
-    handle = QueueHandle(storage, clock, ROOT, Options("submit", "default", POLICY, DATA_FILE_BYTES, 0))
+    handle = QueueHandle(
+        storage, clock, ROOT, Options("submit", "default", {"flush": POLICY, "data_file_bytes": DATA_FILE_BYTES})
+    )
     made = Visitor(handle)
     yield made
     made.stop()

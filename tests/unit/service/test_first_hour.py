@@ -307,7 +307,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "no room",
-        lambda world: [setattr(world.jobs, "maxsize", 1), *(world.jobs.put(b"job", timeout=0) for _ in range(2))],
+        lambda world: [world.jobs.configure(maxsize=1), *(world.jobs.put(b"job", timeout=0) for _ in range(2))],
         Full,
         "the queue had no room within the timeout, nothing was written: take and acknowledge messages, or wait longer",
     ),
@@ -400,7 +400,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "another setting than an operator's",
         configured,
         ConfigError,
-        "queue 'mail' is open with lease_seconds=60.0 ({root}/data2/holdfast.toml, line 2: defaults.lease_seconds), "
+        "queue 'mail' is open with lease_seconds=60 ({root}/data2/holdfast.toml, line 2: defaults.lease_seconds), "
         "not with lease_seconds=5: say it once, where the queue is first opened",
     ),
     (
