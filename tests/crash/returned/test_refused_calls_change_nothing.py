@@ -38,9 +38,10 @@ from holdfast import (
     transaction,
 )
 from support.builders.clocks import FakeClock
+from support.builders.settings import set_first
 from support.builders.takes import taken
 from support.storages.faults import FaultPlan
-from support.workloads.promises import World, base, losses, open_queue, view_of
+from support.workloads.promises import FILE_BYTES, QUEUE, World, losses, open_queue, view_of
 
 Refused = Callable[[World], object]
 
@@ -412,6 +413,39 @@ case("dead.discard: none named", UsageError, lambda world: world.queue.dead.disc
 case("pause: no text", TypeError, lambda world: world.queue.pause(reason=1))  # type: ignore[arg-type]
 case("open: owned", QueueLockedError, lambda world: open_queue(world.storage))
 case("open: no option", ConfigError, lambda world: open_queue(world.storage, data_file_bytes=1))
+case("open: another setting", ConfigError,
+     lambda world: open_queue(world.storage, mode="produce", data_file_bytes=2 * FILE_BYTES))  # fmt: skip
+
+
+# -- Settings ----------------------------------------------------------------------------------------------------------
+
+case("configure: no value", ConfigError, lambda world: world.queue.configure(lease_seconds=60, maxsize=-1))
+case("configure: no option", TypeError, lambda world: world.queue.configure(lease=60))  # type: ignore[call-arg]
+case("configure: reset what is no option", TypeError, lambda world: world.queue.configure(reset=["lease"]))
+case("configure: not together", ConfigError, lambda world: world.queue.configure(lease_seconds=9, max_bytes=FILE_BYTES))
+case("configure: in look", UsageError, lambda world: world.queue.configure(maxsize=99), "look")
+case("configure: in submit", UsageError, lambda world: world.queue.configure(lease_seconds=60), "submit")
+case("configure: the group's in produce", UsageError,
+     lambda world: world.queue.configure(maxsize=99, lease_seconds=60), "produce")  # fmt: skip
+case("configure: the queue's in consume", UsageError,
+     lambda world: world.queue.configure(maxsize=99, lease_seconds=60), "consume")  # fmt: skip
+case("configure closed: owned", QueueLockedError, lambda world: set_first(QUEUE, storage=world.storage, maxsize=99))
+case("configure closed: the group is owned", QueueLockedError,
+     lambda world: set_first(QUEUE, storage=world.storage, lease_seconds=60))  # fmt: skip
+
+
+def _configured(verb: Callable[[World], object]) -> Any:
+    def call(world: World) -> Callable[[], object]:
+        world.queue.close()
+        world.queue = open_queue(world.storage, configured={"maxsize": 99}, clock=world.clock)
+        return lambda: verb(world)
+
+    return call
+
+
+prepared_case("configure: the operator's", ConfigError, _configured(lambda world: world.queue.configure(maxsize=98)))
+prepared_case("configure: reset the operator's", ConfigError,
+              _configured(lambda world: world.queue.configure(lease_seconds=9, reset=["maxsize"])))  # fmt: skip
 
 
 # -- The test ----------------------------------------------------------------------------------------------------------
@@ -431,8 +465,8 @@ def returned_before(world: World) -> None:
 def test_a_refused_call_changes_nothing(name: str, policy: str, tmp_path: Path) -> None:
     """What was acknowledged is there, and nothing of the call, whichever pieces a loss of power keeps."""
     refused = CASES[name]
-    durable = view_of(base(), is_other_used=True)
     world = World(policy, refused.mode, tmp_path, refused.options, FakeClock())
+    durable = view_of(world.start, is_other_used=True)
     try:
         returned_before(world)
         call = refused.call(world)

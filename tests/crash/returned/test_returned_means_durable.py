@@ -19,7 +19,7 @@ from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.reservations import Reservations
 from support.workloads.promised_verbs import FIGURES, INSIDE, ROWS
-from support.workloads.promises import BY_POLICY, NOT_SYNCED, Row, World, base, check, check_facts, losses
+from support.workloads.promises import BY_POLICY, NOT_SYNCED, Row, World, check, check_facts, losses
 
 CLASSES = (
     PersistentQueue,
@@ -70,8 +70,8 @@ CASES = [
 @pytest.mark.parametrize(("row", "mode", "policy"), CASES)
 def test_what_a_call_promised_by_returning_is_there(row: Row, mode: str, policy: str, tmp_path: Path) -> None:
     """Whatever a loss of power takes of what was not synced; and a kill takes nothing."""
-    before = row.view(base())
     world = World(policy, mode, tmp_path, row.options)
+    before = row.view(world.start)
     try:
         facts = row.call(world)
         killed, lost = world.storage.crash_keeping_all(), list(losses(world.storage))

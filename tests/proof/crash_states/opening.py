@@ -49,9 +49,9 @@ DEDUP_MAX = 64
 
 
 def slow_policy(policy: FlushPolicy) -> FlushPolicy:
-    """Return the policy of the second group, which is another one than that of the first."""
+    """Return the policy of the second group's handle: the next stronger one, as it may ask for more than the queue."""
     policies = list(POLICIES.values())
-    return policies[policies.index(policy) - 1]
+    return policies[max(policies.index(policy) - 1, 0)]
 
 
 def open_queue(

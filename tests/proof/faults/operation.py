@@ -84,7 +84,7 @@ def unread(world: World) -> None:
 def used(world: World) -> None:
     """Queues from which a message was taken, with seven left."""
     for path in world.paths:
-        queue = world.open(path)
+        queue = world.queues.get(path) or world.open(path)
         queue.put(b"zero")
         queue.get(block=False)
         queue.put_many([b"m%d" % number for number in range(7)])

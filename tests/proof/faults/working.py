@@ -84,9 +84,15 @@ def lease_over(world: World) -> Call:
     return lambda: world.queue.receive(timeout=0)
 
 
+def delivers_once(world: World) -> None:
+    """A queue that hands each message out once."""
+    world.open(max_deliveries=1)
+    used(world)
+
+
 def last_delivery(world: World) -> Call:
     """A message at its last delivery is given back."""
-    world.open(max_deliveries=1)
+    world.open_all()
     world.take(1)
     settle(world)
     return world.held[0].nack
@@ -179,7 +185,7 @@ TAKES = (
     Operation("ack, next generation", used, next_generation),
     Operation("nack", used, first(lambda delivery: delivery.nack(0)), Promise.NEVER),
     Operation("nack, later", used, first(lambda delivery: delivery.nack(WAIT_SECONDS)), Promise.NEVER),
-    Operation("nack, the last", used, last_delivery),
+    Operation("nack, the last", delivers_once, last_delivery),
     Operation("release", used, first(lambda delivery: delivery.release()), Promise.NEVER),
     Operation("reject", used, first(lambda delivery: delivery.reject("no use"))),
     Operation("extend", used, first(lambda delivery: delivery.extend(100)), Promise.NEVER),

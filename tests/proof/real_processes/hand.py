@@ -18,6 +18,7 @@ from pathlib import Path
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
 from holdfast.queue.options.queue_options import Mode
 from proof.real_processes.reports import Say, watching_syncs
+from support.builders.settings import set_first
 from support.workloads.kill_work import BATCH_MAX, name_of, payload_of
 
 POLICIES = {
@@ -86,6 +87,8 @@ class Job:
     def _work(self, say: Say) -> None:
         modes: dict[str, Mode] = {"produce": "produce", "consume": "consume"}
         mode = modes.get(self.shape, "both")
+        if self.looks:  # the first one of a round, which has the queue for itself
+            set_first(self.path, flush=POLICIES[self.policy])
         queue = PersistentQueue(
             self.path,
             mode=mode,

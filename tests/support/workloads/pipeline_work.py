@@ -18,6 +18,7 @@ from pathlib import Path
 
 from holdfast import Delivery, Empty, FlushPolicy, PersistentQueue, transaction
 from holdfast.queue.options.queue_options import Mode
+from support.builders.settings import set_first
 from support.workloads.kill_work import Journal
 
 KEY_COUNT = 12
@@ -31,6 +32,7 @@ Work = Callable[[Path, FlushPolicy, Journal, random.Random], None]
 
 def open_queue(path: Path, policy: FlushPolicy, mode: Mode = "both") -> PersistentQueue:
     """Open a queue with files so small that rolling and retiring happen all the time."""
+    set_first(path, flush=policy)
     return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None)
 
 

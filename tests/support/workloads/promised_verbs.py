@@ -271,6 +271,30 @@ def _delete(world: World) -> Facts:
     return {("group", "idle"): (None,)}
 
 
+# -- Settings ----------------------------------------------------------------------------------------------------------
+
+
+@row("PersistentQueue.configure", survives=ALWAYS, modes=("both", "produce"))
+def _configure_the_queue(world: World) -> Facts:
+    world.queue.configure(maxsize=99, dedup_window=60)
+    assert world.queue.settings["maxsize"] == 99
+    return {("setting", "maxsize"): ("99",), ("setting", "dedup_window"): ("60.0",)}
+
+
+@row("PersistentQueue.configure", survives=ALWAYS, modes=TAKES)
+def _configure_the_group(world: World) -> Facts:
+    world.queue.configure(lease_seconds=60)
+    return {("setting", "lease_seconds"): ("60.0",)}
+
+
+@row("PersistentQueue.configure", survives=ALWAYS)
+def _configure_and_reset(world: World) -> Facts:
+    world.queue.configure(maxsize=99)
+    world.queue.configure(reset=["maxsize", "max_deliveries"], lease_seconds=60)
+    default: Facts = {("setting", "maxsize"): ("0",), ("setting", "max_deliveries"): ("5",)}
+    return {**default, ("setting", "lease_seconds"): ("60.0",)}
+
+
 # -- Transactions ------------------------------------------------------------------------------------------------------
 
 
@@ -545,6 +569,7 @@ def _shut_down(world: World) -> Facts:
             "recovery",
             "has_handed_out",
             "maxsize",
+            "settings",
             "is_shutdown",
             "unfinished_tasks",
             "depth",

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import Clock
+from support.builders.settings import set_first
 from support.builders.takes import states
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -50,8 +51,7 @@ def message(payload: bytes, *allowed: str | None) -> Facts:
 
 
 def open_queue(storage: SimulatedStorage, path: Path = QUEUE, **options: Any) -> PersistentQueue:
-    """Open a queue of the table."""
-    options = {"data_file_bytes": FILE_BYTES, "backoff": [], "max_deliveries": 3, **options}
+    """Open a queue of the table, with the settings that it has."""
     return PersistentQueue(path, storage=storage, **options)
 
 
@@ -68,6 +68,8 @@ def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[
         for name in queue.groups.list():
             yield ("group", name), True
         yield ("paused", ""), queue.stats().paused
+        for setting, value in queue.settings.items():
+            yield ("setting", setting), str(value)
         yield ("latest", "app"), queue.joint_commits.latest("app")
         damage = [*queue.recovery.damage, *queue.recovery.progress_damage]
         assert all(each.verdict == "unsynced or damaged" for each in damage), damage
@@ -94,12 +96,14 @@ def view_of(storage: SimulatedStorage, *, is_other_used: bool = False) -> View:
 
 
 @cache
-def base() -> SimulatedStorage:
-    """Return a storage with a queue that has something of everything, all of it durable."""
+def base(policy: str = "every_commit") -> SimulatedStorage:
+    """Return a storage with a queue that has something of everything, all of it durable; the policy is the queue's."""
     storage = SimulatedStorage()
-    with open_queue(storage, OTHER) as other:
+    settings: dict[str, Any] = {"data_file_bytes": FILE_BYTES, "backoff": [], "max_deliveries": 3}
+    settings["flush"] = POLICIES[policy]
+    with open_queue(storage, OTHER, **settings) as other:
         other.put(b"over there")
-    with open_queue(storage) as queue:
+    with open_queue(storage, **settings) as queue:
         queue.groups.create("audit")
         queue.groups.create("idle")
         queue.put_many([b"dead 0", b"dead 1", b"held", b"reserved"])
@@ -132,10 +136,12 @@ def losses(storage: SimulatedStorage, *, drawn_count: int = DRAWN_COUNT) -> Iter
 
 @dataclass
 class World:
-    """A handle on a copy of :func:`base`, in some mode and under some policy.
+    """A handle on a copy of :func:`base`, in some mode and under some policy; ``options`` are settings of the queue.
 
     Attributes
     ----------
+    start : SimulatedStorage
+        What there was before.
     owner : PersistentQueue or None
         Who has the sides that a handle asks for with ``mode="submit"``.
     place : Path
@@ -149,7 +155,10 @@ class World:
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        self.storage = base().crash_keeping_all()
+        self.storage = base(self.policy).crash_keeping_all()
+        if self.options:
+            set_first(QUEUE, storage=self.storage, **self.options)
+        self.start = self.storage.crash_keeping_all()
         shared: dict[str, Any] = {"flush": POLICIES[self.policy], "clock": self.clock}
         self.owner = open_queue(self.storage, **shared) if self.mode == "submit" else None
         self.queue = open_queue(self.storage, mode=self.mode, **shared, **self.options)

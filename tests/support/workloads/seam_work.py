@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put, transaction, verify
+from support.builders.settings import set_first
 from support.storages.noted_storage import NotedStorage
 
 WATCHED = ("open", "os.", "fcntl.", "shutil.", "mmap.", "tempfile.", "sqlite3.")
@@ -34,7 +35,10 @@ def _open(path: Path, storage: NotedStorage, **options: object) -> PersistentQue
 
 
 def _one_queue(path: Path, policy: FlushPolicy, storage: NotedStorage) -> None:
+    set_first(path, storage=storage, flush=policy)
     with _open(path, storage, flush=policy, max_deliveries=2, backoff=[]) as queue:
+        queue.configure(maxsize=10**6, lease_seconds=60)
+        queue.configure(reset=["maxsize", "lease_seconds"])
         queue.groups.create("audit")
         for number in range(30):
             queue.put(b"%d" % number * 300)

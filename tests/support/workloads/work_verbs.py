@@ -21,6 +21,7 @@ from holdfast import (
     Transaction,
 )
 from support.builders.clocks import FakeClock
+from support.builders.settings import set_first
 from support.models.work_model import NS, ModelMessage, WorkModel
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -84,6 +85,7 @@ class WorkVerbs:
     def open(self) -> None:
         """Open the queue."""
         flush = self.rng.choice([FlushPolicy.every_commit(), FlushPolicy.never()])
+        set_first(ROOT, storage=self.storage, clock=self.clock, flush=flush)
         self.queue = PersistentQueue(ROOT, flush=flush, storage=self.storage, clock=self.clock, **self.options)
         self.dropped_before = 0
 

@@ -1,4 +1,4 @@
-"""The second group of a life: slower, under another flush policy, made and deleted; and races of two actors.
+"""The second group of a life: slower, under its own flush policy, made and deleted; and races of two actors.
 
 A race interleaves two actors at storage calls, the same each time: before a chosen call of the one, the other one does
 all it does. If it wants a lock that is held, it has done nothing, and tries again before the next call, as who waits.
@@ -35,7 +35,7 @@ class Grouping(Holding):
 
     def create(self, start: str = "earliest") -> None:
         """Make the group, and open a handle for it."""
-        first = self.queue.groups.create(SLOW, start)
+        first = self.queue.groups.create(SLOW, start, max_deliveries=None)
         self._created(first)
         self._return("create")
         self._open_slow()
@@ -111,7 +111,7 @@ class Grouping(Holding):
         data, other = self.data, open_queue(self.storage, A, self.policy, mode="submit")
 
         def create() -> None:
-            first.append(other.groups.create(SLOW))
+            first.append(other.groups.create(SLOW, max_deliveries=None))
             there.extend(self.storage.list(data))
 
         has_come = self._race(call, create, at)
