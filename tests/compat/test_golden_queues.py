@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
+from holdfast.queue.options.settings import DEFAULTS
 from support.builders.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,
@@ -17,12 +18,15 @@ from support.builders.golden_queue import (
     DEAD,
     DEAD_DETAIL,
     DELAYED,
+    GROUP_SETTINGS,
     HELD,
     KEYED,
     MESSAGE_COUNT,
     PAUSE_REASON,
+    PAUSED_SETTINGS,
     PLAIN_COUNT,
     PRIORITIZED,
+    QUEUE_SETTINGS,
     RETURNED,
     TRANSACTIONS_END,
     UNDECIDED_ID,
@@ -104,6 +108,16 @@ def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
             queue.get(timeout=0)
         queue.resume()
         assert queue.get(timeout=0) == payload(PRIORITIZED)
+
+
+def test_a_golden_queue_keeps_its_settings(golden: Path) -> None:
+    """Each of the queue, and those of each group; what was never set has its default."""
+    with PersistentQueue(golden) as queue:
+        assert queue.settings == {**QUEUE_SETTINGS, **GROUP_SETTINGS}
+    with PersistentQueue(golden, group="paused") as queue:
+        assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS, **PAUSED_SETTINGS}
+    with PersistentQueue(golden, group="audit", mode="consume") as queue:
+        assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS}
 
 
 def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:

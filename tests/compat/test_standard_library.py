@@ -53,6 +53,15 @@ class Queue(PersistentQueue):
         super().__init__(path, maxsize=maxsize, flush=FlushPolicy.never(), data_file_bytes=2**20)
         opened.append(self)
 
+    @property
+    def maxsize(self) -> int:
+        """The bound; of a queue that keeps its items it is a setting."""
+        return super().maxsize
+
+    @maxsize.setter
+    def maxsize(self, maxsize: int) -> None:
+        self.configure(maxsize=maxsize)
+
     def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         super().put(pickle.dumps(item), block, timeout)
 

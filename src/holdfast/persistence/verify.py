@@ -26,12 +26,13 @@ from holdfast.persistence.filesystem.layout import (
     open_if_there,
     position_file,
     read_data_file_header,
+    settings_in,
 )
 from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, Storage, storage_error
 from holdfast.persistence.format.constants import DATA_MAGIC, FRAMES_START, POSITION_MAGIC, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
-from holdfast.persistence.groups.group_files import list_groups, progress_reader
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, list_groups, progress_reader
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -146,9 +147,17 @@ class _Verification:
     def _check_identity(self) -> None:
         path = self._directory.identity
         try:
-            read_document(self._storage, path)
+            fields = read_document(self._storage, path)
+            if settings_in(fields, path) is None:
+                self._report_lost_settings(path)
         except CorruptionError as error:
             self._report(path, self._size_of(path), str(error))
+
+    def _report_lost_settings(self, path: Path, group: str = DEFAULT_GROUP) -> None:
+        """Report a document that was rebuilt: no owner opens the queue before its settings are set anew."""
+        of_group = f" --group {group}" if group != DEFAULT_GROUP else ""
+        advice = f"set them with `holdfast set {self._directory.root}{of_group} --rebuilt`"
+        self._report(path, 0, f"it was rebuilt without its settings: {advice}")
 
     def _read_mark(self) -> Watermark | None:
         path = self._directory.write_mark
@@ -295,6 +304,8 @@ class _Verification:
         progress = []
         for group in groups:
             self._damage += group.damage
+            if group.settings is None and not group.damage:
+                self._report_lost_settings(self._directory.group_document(group.name), group.name)
             reader = progress_reader(self._storage, self._directory, self._queue_id, group)
             known = reader.refresh()
             if reader.generation or not group.damage:  # else its start is unknown

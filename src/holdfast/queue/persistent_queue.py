@@ -497,7 +497,13 @@ class PersistentQueue:
         check_names(settings, "configure", "reset")
         check_names(reset := list(reset), "configure")
         details = {**settings, "reset": reset or None}
-        logged(self.path, "configure", details, own_process(), lambda: configure(self._handle, settings, reset))
+        logged(
+            self.path,
+            "configure",
+            details,
+            own_process(),
+            lambda: configure(self._handle, settings, reset, self._lifecycle.check),
+        )
         self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
 
     @property

@@ -5,7 +5,7 @@ sealed by rolling, one cut short as a killed process leaves it), batches, header
 acknowledgements out of order, and transactions: one that committed puts and acknowledgements, one that was prepared and
 committed, one that was prepared and aborted, one of acknowledgements only, and one that is prepared and not decided;
 then a message that was given back, one that waits after a failure, a dead letter with its note, a delayed
-message, one of a priority and one of an order key, and a third group, which is paused.
+message, one of a priority and one of an order key, and a third group, which is paused. All settings are set.
 ``tests/compat`` knows what must come out of it, whatever version reads it.
 """
 
@@ -16,7 +16,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast import DeliveryBatch, PersistentQueue
+from holdfast import Backoff, DeliveryBatch, FlushPolicy, PersistentQueue
+from holdfast.queue.options.settings import GroupSettings, QueueSettings
 
 DATA_FILE_BYTES = 16 * 1024
 PLAIN_COUNT = 90
@@ -32,6 +33,25 @@ MESSAGE_COUNT = KEYED + 1
 
 RETURNED, WAITING, DEAD = 5, 6, 8
 """Offsets of what was given back, at once and for a long time, and of the dead letter."""
+
+QUEUE_SETTINGS: QueueSettings = {
+    "flush": FlushPolicy.every_commit(),
+    "data_file_bytes": DATA_FILE_BYTES,
+    "record_bytes_max": 2**20,
+    "maxsize": 10_000,
+    "max_bytes": 2**30,
+    "dedup_window": 600.0,
+    "dedup_max": 1000,
+}
+GROUP_SETTINGS: GroupSettings = {
+    "max_deliveries": 7,
+    "backoff": (1.0, 60.0),
+    "lease_seconds": 45.5,
+    "dead_letter_seconds": 100 * 365 * 86400.0,
+    "expired": "dead",
+}
+PAUSED_SETTINGS: GroupSettings = {"max_deliveries": None, "backoff": Backoff(2, 600, jitter=False)}
+"""Of the queue, of the default group, and of the one that is paused: every name, and every kind of value."""
 
 FAR_OFF = datetime(2200, 1, 1, tzinfo=UTC)
 LONG_SECONDS = 150 * 365 * 86400
@@ -95,9 +115,9 @@ def run_failures(queue: PersistentQueue, deliveries: DeliveryBatch) -> None:
 
 def main(path: Path) -> None:
     """Make the queue, and die without closing it."""
-    with PersistentQueue(path, group="paused", data_file_bytes=DATA_FILE_BYTES) as queue:
+    with PersistentQueue(path, group="paused", **QUEUE_SETTINGS, **PAUSED_SETTINGS) as queue:
         queue.pause(FAR_OFF, PAUSE_REASON)
-    queue = PersistentQueue(path, data_file_bytes=DATA_FILE_BYTES)
+    queue = PersistentQueue(path, **GROUP_SETTINGS)
     queue.put(payload(0), headers={"tenant": "acme", "größe": "1"})
     queue.put_many([payload(offset) for offset in range(1, 20)])
     for offset in range(20, PLAIN_COUNT):

@@ -75,7 +75,7 @@ def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: Mode = "both"
 
 def serve_all(storage: SimulatedStorage, policy: FlushPolicy) -> None:
     """Own the write side until nothing waits any more, and leave it in order."""
-    options = Options("produce", "default", policy, DATA_FILE_BYTES, 0)
+    options = Options("produce", "default", {"flush": policy, "data_file_bytes": DATA_FILE_BYTES})
     handle = QueueHandle(storage, FakeClock(), ROOT, options)
     try:
         in_doubt = PreparedResolver(handle, lambda _, __: Outcome.IN_DOUBT, GroupAskers(handle).do)

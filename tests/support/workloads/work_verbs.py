@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ class WorkVerbs:
     def open(self) -> None:
         """Open the queue."""
         flush = self.rng.choice([FlushPolicy.every_commit(), FlushPolicy.never()])
-        set_first(ROOT, storage=self.storage, clock=self.clock, flush=flush)
+        set_first(Path(ROOT), storage=self.storage, clock=self.clock, flush=flush)
         self.queue = PersistentQueue(ROOT, flush=flush, storage=self.storage, clock=self.clock, **self.options)
         self.dropped_before = 0
 

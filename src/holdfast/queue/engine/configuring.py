@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 from holdfast.clock import Clock
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory, read_settings, write_settings
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import Storage, storage_error, storage_errors
-from holdfast.persistence.groups.group_files import change_group, find_group, require_group
+from holdfast.persistence.groups.group_files import change_group, find_group, repair_group, require_group
+from holdfast.persistence.log.log_files import LogFiles
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -29,14 +30,27 @@ from holdfast.queue.options.settings import (
 Document = Mapping[str, Any]
 
 
-def configure(handle: QueueHandle, settings: Settings, reset: Iterable[str]) -> None:
-    """Change settings of a queue that is open here; see :meth:`PersistentQueue.configure`."""
+def configure(
+    handle: QueueHandle, settings: Settings, reset: Collection[str], check_open: Callable[[], object]
+) -> None:
+    """Change settings of a queue that is open here; see :meth:`PersistentQueue.configure`.
+
+    One thread at a time: each keeps what the one before has changed. Closing waits for it, as it gives the locks back.
+    """
+    with handle.settings.changing:
+        check_open()
+        _configure(handle, settings, reset)
+
+
+def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) -> None:
     handle.settings.check_may_change([*settings, *reset])
     changes = _changes(handle.settings.values, settings, reset)
     storage, directory = handle.storage, handle.directory
     of_queue, of_group = (QUEUE_SETTINGS & changes.keys(), GROUP_SETTINGS & changes.keys())
     write_side = handle.require_write_side() if of_queue else None
     read_side = handle.require_read_side() if of_group else None
+    if read_side is not None:
+        read_side.begin()
     if write_side is not None:
         changed = _changed(_settings_of(storage, directory), changes, QUEUE_SETTINGS, reset)
         _write(storage, directory, None, changed, lambda: write_settings(storage, directory, changed))
@@ -45,10 +59,17 @@ def configure(handle: QueueHandle, settings: Settings, reset: Iterable[str]) -> 
         handle.capacity.change(values["maxsize"], values["max_bytes"])
         write_side.change(values)
     if read_side is not None:
-        read_side.begin()
         name = handle.options.group
-        changed = _changed(require_group(storage, directory, name).settings, changes, GROUP_SETTINGS, reset)
-        _write(storage, directory, name, changed, lambda: handle.group.change(changed))
+        try:
+            found = require_group(storage, directory, name).settings
+            changed = _changed(_known(found, None, directory.group_document(name)), changes, GROUP_SETTINGS, reset)
+            _write(storage, directory, name, changed, lambda: handle.group.change(changed))
+        except (OSError, StorageError) as error:
+            if write_side is None:
+                raise
+            raise commit_unknown(
+                "changing settings of the group, behind those of the queue,", directory.root, error
+            ) from error
         handle.settings.change(changes, GROUP_SETTINGS)
         read_side.change(handle.settings.retry)
 
@@ -87,7 +108,7 @@ def configure_closed(
     ConfigError, StorageError
         As :meth:`PersistentQueue.configure`.
     """
-    directory, _, _ = open_directory(storage, root, create=False)
+    directory, queue_id, _ = open_directory(storage, root, create=False)
     with storage_errors("changing settings", root), ExitStack() as held:
         names, reset = {*settings, *reset}, list(reset)
         of_queue, of_group = names & QUEUE_SETTINGS or is_rebuilt, names & GROUP_SETTINGS or is_rebuilt
@@ -108,6 +129,8 @@ def configure_closed(
             new = _changed(for_queue, changes, QUEUE_SETTINGS, reset)
             _write(storage, directory, None, new, lambda: write_settings(storage, directory, new))
         if info is not None:
+            if info.damage:
+                info = repair_group(storage, directory, info, LogFiles(storage, directory, queue_id))
             begun, changed = info, _changed(for_group, changes, GROUP_SETTINGS, reset)
             _write(storage, directory, group, changed, lambda: change_group(storage, directory, begun, changed))
 
@@ -155,13 +178,17 @@ def _write(
     try:
         write()
     except OSError as error:
-        if _reads_as(storage, directory, group) == new:  # it has its name, which may not be durable
+        if _may_read_as(storage, directory, group, new):  # it has its name, which may not be durable
             raise commit_unknown("changing settings", path, error) from error
         raise storage_error(error, "changing settings", path) from error
 
 
-def _reads_as(storage: Storage, directory: QueueDirectory, group: str | None) -> Document | None:
-    if group is None:
-        return read_settings(storage, directory)
-    found = find_group(storage, directory, group)
-    return None if found is None else found.settings
+def _may_read_as(storage: Storage, directory: QueueDirectory, group: str | None, new: Document) -> bool:
+    """Whether a document has these settings, or cannot be read."""
+    try:
+        if group is None:
+            return read_settings(storage, directory) in (new, None)
+        found = find_group(storage, directory, group)
+    except (OSError, StorageError):
+        return True
+    return found is not None and found.settings in (new, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings, write_settings
 from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.groups.group_files import GroupInfo, change_group
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.queue_options import Options
@@ -52,10 +53,14 @@ class HandleSettings:
     ----------
     values : Settings
         What counts: all of them.
+    changing : threading.Lock
+        Held while this handle changes them on the disk.
     """
 
     def __init__(self, root: Path, options: Options) -> None:
         self._root = root
+        self._group = options.group
+        self.changing = threading.Lock()
         self._is_reader = options.mode == "look"
         self._given = given = options.settings
         configured = {name: value for name, value in options.configured.items() if name not in given}
@@ -140,7 +145,8 @@ class HandleSettings:
         if document is None:
             raise CorruptionError(
                 f"{path} was damaged and rebuilt without its settings, and the defaults could drop what they keep: set "
-                f"them with `holdfast set {self._root} --rebuilt`, with those that are not the default behind it",
+                f"them with `holdfast set {self._root}{self._of_group(names)} --rebuilt`, with those that are not the "
+                "default behind it",
                 path=str(path),
             )
         known: dict[str, Any] = {**read_stored(document, path)}
@@ -162,9 +168,15 @@ class HandleSettings:
         place = "the default" if is_default else "as it was set"
         return ConfigError(
             f"{self._root} has {name}={shown(value)} ({place}), not {shown(asked)}: leave {name} out to take that, or "
-            f"change it with `holdfast set {self._root} {name}={shown(asked)}` or queue.configure()",
+            f"change it with `holdfast set {self._root}{self._of_group((name,))} {name}={shown(asked)}` or "
+            "queue.configure()",
             key=name,
         )
+
+    def _of_group(self, names: Iterable[str]) -> str:
+        """Return the option of the command that names the group, if it takes one to change these settings."""
+        is_needed = self._group != DEFAULT_GROUP and not GROUP_SETTINGS.isdisjoint(names)
+        return f" --group {self._group}" if is_needed else ""
 
 
 def _fits(asked: Any, value: Any) -> bool:

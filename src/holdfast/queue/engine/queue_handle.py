@@ -394,7 +394,7 @@ class QueueHandle:
         The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
         parts = (self.submit_side, self.coordinator, self.write_side, self.read_side, self.batches, self.look_side)
-        with ExitStack() as closing:  # each is closed, even if another one raises; the last one entered first
+        with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             for part in reversed(parts):
                 if part is not None:
                     closing.callback(part.close)

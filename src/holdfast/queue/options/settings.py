@@ -15,7 +15,7 @@ from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.arguments import check_sizes
 from holdfast.queue.options.put_options import Seconds, as_seconds
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
-from holdfast.queue.options.setting_values import nearest, read_setting
+from holdfast.queue.options.setting_values import UnfitError, nearest, read_setting
 
 
 class QueueSettings(TypedDict, total=False):
@@ -93,7 +93,17 @@ def checked(settings: Mapping[str, Any]) -> Settings:
         raise ConfigError(str(error)) from None
     retry = retry_of(every)
     every |= {name: getattr(retry, name) for name in GROUP_SETTINGS}
+    for name in settings:
+        _check_reads_back(name, every[name])
     return cast(Settings, {name: every[name] for name in settings})
+
+
+def _check_reads_back(name: str, value: Any) -> None:
+    """Refuse what could be stored and not read again, such as True for a number, or an infinite time."""
+    try:
+        read_setting(name, _as_json(value))
+    except UnfitError as error:
+        raise ConfigError(f"{'.'.join((name, *error.key))}{error.reason}", key=name) from None
 
 
 def retry_of(settings: Mapping[str, Any]) -> RetryPolicy:
