@@ -10,6 +10,7 @@ from holdfast.cli.commands.draining import drain
 from holdfast.cli.commands.figures import ls, stats
 from holdfast.cli.commands.prepared import abort, commit, prepared
 from holdfast.cli.commands.putting import put
+from holdfast.cli.commands.settings import set_
 from holdfast.cli.commands.taking import get, peek
 from holdfast.cli.commands.verifying import verify
 from holdfast.cli.commands.work import work
@@ -25,6 +26,7 @@ COMMANDS: tuple[click.Command, ...] = (
     prepared,
     commit,
     abort,
+    set_,
     verify,
     work,
     drain,

@@ -32,7 +32,7 @@ from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, St
 from holdfast.persistence.format.constants import DATA_MAGIC, FRAMES_START, POSITION_MAGIC, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP, list_groups, progress_reader
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, list_groups, progress_reader, set_command
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -155,8 +155,7 @@ class _Verification:
 
     def _report_lost_settings(self, path: Path, group: str = DEFAULT_GROUP) -> None:
         """Report a document that was rebuilt: no owner opens the queue before its settings are set anew."""
-        of_group = f" --group {group}" if group != DEFAULT_GROUP else ""
-        advice = f"set them with `holdfast set {self._directory.root}{of_group} --rebuilt`"
+        advice = f"set them with `{set_command(self._directory.root, '--rebuilt', group=group)}`"
         self._report(path, 0, f"it was rebuilt without its settings: {advice}")
 
     def _read_mark(self) -> Watermark | None:

@@ -5,9 +5,11 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
@@ -61,6 +63,11 @@ def groups_locked(storage: Storage, directory: QueueDirectory, clock: Clock) -> 
     """Return the lock for creating and deleting groups and for retiring data files."""
     owned = Owned(f"the list of groups of {directory.root}")
     return Guard(lambda: locks.acquire(storage, directory.groups_lock, clock, timeout=_LOCK_SECONDS, owned=owned))
+
+
+def set_command(root: Path, *words: str, group: str = DEFAULT_GROUP) -> str:
+    """Return the command line that changes settings of a queue, as a person copies it from an error into a shell."""
+    return shlex.join(["holdfast", "set", str(root), *(["--group", group] if group != DEFAULT_GROUP else []), *words])
 
 
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:

@@ -1,21 +1,31 @@
-"""Changes the settings of a queue and of its groups: of one that is open here, or of one that nobody has open."""
+"""Changes the settings of a queue and of its groups, while it is open here or closed, and shows what is stored."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from holdfast.clock import Clock
-from holdfast.errors import CorruptionError, StorageError
+from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory, read_settings, write_settings
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import Storage, storage_error, storage_errors
-from holdfast.persistence.groups.group_files import change_group, find_group, repair_group, require_group
+from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
+    change_group,
+    find_group,
+    groups_locked,
+    repair_group,
+    require_group,
+)
 from holdfast.persistence.log.log_files import LogFiles
+from holdfast.queue.engine.handle_settings import settings_lost
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -27,7 +37,58 @@ from holdfast.queue.options.settings import (
     stored,
 )
 
+logger = logging.getLogger("holdfast")
+
 Document = Mapping[str, Any]
+
+
+class StoredSetting(NamedTuple):
+    """One setting of a queue, or of a group.
+
+    Attributes
+    ----------
+    name, value
+        As :class:`PersistentQueue` takes them; if it was lost, the value is the default.
+    group : str or None
+        Whose it is; None: the queue's.
+    state : "set", "default" or "lost"
+        Whether it was set; "lost": not known any more.
+    """
+
+    name: str
+    value: Any
+    group: str | None
+    state: Literal["set", "default", "lost"]
+
+
+def stored_settings(storage: Storage, root: Path, group: str) -> list[StoredSetting]:
+    """Return all settings of a queue and one group, as the disk has them. It takes no lock, and changes nothing.
+
+    Raises
+    ------
+    QueueNotFoundError, GroupNotFoundError
+        There is none; a default group that has not begun has the defaults.
+    UnsupportedVersionError, StorageError
+        A later version has set them, or the disk refuses.
+    """
+    directory, _, _ = open_directory(storage, root, create=False, writable=False)
+    with storage_errors("reading the settings", root):
+        info = find_group(storage, directory, group)
+        if info is None and group != DEFAULT_GROUP:
+            info = require_group(storage, directory, group)
+        of_queue = _listed(read_settings(storage, directory), QUEUE_SETTINGS, None, directory.identity)
+        of_group = {} if info is None else info.settings
+        return of_queue + _listed(of_group, GROUP_SETTINGS, group, directory.group_document(group))
+
+
+def _listed(document: Document | None, names: frozenset[str], group: str | None, path: Path) -> list[StoredSetting]:
+    known = read_stored(document or {}, path)
+    unset: Literal["default", "lost"] = "default" if document is not None else "lost"
+    return [
+        StoredSetting(name, known.get(name, default), group, "set" if name in known else unset)
+        for name, default in DEFAULTS.items()
+        if name in names
+    ]
 
 
 def configure(
@@ -62,7 +123,7 @@ def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) 
         name = handle.options.group
         try:
             found = require_group(storage, directory, name).settings
-            changed = _changed(_known(found, None, directory.group_document(name)), changes, GROUP_SETTINGS, reset)
+            changed = _changed(_known(found, None, directory, name), changes, GROUP_SETTINGS, reset)
             _write(storage, directory, name, changed, lambda: handle.group.change(changed))
         except (OSError, StorageError) as error:
             if write_side is None:
@@ -84,7 +145,7 @@ def configure_closed(
     group: str = "default",
     is_rebuilt: bool = False,
 ) -> None:
-    """Change settings of a queue that nobody has open, durably.
+    """Change settings of a queue that is not open, durably.
 
     Parameters
     ----------
@@ -109,57 +170,65 @@ def configure_closed(
         As :meth:`PersistentQueue.configure`.
     """
     directory, queue_id, _ = open_directory(storage, root, create=False)
+    names, reset = {*settings, *reset}, list(reset)
     with storage_errors("changing settings", root), ExitStack() as held:
-        names, reset = {*settings, *reset}, list(reset)
-        of_queue, of_group = names & QUEUE_SETTINGS or is_rebuilt, names & GROUP_SETTINGS or is_rebuilt
+        is_there = find_group(storage, directory, group) is not None
+        of_queue = names & QUEUE_SETTINGS or is_rebuilt
+        of_group = names & GROUP_SETTINGS or (is_rebuilt and is_there)
         if of_queue:
-            held.callback(_locked(storage, clock, root, directory.write_lock).release)
+            held.callback(_locked(storage, clock, directory, None).release)
             open_directory(storage, root, create=True)  # a damaged document is made whole first
-        if of_group:
-            held.callback(_locked(storage, clock, root, directory.group_lock(group)).release)
+        if of_group and is_there:  # else there is no directory for a lock
+            held.callback(_locked(storage, clock, directory, group).release)
+        info = require_group(storage, directory, group) if of_group else None
         known: Document | None = {} if is_rebuilt else None
-        for_queue = _known(read_settings(storage, directory), known, directory.identity)
-        info = find_group(storage, directory, group) if of_group and is_rebuilt else None
-        if of_group and not is_rebuilt:
-            info = require_group(storage, directory, group)
-        for_group = _known(info.settings, known, directory.group_document(group)) if info is not None else {}
+        for_queue = _known(read_settings(storage, directory), known, directory)
+        for_group = _known(info.settings, known, directory, group) if info is not None else {}
         values = {**DEFAULTS, **read_stored({**for_queue, **for_group}, root)}
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:
             new = _changed(for_queue, changes, QUEUE_SETTINGS, reset)
             _write(storage, directory, None, new, lambda: write_settings(storage, directory, new))
+            logger.info("%s: its settings are %s from now on", root, new)
         if info is not None:
             if info.damage:
                 info = repair_group(storage, directory, info, LogFiles(storage, directory, queue_id))
             begun, changed = info, _changed(for_group, changes, GROUP_SETTINGS, reset)
             _write(storage, directory, group, changed, lambda: change_group(storage, directory, begun, changed))
+            logger.info("%s: its settings are %s from now on", directory.group(group), changed)
 
 
-def _locked(storage: Storage, clock: Clock, root: Path, path: Path) -> locks.SideLock:
+def _locked(storage: Storage, clock: Clock, directory: QueueDirectory, group: str | None) -> locks.SideLock:
+    path = directory.write_lock if group is None else directory.group_lock(group)
     owned = Owned(
-        f"the settings of {root}",
-        here="call configure() of the open queue",
+        f"the write side of {directory.root}" if group is None else f"group {group!r} of {directory.root}",
+        here="call configure() of the open queue, or close it first",
         elsewhere="call configure() of the queue in that process, or stop it first",
     )
-    return locks.acquire(storage, path, clock, timeout=0, owned=owned)
+    guard = partial(groups_locked, storage, directory, clock)
+    return locks.acquire(storage, path, clock, timeout=0, owned=owned, guard=guard)
 
 
 def _settings_of(storage: Storage, directory: QueueDirectory) -> Document:
-    return _known(read_settings(storage, directory), None, directory.identity)
+    return _known(read_settings(storage, directory), None, directory)
 
 
-def _known(document: Document | None, otherwise: Document | None, path: Path) -> Document:
+def _known(
+    document: Document | None, otherwise: Document | None, directory: QueueDirectory, group: str | None = None
+) -> Document:
     """Return stored settings, or what counts instead of those that were lost."""
     found = document if document is not None else otherwise
     if found is None:
-        raise CorruptionError(
-            f"{path} has lost its settings: say --rebuilt, and those that are not the default", path=str(path)
-        )
+        path = directory.identity if group is None else directory.group_document(group)
+        raise settings_lost(path, directory.root, group or DEFAULT_GROUP)
     return found
 
 
 def _changes(values: Settings, settings: Settings, reset: Iterable[str]) -> Settings:
     """Return the new values of what changes; raises ConfigError if they cannot work together with the others."""
+    for name in reset:
+        if name in settings:
+            raise ConfigError(f"{name} is to be set and to be reset: choose one of them", key=name)
     again = {name: DEFAULTS[name] for name in reset}  # type: ignore[literal-required]
     every = checked({**values, **settings, **again})
     return cast(Settings, {name: every[name] for name in (*settings, *again)})  # type: ignore[literal-required]

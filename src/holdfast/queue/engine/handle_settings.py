@@ -11,7 +11,7 @@ from typing import Any, cast
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings, write_settings
 from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group, set_command
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.queue_options import Options
@@ -143,12 +143,7 @@ class HandleSettings:
 
     def _adopt(self, document: Document | None, names: frozenset[str], path: Path) -> Document | None:
         if document is None:
-            raise CorruptionError(
-                f"{path} was damaged and rebuilt without its settings, and the defaults could drop what they keep: set "
-                f"them with `holdfast set {self._root}{self._of_group(names)} --rebuilt`, with those that are not the "
-                "default behind it",
-                path=str(path),
-            )
+            raise settings_lost(path, self._root, self._group_of(names))
         known: dict[str, Any] = {**read_stored(document, path)}
         known |= {name: value for name, value in self._configured.items() if name in names}
         for name, asked in self._given.items():
@@ -166,17 +161,26 @@ class HandleSettings:
 
     def _conflict(self, name: str, value: Any, asked: Any, *, is_default: bool) -> ConfigError:
         place = "the default" if is_default else "as it was set"
+        group = self._group_of(GROUP_SETTINGS if name in GROUP_SETTINGS else QUEUE_SETTINGS)
+        command = set_command(self._root, f"{name}={shown(asked)}", group=group)
         return ConfigError(
             f"{self._root} has {name}={shown(value)} ({place}), not {shown(asked)}: leave {name} out to take that, or "
-            f"change it with `holdfast set {self._root}{self._of_group((name,))} {name}={shown(asked)}` or "
-            "queue.configure()",
+            f"change it with `{command}` or queue.configure()",
             key=name,
         )
 
-    def _of_group(self, names: Iterable[str]) -> str:
-        """Return the option of the command that names the group, if it takes one to change these settings."""
-        is_needed = self._group != DEFAULT_GROUP and not GROUP_SETTINGS.isdisjoint(names)
-        return f" --group {self._group}" if is_needed else ""
+    def _group_of(self, names: frozenset[str]) -> str:
+        """Return the group that settings belong to; those of a queue belong to any."""
+        return self._group if names is GROUP_SETTINGS else DEFAULT_GROUP
+
+
+def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:
+    """Return the error for a document of a queue, or of this group, that was rebuilt."""
+    return CorruptionError(
+        f"{path} was damaged and rebuilt without its settings, and the defaults could drop what they keep: set them "
+        f"with `{set_command(root, '--rebuilt', group=group)}`, with those that are not the default behind it",
+        path=str(path),
+    )
 
 
 def _fits(asked: Any, value: Any) -> bool:

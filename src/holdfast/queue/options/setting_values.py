@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -17,6 +19,11 @@ from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.retry_policy import Backoff
 
 _NO_BOUND = "none"
+
+_BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+_SHOWN_MAX = 100
+"""Characters of a value in an error, which is one line."""
 
 
 class UnfitError(ValueError):
@@ -45,6 +52,22 @@ def read_setting(name: str, value: Any) -> Any:
         return _SETTINGS[name](value)
     except (ConfigError, UsageError) as error:
         raise unfit_bound(name, error) from None
+
+
+def value_in_text(text: str) -> Any:
+    """Return the value that a person has typed, as a variable or an argument: one of TOML, or a word without quotes.
+
+    Raises UnfitError.
+    """
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (RecursionError, ValueError):  # no TOML, brackets without end, a number of thousands of digits
+        document = {}
+    if document.keys() == {"value"}:
+        return document["value"]
+    if _BARE_WORD.fullmatch(text):
+        return text
+    raise UnfitError(f" holds {text[:_SHOWN_MAX]!r}, which is not a value of TOML; quote texts")
 
 
 def unfit_bound(name: str, error: Exception) -> UnfitError:

@@ -101,7 +101,7 @@ def checked(settings: Mapping[str, Any]) -> Settings:
 def _check_reads_back(name: str, value: Any) -> None:
     """Refuse what could be stored and not read again, such as True for a number, or an infinite time."""
     try:
-        read_setting(name, _as_json(value))
+        read_setting(name, as_json(value))
     except UnfitError as error:
         raise ConfigError(f"{'.'.join((name, *error.key))}{error.reason}", key=name) from None
 
@@ -113,7 +113,7 @@ def retry_of(settings: Mapping[str, Any]) -> RetryPolicy:
 
 def stored(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     """Return those of some names as JSON has them, in ``queue.json`` or ``group.json``."""
-    return {name: _as_json(value) for name, value in settings.items() if name in names}
+    return {name: as_json(value) for name, value in settings.items() if name in names}
 
 
 def read_stored(document: Mapping[str, Any], path: object) -> Settings:
@@ -133,7 +133,8 @@ def read_stored(document: Mapping[str, Any], path: object) -> Settings:
         ) from None
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """Return the value of a setting as JSON has it; a time or a list is one that :func:`checked` has returned."""
     if isinstance(value, Backoff):
         return {"base": value.base, "cap": value.cap, "jitter": value.jitter}
     if isinstance(value, FlushPolicy):
@@ -144,10 +145,14 @@ def _as_json(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a setting's value as errors, logs and the command show it."""
-    value = _as_json(value)
+    """Return a setting's value as errors, logs and the command show it: as TOML has it, words without quotes."""
+    value = as_json(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}={shown(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "none" if value is None else str(value)

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, read_whole
-from holdfast.queue.options.setting_values import UnfitError, nearest, unfit
+from holdfast.queue.options.setting_values import UnfitError, nearest, unfit, value_in_text
 from holdfast.queue.options.settings import DEFAULTS, checked
 from holdfast.queue.options.settings import Settings as QueueSettings
 from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
@@ -32,10 +32,6 @@ TEST_PREFIX = "HOLDFAST_TEST_"
 CONFIG_BYTES_MAX = 2**20
 """A larger file was not written by a person."""
 
-_SHOWN_MAX = 100
-"""Characters of a value in an error, which is one line."""
-
-_BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PROGRAMS_REASON = " is set by the program, in service.queue(); it cannot be configured"
 
 
@@ -275,14 +271,9 @@ def _check_variable(variable: str, queue: str, separator: str, option: str) -> N
 def _variable_value(text: str) -> Any:
     """Return the value of a variable: a value as TOML has it, or a word."""
     try:
-        document = tomllib.loads(f"value = {text}")
-    except (RecursionError, ValueError):  # no TOML, brackets without end, a number of thousands of digits
-        document = {}
-    if document.keys() == {"value"}:
-        return document["value"]
-    if _BARE_WORD.fullmatch(text):
-        return text
-    raise UnfitError(f" holds {text[:_SHOWN_MAX]!r}, which is not a value of TOML; quote texts, or unset it")
+        return value_in_text(text)
+    except UnfitError as error:
+        raise UnfitError(f"{error.reason}, or unset it") from None
 
 
 def _variable_error(variable: str, reason: str, key: tuple[str, ...] = ()) -> ConfigError:
