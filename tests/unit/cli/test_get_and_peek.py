@@ -101,7 +101,7 @@ def test_a_taken_read_side_is_named_with_its_owner(path: Path) -> None:
 
 
 def test_taking_by_hand_goes_by_the_rules_of_the_group(path: Path) -> None:
-    """Messages that were handed out often stay, and expired ones become dead letters, if the application has said so."""
+    """Messages handed out often stay, and expired ones become dead letters, if the application has said so."""
     with PersistentQueue(path, max_deliveries=None, backoff=[], expired="dead") as queue:
         queue.put_many([b"often", Put(b"over", ttl=1e-9)])
         for _ in range(7):

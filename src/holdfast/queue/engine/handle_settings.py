@@ -149,7 +149,7 @@ class HandleSettings:
         for name, asked in self._given.items():
             if name not in names:
                 continue
-            if name not in known and name != "flush":  # others may rely on syncs that nobody has asked for
+            if name not in known and name != "flush":  # others may rely on the syncs of the default
                 known[name] = asked
             value = known.get(name, DEFAULTS[name])  # type: ignore[literal-required]
             if not _fits(asked, value):

@@ -1,6 +1,6 @@
 """The values of settings as JSON and TOML have them: read from documents, the configuration and the command. Pure.
 
-Neither has Python's objects, and TOML has no null: ``"none"`` stands for it.
+Neither has Python's objects, and TOML has no null: ``"none"`` is instead of it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def read_seconds(takes: str, value: Any, key: tuple[str, ...] = ()) -> float:
 
 
 def read_whole_or_none(takes: str, value: Any) -> int | None:
-    """Return a whole number, or None for what stands for no bound; raises UnfitError."""
+    """Return a whole number, or None for the word for no bound; raises UnfitError."""
     return None if value in (None, _NO_BOUND) else _whole(f'{takes}, or "{_NO_BOUND}"', value)
 
 
