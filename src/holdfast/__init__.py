@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.queue.inspect.stats import QueueStats
     from holdfast.queue.options.put_options import Put
     from holdfast.queue.options.retry_policy import Backoff
+    from holdfast.queue.options.settings import Settings
     from holdfast.queue.persistent_queue import PersistentQueue
     from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
     from holdfast.queue.queues_transaction import QueuesTransaction, transaction
@@ -128,6 +129,7 @@ __all__ = [
     "SerializationError",
     "Serializer",
     "ServiceTransaction",
+    "Settings",
     "ShutDown",
     "StaleReceiptError",
     "StorageError",
@@ -169,6 +171,7 @@ _HOMES = {
     "Retry": "holdfast.service.workers.handler_errors",
     "Serializer": "holdfast.serializers.serializer",
     "ServiceTransaction": "holdfast.service.service_transaction",
+    "Settings": "holdfast.queue.options.settings",
     "Transaction": "holdfast.queue.transactions.transaction",
     "TypedQueue": "holdfast.service.typed_queue",
     "VerifyReport": "holdfast.persistence.format.report",

@@ -15,6 +15,7 @@ from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
 from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.put_options import Put, PutOptions
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.serializers.codec import Codec
 from holdfast.serializers.headers import RESERVED_HEADERS
@@ -180,6 +181,18 @@ class TypedQueue(TypedTaking[Body]):
     def purge(self) -> int:
         """Finish all messages that are ready now, unseen; return how many. As :meth:`PersistentQueue.purge`."""
         return self.raw.purge()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the queue and its group, as they count now; as :attr:`PersistentQueue.settings`."""
+        return self.raw.settings
+
+    def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Settings]) -> None:
+        """Change settings of the queue and its group; as :meth:`PersistentQueue.configure`.
+
+        What ``holdfast.toml`` sets is changed there.
+        """
+        self.raw.configure(reset=reset, **settings)
 
     def qsize(self) -> int:
         """Return how many messages can be taken now; as :meth:`PersistentQueue.qsize`, of the queue itself."""

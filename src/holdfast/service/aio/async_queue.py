@@ -17,6 +17,7 @@ from holdfast.queue.inspect.dead_letters import DeadLetter
 from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.arguments import check_count, wait_for
 from holdfast.queue.options.put_options import Put, PutOptions, Seconds
+from holdfast.queue.options.settings import Settings
 from holdfast.service.aio.async_batches import AsyncBatches
 from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
 from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
@@ -196,6 +197,15 @@ class AsyncQueue(Generic[Body]):
     async def purge(self) -> int:
         """Finish all messages that are ready now, unseen; return how many. As :meth:`TypedQueue.purge`."""
         return await self._threads.run(self.sync.purge)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the queue and its group, as they count now; as :attr:`PersistentQueue.settings`."""
+        return self.sync.settings
+
+    async def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Settings]) -> None:
+        """Change settings of the queue and its group; as :meth:`PersistentQueue.configure`."""
+        await self._threads.run(partial(self.sync.configure, reset=reset, **settings))
 
     async def qsize(self) -> int:
         """Return how many messages can be taken now; as :meth:`TypedQueue.qsize`."""

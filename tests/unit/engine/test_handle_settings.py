@@ -1,0 +1,210 @@
+"""Settings belong to the queue and its groups: the first program that says one sets it, and others agree."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Backoff, ConfigError, CorruptionError, FlushPolicy, PersistentQueue, UnsupportedVersionError
+from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.options.settings import DEFAULTS
+from support.builders.handles import handle_of
+from support.builders.settings import set_anew
+
+STORAGE = OsStorage()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the queue is."""
+    return tmp_path / "orders"
+
+
+def documents(path: Path, group: str = "default") -> tuple[Any, Any]:
+    """Return what is stored of the queue, and of a group."""
+    of_group = path / "groups" / group / "group.json"
+    return (
+        read_document(STORAGE, path / "queue.json")["settings"],
+        read_document(STORAGE, of_group)["settings"] if of_group.exists() else None,
+    )
+
+
+def test_what_was_never_said_is_not_stored(path: Path) -> None:
+    """The defaults count, and a later version may have others."""
+    with PersistentQueue(path) as queue:
+        queue.put(b"x")
+        queue.get()
+        assert queue.settings == DEFAULTS
+    assert documents(path) == ({}, {})
+
+
+def test_a_handle_that_says_nothing_takes_what_is_stored(path: Path) -> None:
+    """Of the queue and of its group; in every mode."""
+    with PersistentQueue(path, maxsize=5, record_bytes_max=100, max_deliveries=2, lease_seconds=timedelta(minutes=1)):
+        pass
+    with PersistentQueue(path, max_deliveries=2, lease_seconds=60) as queue:
+        queue.put(b"x")
+        queue.get()
+    assert documents(path) == (
+        {"maxsize": 5, "record_bytes_max": 100},
+        {"max_deliveries": 2, "lease_seconds": 60.0},
+    )
+    for mode in ("both", "produce", "consume", "submit", "look"):
+        with PersistentQueue(path, mode=mode) as queue:  # type: ignore[arg-type]
+            assert queue.maxsize == queue.settings["maxsize"] == 5
+            assert queue.settings["record_bytes_max"] == 100
+            if mode in ("both", "consume"):
+                assert (queue.settings["max_deliveries"], queue.settings["lease_seconds"]) == (2, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"maxsize": 6}, "has maxsize=5 (as it was set), not 6: leave maxsize out to take that, or change it with"),
+        ({"flush": FlushPolicy.never()}, "has flush=every_commit (the default), not never"),
+        ({"max_deliveries": None}, "has max_deliveries=2 (as it was set), not none"),
+        ({"backoff": []}, "has backoff={base=2, cap=3600, jitter=true} (as it was set), not []"),
+    ],
+    ids=str,
+)
+def test_another_value_is_refused_with_both(path: Path, given: dict[str, Any], text: str) -> None:
+    """Nothing is changed, and the sides are free."""
+    with PersistentQueue(path, maxsize=5, max_deliveries=2, backoff=Backoff(2)) as queue:
+        queue.put(b"x")
+        assert queue.receive().payload == b"x"
+    before = documents(path)
+    with pytest.raises(ConfigError) as caught:
+        PersistentQueue(path, **given)
+    assert text in str(caught.value)
+    assert "`holdfast set " in str(caught.value)
+    assert caught.value.context["key"] in given
+    assert documents(path) == before
+    with PersistentQueue(path) as queue:
+        assert queue.get() == b"x"
+
+
+def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer may make the queue: what nobody has said yet is set by the first that does."""
+    with PersistentQueue(path, mode="consume"):
+        pass
+    with caplog.at_level(logging.INFO), PersistentQueue(path, maxsize=3, dedup_max=10, lease_seconds=5) as queue:
+        assert (queue.maxsize, queue.settings["lease_seconds"]) == (3, 5.0)
+        queue.put(b"x")
+        queue.get()
+    assert "its settings are {'maxsize': 3, 'dedup_max': 10} from now on" in caplog.text
+    assert documents(path) == ({"maxsize": 3, "dedup_max": 10}, {"lease_seconds": 5.0})
+    with PersistentQueue(path, max_deliveries=9) as queue:
+        assert queue.settings["max_deliveries"] == 9
+    assert documents(path)[1] == {"lease_seconds": 5.0, "max_deliveries": 9}
+    with pytest.raises(ConfigError, match="max_deliveries=9"):
+        PersistentQueue(path, max_deliveries=5)
+
+
+def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:
+    """It agrees with what is stored; what is not is the owner's to say."""
+    PersistentQueue(path).close()
+    with PersistentQueue(path, mode="consume", maxsize=3), PersistentQueue(path, mode="look", maxsize=4):
+        pass
+    assert documents(path)[0] == {}
+
+
+def test_a_handle_may_ask_for_more_durability_and_never_for_less(path: Path) -> None:
+    """The queue's policy is what its consumers see by, and stays."""
+    PersistentQueue(path, flush=FlushPolicy.every(commits=10, seconds=1)).close()
+    with PersistentQueue(path, flush=FlushPolicy.every_commit()) as queue:
+        queue.put(b"x")
+        assert queue.settings["flush"] == FlushPolicy.every(commits=10, seconds=1)
+        writer = handle_of(queue).require_write_side()._writer
+        assert writer.synced == writer.end
+    with pytest.raises(ConfigError, match="flush="):
+        PersistentQueue(path, flush=FlushPolicy.every(commits=11, seconds=1))
+    assert documents(path)[0] == {"flush": {"commits": 10, "seconds": 1}}
+
+
+def test_groups_have_their_own(path: Path) -> None:
+    """A group that exists keeps its settings."""
+    with PersistentQueue(path, max_deliveries=2) as queue:
+        queue.put(b"x")
+        queue.get()
+        queue.groups.create("audit", max_deliveries=None, lease_seconds=5)
+        queue.groups.create("audit", max_deliveries=7)
+        queue.groups.create("plain")
+        with pytest.raises(TypeError, match=r"groups\.create\(\) has no option 'maxsize'"):
+            queue.groups.create("other", maxsize=1)  # type: ignore[call-arg]
+        with pytest.raises(ConfigError, match="max_deliveries is a number from 1 on"):
+            queue.groups.create("other", max_deliveries=0)
+        assert queue.groups.list() == ["audit", "default", "plain"]
+    assert documents(path, "audit")[1] == {"max_deliveries": None, "lease_seconds": 5.0}
+    assert documents(path, "plain")[1] == {}
+    with PersistentQueue(path, mode="consume", group="audit") as audit:
+        assert audit.settings["max_deliveries"] is None
+    with PersistentQueue(path.with_name("new"), group="audit", lease_seconds=9) as made:
+        assert made.settings["lease_seconds"] == 9.0
+    assert documents(path.with_name("new"), "audit")[1] == {"lease_seconds": 9.0}
+
+
+def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a queue that is made, and of one that is there; a program's own argument goes first, and has to agree."""
+    with PersistentQueue(path, configured={"maxsize": 5, "lease_seconds": 7}) as queue:
+        queue.put(b"x")
+        queue.get()
+    assert documents(path) == ({"maxsize": 5}, {"lease_seconds": 7.0})
+    with caplog.at_level(logging.INFO), PersistentQueue(path, configured={"maxsize": 6, "lease_seconds": 8}) as queue:
+        assert (queue.maxsize, queue.settings["lease_seconds"]) == (6, 8.0)
+        with pytest.raises(ConfigError, match=r"maxsize of .* is set in the configuration: change it there"):
+            queue.configure(maxsize=7)
+    assert documents(path) == ({"maxsize": 6}, {"lease_seconds": 8.0})
+    assert caplog.text.count("from now on") == 2
+    with PersistentQueue(path, mode="look", configured={"maxsize": 9}) as look:
+        assert look.maxsize == 9
+    assert documents(path)[0] == {"maxsize": 6}
+    with pytest.raises(ConfigError, match=r"has maxsize=6 \(as it was set\), not 5"):
+        PersistentQueue(path, maxsize=5, configured={"maxsize": 9})
+
+
+@pytest.mark.parametrize("name", ["queue.json", "groups/default/group.json"])
+def test_settings_that_were_lost_are_never_replaced_by_defaults(path: Path, name: str) -> None:
+    """A damaged document is made whole without them, and the queue is not used before they are set anew."""
+    with PersistentQueue(path, maxsize=5, max_deliveries=None) as queue:
+        queue.put_many([b"a", b"b"])
+        assert queue.get() == b"a"
+    content = (path / name).read_bytes()
+    (path / name).write_bytes(content.replace(b'"format"', b'"farmat"'))
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match=f"holdfast set {path} --rebuilt") as caught:
+            PersistentQueue(path)
+        assert caught.value.context["path"] == str(path / name)
+        with PersistentQueue(path, mode="look") as look:
+            assert [message.payload for message in look.peek()] == [b"b"]
+    set_anew(path, maxsize=5)
+    with PersistentQueue(path) as queue:
+        assert queue.maxsize == 5
+        assert queue.settings["max_deliveries"] == (None if name == "queue.json" else 5)
+        assert queue.get() == b"b"
+
+
+def test_what_a_later_version_has_set_is_refused(path: Path) -> None:
+    """Also a feature of the files."""
+    PersistentQueue(path).close()
+    fields = read_document(STORAGE, path / "queue.json")
+    write_document(STORAGE, path / "queue.json", {**fields, "settings": {"colour": "red"}})
+    with pytest.raises(UnsupportedVersionError, match="a setting that this Holdfast does not know"):
+        PersistentQueue(path)
+    write_document(STORAGE, path / "queue.json", {**fields, "features": ["merged"]})
+    with pytest.raises(UnsupportedVersionError, match="features that this Holdfast does not know"):
+        PersistentQueue(path)
+    write_document(STORAGE, path / "queue.json", {**fields, "settings": 5})
+    with pytest.raises(CorruptionError, match="--rebuilt"):
+        PersistentQueue(path)
+
+
+def test_a_misspelt_setting_is_refused_before_anything_is_made(path: Path) -> None:
+    """As Python refuses a keyword argument."""
+    with pytest.raises(TypeError, match=r"PersistentQueue\(\) has no option 'max_size'; did you mean maxsize\?"):
+        PersistentQueue(path, max_size=5)  # type: ignore[call-arg]
+    assert not path.exists()
