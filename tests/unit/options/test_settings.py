@@ -125,7 +125,7 @@ def test_a_misspelt_name_gets_a_hint() -> None:
         (None, "none"),
         (30.0, "30"),
         (0.5, "0.5"),
-        ((1.0, 2.5), "[1.0, 2.5]"),
+        ((1.0, 2.5), "[1, 2.5]"),
         (FlushPolicy.never(), "never"),
         (FlushPolicy.every(commits=10, seconds=0.5), "{commits=10, seconds=0.5}"),
         (Backoff(), "{base=1, cap=3600, jitter=true}"),

@@ -128,7 +128,7 @@ class ReadSide:
         """Begin the default group, if it has not begun. Raises as :meth:`get`."""
         with self._take_lock:
             self._lifecycle.check()
-            self._require_progress_store()
+            self._start()
 
     def change(self, policy: RetryPolicy) -> None:
         """Let other rules count, from the next delivery or failure on."""

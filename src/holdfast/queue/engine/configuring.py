@@ -98,7 +98,7 @@ def configure(
 
     One thread at a time: each keeps what the one before has changed. Closing waits for it, as it gives the locks back.
     """
-    with handle.settings.changing:
+    with handle.settings.changing, storage_errors("changing settings", handle.path):
         check_open()
         _configure(handle, settings, reset)
 
