@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, Put
-from support.builders.small_queues import SmallQueue, build
+from holdfast.clock import SystemClock
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.engine.configuring import configure_closed
+from support.builders.small_queues import SmallQueue, build, tiny_files_allowed
 from support.processes.cli import done, run
 
 
@@ -126,6 +129,8 @@ def test_peek_shows_a_table_and_takes_nothing(path: Path) -> None:
 def damaged(tmp_path: Path) -> SmallQueue:
     """Return a queue whose second message is damaged."""
     queue = build(tmp_path / "orders")
+    with tiny_files_allowed():
+        configure_closed(OsStorage(), SystemClock(), queue.root, {}, ["data_file_bytes"])
     first = queue.data_files()[0]
     queue.flip(first, queue.frames(first)[1].end - 1)
     return queue
