@@ -15,6 +15,7 @@ import pytest
 from holdfast.cli.commands import draining
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark, local_session
+from support.builders.small_queues import tiny_files_allowed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,13 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
+
+
+@pytest.fixture
+def tiny_files() -> Iterator[None]:
+    """Let this process open queues whose own size of data files is below the bound for applications."""
+    with tiny_files_allowed():
+        yield
 
 
 def missing(*, with_java: bool) -> str:

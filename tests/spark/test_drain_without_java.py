@@ -96,6 +96,16 @@ def test_ids_name_the_queue_the_group_and_the_first_message(path: Path, tmp_path
     assert max(len(each) for batch in ids for each in batch) <= 100
 
 
+def test_the_group_of_a_drain_gives_no_message_up(path: Path) -> None:
+    """Unlike the default group, which keeps the settings that it has; and a group that was there keeps its own."""
+    with PersistentQueue(path) as queue:
+        queue.groups.create("day", max_deliveries=3)
+    for group, expected in [("night", None), ("day", 3), ("default", 5)]:
+        drain(path, SPARK, Sink(), group=group)
+        with PersistentQueue(path, group=group) as queue:
+            assert queue.settings["max_deliveries"] == expected
+
+
 def test_a_second_drain_of_the_group_is_refused_and_another_group_is_not(path: Path) -> None:
     """Nor is a consumer of the default group, which lives beside it."""
     others = Sink()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue
-from holdfast.spark.writing.options import RECORD_BYTES_MAX, WriteOptions
+from holdfast import ConfigError
+from holdfast.spark.writing.options import WriteOptions
 
 
 def test_a_path_is_all_that_a_write_needs() -> None:
@@ -16,11 +16,6 @@ def test_a_path_is_all_that_a_write_needs() -> None:
     options = WriteOptions.parse({"path": "file:///data/orders"})
     assert str(options.path) == "/data/orders"
     assert (options.create, options.txnid, options.txnversion, options.serializer) == (False, None, 0, None)
-
-
-def test_the_largest_payload_is_that_of_a_queue() -> None:
-    """Where nobody says otherwise."""
-    assert PersistentQueue.__init__.__kwdefaults__["record_bytes_max"] == RECORD_BYTES_MAX
 
 
 def test_the_case_of_a_name_does_not_matter() -> None:
@@ -55,7 +50,7 @@ def test_a_stream_has_options_of_spark_besides() -> None:
         ({"serializer": "json", "typeVersion": "2"}, "give type too"),
         ({"serializer": "json", "type": "Order", "typeVersion": "0"}, "typeVersion is a whole number from 1"),
         ({"create": "yes"}, "create is true or false"),
-        ({"recordBytesMax": "0"}, "recordBytesMax is a whole number from 1"),
+        ({"recordBytesMax": "1"}, "no option 'recordbytesmax'"),
         ({"stagedRetentionSeconds": "1.5"}, "stagedRetentionSeconds is a whole number"),
     ],
 )

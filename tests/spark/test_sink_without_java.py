@@ -234,10 +234,14 @@ def test_a_bounded_queue_without_room(path: Path) -> None:
 
 
 def test_a_payload_that_is_too_large(path: Path) -> None:
-    """As with any put; the option says otherwise."""
+    """As with any put: the bound is the queue's, and the next task has it once it was changed."""
+    PersistentQueue(path, record_bytes_max=1000).close()
+    write = writer(path)
     with pytest.raises(RecordTooLargeError, match="1001"):
-        stage(writer(path, recordBytesMax=1000), rows([bytes(1001)]))
-    write = writer(path, recordBytesMax=1001)
+        stage(write, rows([bytes(1001)]))
+    assert staged(path) == []
+    with PersistentQueue(path) as queue:
+        queue.configure(record_bytes_max=1001)
     commit(write, stage(write, rows([bytes(1001)])))
     assert payloads(path) == [bytes(1001)]
 
@@ -274,7 +278,8 @@ def test_a_queue_is_not_overwritten(path: Path) -> None:
 
 def test_errors_of_tasks_can_be_sent_to_the_driver(path: Path) -> None:
     """They come through pickle."""
-    write = writer(path, recordBytesMax=1)
+    PersistentQueue(path, record_bytes_max=1).close()
+    write = writer(path)
     with pytest.raises(RecordTooLargeError) as raised:
         stage(write, rows([b"12"]))
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from holdfast import PersistentQueue
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import finalize
-from support.builders.small_queues import FILE_BYTES, payload, tiny_files_allowed
+from support.builders.small_queues import FILE_BYTES, payload
 from support.spark.spark_streams import StreamRun
 
-pytestmark = pytest.mark.usefixtures("arrow_packages")
+pytestmark = pytest.mark.usefixtures("arrow_packages", "tiny_files")
 
 EXAMPLES = 40
 STEPS = 30
@@ -54,8 +54,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def opened(self) -> PersistentQueue:
         """Open the queue as the application does."""
-        with tiny_files_allowed():
-            return PersistentQueue(self.place / "queue", data_file_bytes=FILE_BYTES)
+        return PersistentQueue(self.place / "queue", data_file_bytes=FILE_BYTES)
 
     # -- The application ---------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from support.builders.small_queues import SmallQueue, build, payload
 from support.spark.spark_rows import payloads
 from support.spark.spark_streams import StreamRun, sent
 
-pytestmark = pytest.mark.usefixtures("arrow_packages")
+pytestmark = pytest.mark.usefixtures("arrow_packages", "tiny_files")
 
 
 @pytest.fixture(scope="module")

@@ -335,9 +335,12 @@ def drain(
 
 
 def make_group(path: str | os.PathLike[str], group: str) -> None:
-    """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue."""
+    """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue.
+
+    Its messages are delivered without end: a batch that failed comes again as it was, and none of it is given up.
+    """
     open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
     if group == _DEFAULT_GROUP:  # begins when it is first used
         return
     with PersistentQueue(path, mode="submit") as handle:  # which owns nothing that an application needs
-        handle.groups.create(group)
+        handle.groups.create(group, max_deliveries=None)

@@ -14,9 +14,6 @@ from holdfast.spark.reading.options import local_path, number_option, queue_path
 STAGED_RETENTION_SECONDS = 7 * 86400
 """What a dead write has left is kept so long: longer than any write takes, and short enough for the disk."""
 
-RECORD_BYTES_MAX = 16 * 2**20
-"""As ``PersistentQueue`` has it."""
-
 SERIALIZERS = ("json", "msgpack")
 """Those that take a row of any columns."""
 
@@ -28,7 +25,6 @@ _NAMES = (
     "serializer",
     "type",
     "typeVersion",
-    "recordBytesMax",
     "stagedRetentionSeconds",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
@@ -57,8 +53,6 @@ class WriteOptions:
         Name of the schema, in the headers; empty: none.
     type_version : int
         Its version.
-    record_bytes_max : int
-        Largest payload.
     staged_retention_seconds : int
         Staged messages that were not committed after so long are discarded.
     checkpoint : Path or None
@@ -72,7 +66,6 @@ class WriteOptions:
     serializer: str | None = None
     type: str = ""
     type_version: int = 1
-    record_bytes_max: int = RECORD_BYTES_MAX
     staged_retention_seconds: int = STAGED_RETENTION_SECONDS
     checkpoint: Path | None = None
 
@@ -95,7 +88,6 @@ class WriteOptions:
             serializer=given.get("serializer"),
             type=given.get("type", ""),
             type_version=number_option(given, "typeVersion", 1, 1),
-            record_bytes_max=number_option(given, "recordBytesMax", RECORD_BYTES_MAX, 1),
             staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
             checkpoint=local_path(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
         )
