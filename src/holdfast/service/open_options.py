@@ -46,6 +46,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "also_read": (),
 }
 
+_NOTHING: Mapping[str, Any] = {}
+
 _SHOWN_MAX = 100
 """Characters of a value in an error."""
 
@@ -109,9 +111,13 @@ class OpenedWith:
         given = {**self.given, **checked({name: value for name, value in self.given.items() if name in DEFAULTS})}
         return next((name for name, value in given.items() if other.value(name, actual) != value), "")
 
-    def value(self, name: str, actual: Mapping[str, Any] = _DEFAULTS) -> Any:
-        """Return the value of an option: as it was set, else the actual one, else its default."""
-        return self.type if name == "type" else self.merged.get(name, actual.get(name, _DEFAULTS.get(name)))
+    def value(self, name: str, actual: Mapping[str, Any] = _NOTHING) -> Any:
+        """Return the value of an option: the actual one, else as it was set, else its default."""
+        if name == "type":
+            return self.type
+        if name in actual and not (name == "flush" and name in self.merged):  # a handle may have a stronger policy
+            return actual[name]
+        return self.merged.get(name, _DEFAULTS.get(name))
 
 
 def check_settings(settings: Iterable[str], verb: str, *others: str) -> None:

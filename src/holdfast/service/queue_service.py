@@ -23,6 +23,7 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.deletion import delete_queue
 from holdfast.queue.options.arguments import absolute_path
 from holdfast.queue.options.retry_policy import Backoff
+from holdfast.queue.options.settings import DEFAULTS
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
 from holdfast.queue.threads import lifecycle
@@ -181,8 +182,10 @@ class QueueService:
                 self._settings[name] = replace(wanted, place=place_of_call() if place is None else place)
                 if self._keeps_catalog and found.raw.mode in ("both", "produce", "consume"):
                     self._catalog.start()
-            elif differing := wanted.differing(self._settings[name], found.raw.settings):
-                raise self._conflict(name, differing, wanted, found.raw.settings)
+            else:
+                actual = found.settings if DEFAULTS.keys() & settings.keys() else {}
+                if differing := wanted.differing(self._settings[name], actual):
+                    raise self._conflict(name, differing, wanted, actual)
             return found
 
     def _conflict(self, name: str, differing: str, wanted: OpenedWith, actual: Mapping[str, Any]) -> ConfigError:

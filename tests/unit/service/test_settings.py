@@ -1,0 +1,114 @@
+"""Settings in a service: the file counts for every process, variables and arguments have to agree with the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncQueueService, ConfigError, FlushPolicy, PersistentQueue, QueueService
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The directory of a service, which is there."""
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+def configure(data: Path, text: str) -> None:
+    """Write the operator's file."""
+    (data / "holdfast.toml").write_text(text)
+
+
+def test_the_file_counts_for_every_process_and_every_queue_that_is_there(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner changes the queue to it; whoever opens the queue by its path finds the same."""
+    with QueueService(data, catalog=False) as service:
+        service.queue("orders").put("one")
+    configure(data, '[defaults]\nmaxsize = 5\n[queues.orders]\nmax_deliveries = "none"\n')
+    with QueueService(data, catalog=False) as service, caplog.at_level(logging.INFO):
+        orders = service.queue("orders")
+        assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (5, None)
+        assert orders.get() == "one"
+    assert caplog.text.count("from now on") == 1  # the group had not begun, and is made with its own
+    with PersistentQueue(data / "orders") as raw:
+        assert (raw.maxsize, raw.settings["max_deliveries"]) == (5, None)
+    configure(data, "[queues.orders]\nmaxsize = 6\n")
+    with QueueService(data, catalog=False) as service:
+        settings = service.queue("orders").settings
+        assert (settings["maxsize"], settings["max_deliveries"]) == (6, None)  # a line that goes leaves what it has set
+
+
+def test_what_the_file_sets_is_changed_there(data: Path) -> None:
+    """Else the next opening would change it back."""
+    configure(data, "[defaults]\nlease_seconds = 60\n")
+    with QueueService(data, catalog=False) as service:
+        orders = service.queue("orders")
+        with pytest.raises(ConfigError, match=r"lease_seconds of .* is set in the configuration: change it there"):
+            orders.configure(lease_seconds=5)
+        orders.configure(maxsize=5)
+        orders.configure(reset=["maxsize"], max_deliveries=3)
+        assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (0, 3)
+
+
+def test_an_argument_goes_before_the_file_and_has_to_agree_with_the_queue(data: Path) -> None:
+    """It belongs to one program, and others have the same queue."""
+    configure(data, "[defaults]\nlease_seconds = 60\n")
+    with QueueService(data, catalog=False) as service:
+        orders = service.queue("orders", lease_seconds=5)
+        orders.put("one")
+        orders.get()
+        assert orders.settings["lease_seconds"] == 5.0
+        assert service.queue("orders", lease_seconds=5) is orders
+    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError) as caught:
+        service.queue("orders", lease_seconds=7)
+    assert f"{data}/orders has lease_seconds=5 (as it was set), not 7" in str(caught.value)
+
+
+def test_a_variable_that_does_not_agree_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the queue's value and its own."""
+    with QueueService(data, catalog=False) as service:
+        service.queue("orders", maxsize=5)
+    monkeypatch.setenv("HOLDFAST_ORDERS__MAXSIZE", "7")
+    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError) as caught:
+        service.queue("orders")
+    assert str(caught.value).startswith("HOLDFAST_ORDERS__MAXSIZE in the environment: ")
+    assert "has maxsize=5 (as it was set), not 7" in str(caught.value)
+    monkeypatch.setenv("HOLDFAST_ORDERS__MAXSIZE", "5")
+    with QueueService(data, catalog=False) as service:
+        assert service.queue("orders").settings["maxsize"] == 5
+
+
+def test_a_second_opening_is_compared_with_what_counts(data: Path) -> None:
+    """Not with what the first one has said, which may be nothing."""
+    with QueueService(data, catalog=False) as service:
+        service.queue("orders", maxsize=5, lease_seconds=9).put("one")
+    with QueueService(data, catalog=False) as service:
+        orders = service.queue("orders")
+        assert service.queue("orders", maxsize=5) is orders
+        with pytest.raises(ConfigError, match=r"is open with maxsize=5 .*, not with maxsize=6"):
+            service.queue("orders", maxsize=6)
+        orders.configure(maxsize=6)
+        assert service.queue("orders", maxsize=6, flush=FlushPolicy.every_commit()) is orders
+        jobs = service.queue("jobs", maxsize=1)
+        jobs.configure(maxsize=2)
+        assert service.queue("jobs", maxsize=2) is jobs
+        with pytest.raises(ConfigError, match=r"is open with maxsize=2 .*, not with maxsize=1"):
+            service.queue("jobs", maxsize=1)
+
+
+def test_tasks_read_and_change_them_too(data: Path) -> None:
+    """With the names of the other service."""
+
+    async def run() -> None:
+        async with AsyncQueueService(data, catalog=False) as service:
+            orders = await service.queue("orders", maxsize=5)
+            await orders.configure(max_deliveries=3, reset=["maxsize"])
+            assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (0, 3)
+
+    asyncio.run(run())
