@@ -155,9 +155,12 @@ class HandleSettings:
             if not _fits(asked, value):
                 raise self._conflict(name, value, asked, is_default=name not in known)
         own = {name: known.get(name, DEFAULTS[name]) for name in names}  # type: ignore[literal-required]
-        self.values = checked({**self.values, **own})
+        self.values = cast(Settings, {**self.values, **own})
         changed = stored(known, names)
-        return changed if changed != document else None
+        if changed == document:
+            return None
+        checked(self.values)  # together
+        return changed
 
     def _conflict(self, name: str, value: Any, asked: Any, *, is_default: bool) -> ConfigError:
         place = "the default" if is_default else "as it was set"

@@ -118,7 +118,8 @@ class QueueHandle:
         self.submit_side: SubmitSide | None = None
         self._make_helper = make_helper
         self.capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
-        self._adopt_settings()
+        if not options.writes:  # else once this handle has the lock: the owner before may change them
+            self._adopt_settings(is_owner=False)
         try:
             with storage_errors("opening the queue", root):
                 if options.mode == "look" and writable_by_others(storage, root):
@@ -151,7 +152,7 @@ class QueueHandle:
         if options.mode == "submit" and self._make_helper is not None:
             self.submit_side = self.open_submit_side()
 
-    def _adopt_settings(self, *, is_owner: bool = False) -> None:
+    def _adopt_settings(self, *, is_owner: bool) -> None:
         self.settings.adopt_queue(self.storage, self.directory, is_owner=is_owner)
         self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
 
@@ -189,7 +190,7 @@ class QueueHandle:
         )
         try:
             lock = next(steps)
-            self._adopt_settings(is_owner=True)  # the owner before may have changed them
+            self._adopt_settings(is_owner=True)
             self._open_log(lock)
             next(steps, None)
         except BaseException:  # no other code could release it

@@ -81,6 +81,8 @@ def checked(settings: Mapping[str, Any]) -> Settings:
     ConfigError
         One cannot work, or not together with the others: those that are missing have their defaults.
     """
+    if not settings:
+        return {}
     every = {**DEFAULTS, **settings}
     if not isinstance(every["flush"], FlushPolicy):
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
