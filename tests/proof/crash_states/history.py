@@ -1,9 +1,10 @@
 """What was done to some queues, and what a crash from each instant on may leave of it.
 
-A queue has five *sides*, each with a sequence of states: where its log ends, how far its group has come, how far its
-second and slower group, what is in doubt, and what was committed jointly. A call makes a new state on one side, or on
-several at once. A crash leaves each side at some state of its sequence: no earlier than what was durable, no later than
-what was attempted; and of what was made on several sides at once it leaves all or nothing.
+A queue has seven *sides*, each with a sequence of states: where its log ends, how far its group has come, how far its
+second and slower group, what is in doubt, what was committed jointly, its settings, and those of its group. A call
+makes a new state on one side, or on several at once. A crash leaves each side at some state of its sequence: no earlier
+than what was durable, no later than what was attempted; and of what was made on several sides at once it leaves all or
+nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.queue.options.settings import DEFAULTS
 from proof.crash_states.asked import Asked
 from support.models.model import GroupState
 
@@ -24,6 +26,8 @@ class Part(StrEnum):
     PREPARED = "prepared"
     SLOW = "progress of the slow group"
     JOINT = "joint commits"
+    SETTINGS = "settings"
+    RULES = "settings of the group"
 
 
 OF_GROUPS = (Part.PROGRESS, Part.SLOW)
@@ -36,7 +40,7 @@ InDoubt = frozenset[tuple[str, int, frozenset[int]]]
 """The id of each prepared transaction, how many messages it puts, and the offsets it acknowledges."""
 
 State = int | GroupState | InDoubt | None
-"""The offset behind the log, the progress of a group that exists, what is in doubt, or a version."""
+"""The offset behind the log, the progress of a group that exists, what is in doubt, a version, or a setting."""
 
 Numbers = dict[Side, int]
 """One state of each side, by its number."""
@@ -142,4 +146,6 @@ _NOTHING: dict[Part, State] = {
     Part.PREPARED: frozenset(),
     Part.SLOW: None,
     Part.JOINT: None,
+    Part.SETTINGS: DEFAULTS["record_bytes_max"],
+    Part.RULES: 30,  # seconds of a lease: nothing else is different for these two
 }

@@ -13,6 +13,7 @@ from itertools import product
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
+from holdfast.queue.options.put_options import as_seconds
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
 from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
@@ -72,6 +73,8 @@ class Seen:
         What was committed jointly last.
     damage : tuple of Damage
         What the report says is lost.
+    settings : tuple of int
+        The settings of the queue and of its first group that are changed.
     """
 
     next_offset: int
@@ -83,6 +86,7 @@ class Seen:
     in_doubt: frozenset[tuple[str, int, int]]
     version: int | None
     damage: tuple[Damage, ...]
+    settings: tuple[int, int] = (0, 0)
 
     @property
     def missing(self) -> frozenset[int]:
@@ -109,7 +113,7 @@ class Seen:
             and self._shown_beside(later) == later._shown_beside(self)
             and (self.slow.shown, self.slow.dead, self.slow.exists)
             == (later.slow.shown, later.slow.dead, later.slow.exists)
-            and self.version == later.version
+            and (self.version, self.settings) == (later.version, later.settings)
             and self._needed().isdisjoint(set(self.log) - set(later.log))
         )
 
@@ -180,6 +184,7 @@ def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
         frozenset((each.id, each.put_count, each.ack_count) for each in found),
         queue.joint_commits.latest(APPLICATION),
         report.damage,
+        (queue.settings["record_bytes_max"], int(as_seconds(queue.settings["lease_seconds"], ""))),
     )
 
 
@@ -273,6 +278,8 @@ def _shows(history: History, name: str, seen: Seen, part: Part, state: State) ->
         return _counts(state) == seen.in_doubt
     if part is Part.JOINT:
         return state == seen.version
+    if part in (Part.SETTINGS, Part.RULES):
+        return state == seen.settings[part is Part.RULES]
     return _group_agrees(history, name, seen, seen.slow, state, frozenset(), frozenset())
 
 
@@ -357,8 +364,8 @@ def _has_happened(step: Mapping[Side, int], numbers: Numbers) -> bool:
 def _short(seen: Mapping[str, Seen]) -> str:
     return "\n".join(
         f"{name}: log to {each.log_end}, next {each.next_offset}, {_short_of(each.group)}, "
-        f"in doubt {sorted(each.in_doubt)}, version {each.version}; slow: {_short_of(each.slow)}, "
-        f"missing {sorted(each.missing)}"
+        f"in doubt {sorted(each.in_doubt)}, version {each.version}, settings {each.settings}; "
+        f"slow: {_short_of(each.slow)}, missing {sorted(each.missing)}"
         for name, each in seen.items()
     )
 

@@ -163,7 +163,15 @@ GROUPS = {
 }
 """The second group."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS
+SETTINGS = {
+    "configure": Action(_always, Life.configure),
+    "reset": Action(_always, Life.reset),
+    "configure_group": Action(_always, Life.configure_group),
+    "configure_both": Action(_always, Life.configure_both),
+}
+"""Settings of the queue and of its first group."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS
 """Longer sequences are drawn from these."""
 
 
@@ -176,6 +184,7 @@ FAMILIES = {
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
+    "settings": _of(SETTINGS, "roll get create reopen kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
@@ -263,5 +272,6 @@ BEGINNINGS_OF = {
     "options": ("used", "waiting"),
     "holding": ("used",),
     "groups": ("used", "shared"),
+    "settings": ("fresh", "used"),
 }
 """By family."""

@@ -72,7 +72,7 @@ class Held:
 
 
 class Books:
-    """Two queues under one flush policy, and a second group of the first one under another."""
+    """Two queues under one flush policy, and a second group of the first one under its own."""
 
     def __init__(self, policy: FlushPolicy) -> None:
         self.policy = policy
@@ -273,5 +273,5 @@ class Books:
         self.segments[-1].moments.append(self.history.moment(len(self.storage.log), call, self.now_ns))
 
 
-ALL_OF_A_HANDLE = (Part.LOG, Part.PROGRESS, Part.PREPARED, Part.JOINT)
+ALL_OF_A_HANDLE = tuple(part for part in Part if part is not Part.SLOW)
 """What a handle that owns both sides makes durable; the second group has its own."""

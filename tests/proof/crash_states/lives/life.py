@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proof.crash_states.lives.groups import Grouping
+from proof.crash_states.lives.configuring import Configuring
 
 
-class Life(Grouping):
+class Life(Configuring):
     """Does things and keeps the books."""
 
     def twin(self) -> Life:
