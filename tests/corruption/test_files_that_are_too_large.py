@@ -20,6 +20,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
 from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.groups.pause_file import Pause, write_pause
+from support.builders.settings import set_anew_if_lost
 from support.processes.threads import wait_until
 
 SPARSE_BYTES = 3 * 2**30
@@ -67,8 +68,10 @@ def test_a_queue_json_that_is_too_large_is_rebuilt_from_a_data_file(root: Path) 
     grow(root / "queue.json")
     with little_memory():
         assert "that such a file may have" in str(verify(root))
-        with opened(root) as queue:
+        queue, rebuilt = set_anew_if_lost(root, OsStorage(), lambda: opened(root))
+        with queue:
             assert queue.get_many(10, timeout=0) == LEFT
+    assert rebuilt == root / "queue.json"
     assert (root / "queue.json").stat().st_size < 1000
 
 
@@ -77,9 +80,10 @@ def test_a_group_json_that_is_too_large_is_rebuilt_and_reported(root: Path) -> N
     grow(root / "groups" / "default" / "group.json")
     with little_memory():
         assert not verify(root).ok
-        with opened(root) as queue:
-            assert queue.recovery.progress_damage
+        queue, rebuilt = set_anew_if_lost(root, OsStorage(), lambda: opened(root))
+        with queue:
             assert queue.get_many(10, timeout=0) == LEFT
+    assert rebuilt == root / "groups" / "default" / "group.json"
 
 
 def test_a_pause_json_that_is_too_large_is_a_pause_without_end(root: Path) -> None:

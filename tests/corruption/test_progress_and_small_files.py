@@ -229,8 +229,10 @@ def test_a_damaged_queue_json_is_rebuilt_from_the_data_files(queue: SmallQueue, 
     queue.write(path, content)
     report, drained = judge(queue)
     assert [damage.path for damage in report.damage] == [path]
+    assert drained.rebuilt == path
     assert set(drained.payloads) == set(queue.waiting)
-    assert queue.verify().ok, "opening has repaired it"
+    assert drain(queue).rebuilt is None
+    assert queue.verify().ok, "opening has repaired it, and its settings are set"
 
 
 def test_a_damaged_queue_json_with_nothing_to_rebuild_it_from_is_an_error(queue: SmallQueue) -> None:
@@ -273,9 +275,11 @@ def test_a_damaged_group_json_is_rebuilt_from_the_position_file(queue: SmallQueu
     queue.write(path, content)
     report, drained = judge(queue)
     assert [damage.path for damage in report.damage] == [path]
-    assert [damage.path for damage in drained.progress_damage] == [path]
+    assert drained.rebuilt == path
     assert set(drained.payloads) == set(queue.waiting)
-    assert not drain(queue).progress_damage
+    again = drain(queue)
+    assert not again.progress_damage
+    assert again.rebuilt is None
     assert queue.verify().ok
 
 
@@ -299,4 +303,4 @@ def test_a_damaged_group_json_without_a_position_file_starts_the_group_over(queu
     drained = drain(queue, "second")
     assert drained.payloads[queue.put_count] == b"new"
     assert not drained.lost
-    assert drained.progress_damage
+    assert drained.rebuilt == queue.root / "groups/second/group.json"

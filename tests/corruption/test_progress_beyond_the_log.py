@@ -26,6 +26,7 @@ from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_e
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
 from holdfast.persistence.groups.vote import Vote, vote_changes
 from support.builders.log_parts import LogParts, put
+from support.builders.settings import set_anew_if_lost
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -193,8 +194,11 @@ def test_a_group_json_that_speaks_of_offsets_where_no_log_comes_is_rebuilt_and_r
     fields.pop("crc32c")
     write_document(storage, path, {**fields, **changed})
     assert any("beyond the log" in damage.reason for damage in verify(ROOT, storage=storage).damage)
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
-        assert queue.recovery.progress_damage
+    queue, rebuilt = set_anew_if_lost(
+        ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES)
+    )
+    with queue:
+        assert rebuilt == path
         assert queue.put(b"four") == 3
         assert queue.get_many(10, timeout=0) == [*LEFT, b"four"]
 

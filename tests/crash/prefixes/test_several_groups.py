@@ -74,7 +74,7 @@ def test_the_slowest_of_several_groups_keeps_every_file_that_it_has_not_finished
 def test_a_file_goes_once_it_is_on_the_disk_that_every_group_has_finished_it() -> None:
     """A group whose policy does not sync has its progress synced by the one that retires the file."""
     storage = SimulatedStorage()
-    with open_queue(storage, "produce") as producer:
+    with open_queue(storage, "produce", flush=FlushPolicy.never()) as producer:
         producer.groups.create("fast")
         producer.groups.create("lazy")
         for each in PAYLOADS:

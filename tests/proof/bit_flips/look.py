@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast import (
     CorruptionError,
@@ -13,7 +14,9 @@ from holdfast import (
     TransactionNotFoundError,
     TransactionStateError,
 )
-from proof.bit_flips.victim import ABORTED, APPLICATION, COMMITTED, UNDECIDED, Victim, open_victim
+from proof.bit_flips.victim import ABORTED, APPLICATION, COMMITTED, ROOT, UNDECIDED, Victim, open_victim
+from support.builders.settings import set_anew_if_lost
+from support.builders.small_queues import tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
 
 ALL = 1000
@@ -92,6 +95,8 @@ class Seen:
         What was left of it.
     is_paused : bool
         Whether the group was paused; it is resumed.
+    rebuilt : Path or None
+        The document that kept the queue closed until its settings were set anew.
     """
 
     own: Shown
@@ -99,6 +104,7 @@ class Seen:
     depth: int
     is_paused: bool
     recovery: RecoveryReport
+    rebuilt: Path | None = None
 
 
 def look_beside(victim: Victim, storage: SimulatedStorage, group: str) -> Beside:
@@ -111,14 +117,18 @@ def look_beside(victim: Victim, storage: SimulatedStorage, group: str) -> Beside
 
 def look(victim: Victim, storage: SimulatedStorage, group: str, *, decide: bool) -> Seen:
     """Own the queue as ``group`` and use up all of it."""
-    with open_victim(storage, victim.clock(), group=group) as queue:
+    with tiny_files_allowed():
+        opened, rebuilt = set_anew_if_lost(
+            ROOT, storage, lambda: open_victim(storage, victim.clock(), group=group), group
+        )
+    with opened as queue:
         is_paused = queue.stats().paused is not None
         if is_paused:
             queue.resume()
         own = _take_all(queue)
         depth = queue.qsize()
         decided = _decide(queue) if decide else None
-        return Seen(own, decided, depth, is_paused, queue.recovery)
+        return Seen(own, decided, depth, is_paused, queue.recovery, rebuilt)
 
 
 def _take_all(queue: PersistentQueue) -> Shown:

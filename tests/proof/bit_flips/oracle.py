@@ -73,6 +73,8 @@ class _Judgement:
         return path.suffix == ".position" or path.name == "group.json"
 
     def check(self) -> None:
+        is_document = self._region.path.name in ("queue.json", "group.json")
+        assert self._seen.rebuilt == (self._region.path if is_document else None), f"rebuilt: {self._seen.rebuilt}"
         assert self._seen.is_paused == self._whole.is_paused, "a pause has ended by itself"
         self._check_recovery()
         if self._is_progress:
@@ -101,9 +103,9 @@ class _Judgement:
                 assert row[1:3] == known[offset][1:3], f"offset {offset} holds something else"
         assert not parked - {letter[0] for letter in whole.dead}, "a message was buried by damage"
         if own != whole:
-            reported = self._seen.recovery.progress_damage
+            reported = {damage.path for damage in self._seen.recovery.progress_damage} | {self._seen.rebuilt} - {None}
             assert reported, f"not as before, and nothing says why: {own}"
-            assert any(damage.path == self._region.path for damage in reported), f"other files are named: {reported}"
+            assert self._region.path in reported, f"other files are named: {reported}"
             assert not self._report.ok, "verify has missed it"
         _check_order(own)
 

@@ -15,6 +15,7 @@ from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.queue.options import arguments
 from holdfast.queue.options.queue_options import Mode
+from support.builders.settings import set_anew_if_lost
 from support.storages.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 5200
@@ -134,13 +135,17 @@ class SmallQueue:
 
 @dataclass(frozen=True)
 class Drained:
-    """What opening and draining a queue gave: payloads by offset, lost offsets, and every damage that was reported."""
+    """What opening and draining a queue gave: payloads by offset, lost offsets, and every damage that was reported.
+
+    ``rebuilt`` is the document that was rebuilt without its settings: it refused the queue until they were set anew.
+    """
 
     payloads: dict[int, bytes]
     lost: frozenset[int]
     damage: tuple[Damage, ...]
     progress_damage: tuple[Damage, ...]
     depth: int
+    rebuilt: Path | None = None
 
 
 def build(root: Path, storage: Storage | None = None, *, file_count: int = 3, taken_count: int = 0) -> SmallQueue:
@@ -161,7 +166,9 @@ def build(root: Path, storage: Storage | None = None, *, file_count: int = 3, ta
 def drain(queue: SmallQueue, group: str = "default") -> Drained:
     """Open, take everything there is, and close."""
     taken: dict[int, bytes] = {}
-    with queue.open(group=group) as handle:
+    with tiny_files_allowed():
+        opened, rebuilt = set_anew_if_lost(queue.root, queue.storage, lambda: queue.open(group=group), group)
+    with opened as handle:
         for _ in range(queue.put_count + 1):  # one call takes one message at least
             try:
                 with handle.receive_many(100, timeout=0) as batch:
@@ -174,7 +181,7 @@ def drain(queue: SmallQueue, group: str = "default") -> Drained:
             raise AssertionError("the queue never gets empty")
         recovery = handle.recovery
         depth = handle.stats().depth
-    return Drained(taken, offsets(recovery.damage), recovery.damage, recovery.progress_damage, depth)
+    return Drained(taken, offsets(recovery.damage), recovery.damage, recovery.progress_damage, depth, rebuilt)
 
 
 def judge(queue: SmallQueue, group: str = "default") -> tuple[VerifyReport, Drained]:
