@@ -86,6 +86,11 @@ def opening(world: World) -> Call:
     return world.open_all
 
 
+def opening_configured(world: World) -> Call:
+    """Open the queue with settings of an operator, to which the owner changes it."""
+    return lambda: world.open(configured={"maxsize": 300, "lease_seconds": 60})
+
+
 def killed(build: Callable[[World], None], torn: bytes = b"") -> Callable[[World], None]:
     """Return how to make the disk of a process that was killed, perhaps in the middle of a write."""
 
@@ -164,6 +169,7 @@ TRANSACTIONS = (
 OPENINGS = (
     Operation("open, nothing there", nothing, opening, Promise.ALWAYS, opens=True),
     Operation("open, closed in order", used, opening, Promise.ALWAYS, opens=True),
+    Operation("open, configured", used, opening_configured, Promise.ALWAYS, opens=True, again=True),
     Operation("open, killed", killed(used), opening, Promise.ALWAYS, opens=True),
     Operation("open, killed, two files", killed(two_files), opening, Promise.ALWAYS, opens=True),
     Operation("open, a torn tail", killed(unread, torn=b"torn" * 50), opening, Promise.ALWAYS, opens=True),

@@ -62,6 +62,8 @@ def look(world: World, *, is_settling: bool = True) -> dict[Key, str]:
         latest = queue.joint_commits.latest("app")
         if latest is not None:
             seen[place, "joint commit"] = str(latest)
+        for setting, value in queue.settings.items():
+            seen[place, "setting", setting] = str(value)
         seen[place, "next offset"] = str(stats.next_offset)
         _check_report(queue, world.policy)
     return seen

@@ -132,6 +132,17 @@ def with_group(world: World) -> None:
     world.queue.groups.create("late")
 
 
+def configured(world: World) -> None:
+    """A queue whose settings were changed before."""
+    used(world)
+    world.queue.configure(maxsize=200, lease_seconds=40)
+
+
+def configure_both(queue: PersistentQueue) -> None:
+    """Change settings of the queue and of its group, which are in two documents."""
+    queue.configure(reset=["lease_seconds"], maxsize=300, dedup_window=60)
+
+
 def export(world: World) -> Call:
     """Write dead letters into a file of the real file system."""
     make_ready(world)
@@ -214,6 +225,29 @@ WHOLE = (
         Promise.ALWAYS,
         again=True,
     ),
+    Operation(
+        "configure, the queue",
+        used,
+        on_queue(lambda queue: queue.configure(maxsize=300)),
+        Promise.ALWAYS,
+    ),
+    Operation(
+        "configure, the group",
+        configured,
+        on_queue(lambda queue: queue.configure(lease_seconds=60)),
+        Promise.ALWAYS,
+    ),
+    Operation(
+        "configure, the group, which begins",
+        unread,
+        on_queue(lambda queue: queue.configure(lease_seconds=60)),
+        Promise.ALWAYS,
+        leaves=(DEFAULT_GROUP,),
+    ),
+    Operation(
+        "configure, again", used, on_queue(lambda queue: queue.configure(maxsize=300)), Promise.ALWAYS, again=True
+    ),
+    Operation("configure, both", configured, on_queue(configure_both), Promise.ALWAYS, again=True),
     Operation(
         "groups.delete",
         with_group,

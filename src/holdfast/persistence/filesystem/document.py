@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import CorruptionError, StorageError
-from holdfast.persistence.filesystem.poison import Poison, undoing
+from holdfast.persistence.filesystem.poison import Poison, commit_unknown, undoing
 from holdfast.persistence.filesystem.storage import File, Storage, read_whole, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import FORMAT_VERSION, SMALL_DOCUMENT_BYTES_MAX
@@ -39,6 +39,35 @@ def write_document(
         )
     with made_anew(storage, path, is_first=False) as file:
         write_whole(file, (text.encode(),), 0)
+
+
+def replace_document(
+    storage: Storage,
+    path: Path,
+    old: dict[str, Any],
+    new: dict[str, Any],
+    bytes_max: int = SMALL_DOCUMENT_BYTES_MAX,
+) -> None:
+    """Write a document in the place of ``old``; a failure leaves that one, as readers see it and on the disk.
+
+    If its name was not synced, a second sync could succeed over the lost name: so ``old`` is given a new one.
+
+    Raises
+    ------
+    CommitUnknownError
+        The disk refuses that too: after a loss of power either may be there.
+    StorageError, OSError
+        As :func:`write_document`.
+    """
+    try:
+        write_document(storage, path, new, bytes_max)
+    except OSError as error:
+        try:
+            if read_document(storage, path, bytes_max) != old:
+                write_document(storage, path, old, bytes_max)
+        except (OSError, StorageError):
+            raise commit_unknown("changing a document", path, error) from error
+        raise
 
 
 def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import check_parts, check_root
-from holdfast.persistence.filesystem.document import read_document, undone, write_document
+from holdfast.persistence.filesystem.document import read_document, replace_document, undone, write_document
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, real_path, storage_error
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
@@ -362,9 +362,12 @@ def read_settings(storage: Storage, directory: QueueDirectory) -> dict[str, Any]
 
 
 def write_settings(storage: Storage, directory: QueueDirectory, settings: Mapping[str, Any]) -> None:
-    """Replace the settings of a queue, durably; the caller holds the write lock. Raises as :func:`read_document`."""
+    """Replace the settings of a queue, durably; the caller holds the write lock.
+
+    Raises as :func:`read_document` and :func:`replace_document`.
+    """
     fields = read_document(storage, directory.identity)
-    write_document(storage, directory.identity, {**fields, "settings": dict(settings)})
+    replace_document(storage, directory.identity, fields, {**fields, "settings": dict(settings)})
 
 
 def settings_in(fields: Mapping[str, Any], path: Path) -> dict[str, Any] | None:

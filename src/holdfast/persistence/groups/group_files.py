@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.document import read_document, undone, write_document
+from holdfast.persistence.filesystem.document import read_document, replace_document, undone, write_document
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file, settings_in
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
@@ -156,22 +156,29 @@ def write_group(
 
 
 def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:
-    fields = {
+    write_document(storage, directory.group_document(group.name), _fields(group), LARGE_DOCUMENT_BYTES_MAX)
+
+
+def _fields(group: GroupInfo) -> dict[str, Any]:
+    return {
         "format": FORMAT_VERSION,
         "group_id": group.group_id.hex(),
         "start_offset": group.start_offset,
         "retired": [[offsets.start, offsets.stop] for offsets in group.retired],
         "settings": group.settings if group.settings is None else dict(group.settings),
     }
-    write_document(storage, directory.group_document(group.name), fields, LARGE_DOCUMENT_BYTES_MAX)
 
 
 def change_group(
     storage: Storage, directory: QueueDirectory, group: GroupInfo, settings: Mapping[str, Any]
 ) -> GroupInfo:
-    """Replace the settings of a group, durably; the caller holds the group's lock. Raises ``OSError``, StorageError."""
+    """Replace the settings of a group, durably; the caller holds the group's lock.
+
+    Raises as :func:`replace_document`.
+    """
     changed = replace(group, settings=settings)
-    _write(storage, directory, changed)
+    path = directory.group_document(group.name)
+    replace_document(storage, path, _fields(group), _fields(changed), LARGE_DOCUMENT_BYTES_MAX)
     return changed
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -15,7 +15,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory, read_settings, write_settings
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.poison import commit_unknown
-from holdfast.persistence.filesystem.storage import Storage, storage_error, storage_errors
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     change_group,
@@ -114,23 +114,16 @@ def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) 
         read_side.begin()
     if write_side is not None:
         changed = _changed(_settings_of(storage, directory), changes, QUEUE_SETTINGS, reset)
-        _write(storage, directory, None, changed, lambda: write_settings(storage, directory, changed))
+        write_settings(storage, directory, changed)
         handle.settings.change(changes, QUEUE_SETTINGS)
         values = handle.settings.values
         handle.capacity.change(values["maxsize"], values["max_bytes"])
         write_side.change(values)
     if read_side is not None:
         name = handle.options.group
-        try:
+        with _behind_the_queue(directory, is_changed=write_side is not None):
             found = require_group(storage, directory, name).settings
-            changed = _changed(_known(found, None, directory, name), changes, GROUP_SETTINGS, reset)
-            _write(storage, directory, name, changed, lambda: handle.group.change(changed))
-        except (OSError, StorageError) as error:
-            if write_side is None:
-                raise
-            raise commit_unknown(
-                "changing settings of the group, behind those of the queue,", directory.root, error
-            ) from error
+            handle.group.change(_changed(_known(found, None, directory, name), changes, GROUP_SETTINGS, reset))
         handle.settings.change(changes, GROUP_SETTINGS)
         read_side.change(handle.settings.retry)
 
@@ -188,14 +181,27 @@ def configure_closed(
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:
             new = _changed(for_queue, changes, QUEUE_SETTINGS, reset)
-            _write(storage, directory, None, new, lambda: write_settings(storage, directory, new))
+            write_settings(storage, directory, new)
             logger.info("%s: its settings are %s from now on", root, new)
         if info is not None:
-            if info.damage:
-                info = repair_group(storage, directory, info, LogFiles(storage, directory, queue_id))
-            begun, changed = info, _changed(for_group, changes, GROUP_SETTINGS, reset)
-            _write(storage, directory, group, changed, lambda: change_group(storage, directory, begun, changed))
+            changed = _changed(for_group, changes, GROUP_SETTINGS, reset)
+            with _behind_the_queue(directory, is_changed=bool(of_queue)):
+                if info.damage:
+                    info = repair_group(storage, directory, info, LogFiles(storage, directory, queue_id))
+                change_group(storage, directory, info, changed)
             logger.info("%s: its settings are %s from now on", directory.group(group), changed)
+
+
+@contextmanager
+def _behind_the_queue(directory: QueueDirectory, *, is_changed: bool) -> Iterator[None]:
+    """Change the settings of a group; where those of the queue are changed already, a failure is not all or nothing."""
+    try:
+        yield
+    except (OSError, StorageError) as error:
+        if not is_changed:
+            raise
+        what = "changing settings of the group, behind those of the queue,"
+        raise commit_unknown(what, directory.root, error) from error
 
 
 def _locked(storage: Storage, clock: Clock, directory: QueueDirectory, group: str | None) -> locks.SideLock:
@@ -238,26 +244,3 @@ def _changed(document: Document | None, changes: Settings, names: frozenset[str]
     """Return the stored settings after a change."""
     known = {**(document or {}), **stored(changes, names)}
     return {name: value for name, value in known.items() if name not in reset}
-
-
-def _write(
-    storage: Storage, directory: QueueDirectory, group: str | None, new: Document, write: Callable[[], object]
-) -> None:
-    path = directory.identity if group is None else directory.group_document(group)
-    try:
-        write()
-    except OSError as error:
-        if _may_read_as(storage, directory, group, new):  # it has its name, which may not be durable
-            raise commit_unknown("changing settings", path, error) from error
-        raise storage_error(error, "changing settings", path) from error
-
-
-def _may_read_as(storage: Storage, directory: QueueDirectory, group: str | None, new: Document) -> bool:
-    """Whether a document has these settings, or cannot be read."""
-    try:
-        if group is None:
-            return read_settings(storage, directory) in (new, None)
-        found = find_group(storage, directory, group)
-    except (OSError, StorageError):
-        return True
-    return found is not None and found.settings in (new, None)
