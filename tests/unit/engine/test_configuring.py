@@ -227,8 +227,11 @@ def test_lost_settings_are_set_anew_on_purpose_only(storage: SimulatedStorage, c
 
 @pytest.mark.parametrize("part", ["queue", "group"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_every_fault_leaves_the_old_ones_or_says_that_it_is_unknown(clock: FakeClock, part: str, error: int) -> None:
-    """And the next call sets them durably."""
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+def test_every_fault_leaves_the_old_ones_or_says_that_it_is_unknown(
+    clock: FakeClock, part: str, error: int, forever: bool
+) -> None:
+    """It is unknown only where the old ones cannot be put back. And the next call sets them durably."""
     change: Any = {"maxsize": 5} if part == "queue" else {"max_deliveries": 2}
     (name,) = change
     outcomes = set()
@@ -238,20 +241,21 @@ def test_every_fault_leaves_the_old_ones_or_says_that_it_is_unknown(clock: FakeC
         queue.put(b"x")
         queue.receive().release()
         before = queue.settings[name]  # type: ignore[literal-required]
-        plan = storage.faults = FaultPlan(call, error)
+        plan = storage.faults = FaultPlan(call, error, forever=forever)
         raised: Exception | None = None
         try:
             queue.configure(**change)
         except StorageError as refused:
             raised = refused
         storage.faults = None
-        disk = storage.crash_keeping_all()
-        with opened(disk, clock) as again:
-            found = again.settings[name]  # type: ignore[literal-required]
-        if raised is None:
-            assert found == change[name]
-        elif not isinstance(raised, CommitUnknownError):
-            assert found == queue.settings[name] == before  # type: ignore[literal-required]
+        for disk in (storage.crash_keeping_all(), storage.crash_dropping_unsynced()):
+            with opened(disk, clock) as again:
+                found = again.settings[name]  # type: ignore[literal-required]
+            if raised is None:
+                assert found == change[name]
+            elif not isinstance(raised, CommitUnknownError):
+                assert found == queue.settings[name] == before  # type: ignore[literal-required]
+        if raised is not None and not isinstance(raised, CommitUnknownError):
             assert isinstance(raised, DiskFullError) is (error == errno.ENOSPC)
         outcomes.add(type(raised))
         queue.configure(**change)
@@ -261,7 +265,9 @@ def test_every_fault_leaves_the_old_ones_or_says_that_it_is_unknown(clock: FakeC
         queue.close()
         if not plan.fired_count:
             break
-    assert {type(None), CommitUnknownError} < outcomes
+    assert type(None) in outcomes
+    assert len(outcomes) == 2 + forever
+    assert (CommitUnknownError in outcomes) is forever
 
 
 def test_threads_that_change_settings_at_once_lose_none(storage: SimulatedStorage, clock: FakeClock) -> None:
