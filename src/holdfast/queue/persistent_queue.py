@@ -465,7 +465,7 @@ class PersistentQueue:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the queue and of this handle's group, as they count now: all of them, as a copy."""
+        """All settings of the queue and of this handle's group, as they count now, in a copy."""
         self._lifecycle.check()
         return self._handle.settings.values.copy()
 
