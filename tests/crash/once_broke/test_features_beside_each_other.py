@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Empty, PersistentQueue, Put
+from holdfast import Empty, Full, PersistentQueue, Put, RecordTooLargeError
 from support.builders.clocks import FakeClock
 from support.builders.takes import by_receive, taken
 from support.storages.simulated_storage import SimulatedStorage
@@ -135,3 +135,26 @@ def test_reading_the_log_anew_gives_no_second_message_of_a_key_that_is_in_hand()
         assert taken(queue) == [b"other"]
         in_hand.ack()
         assert sorted(taken(queue)) == [b"key 0", b"key 2"]
+
+
+def test_who_waited_for_the_queue_has_the_settings_that_were_changed_meanwhile() -> None:
+    """They are read again once the lock is held: the owner before could change them up to then."""
+    storage = SimulatedStorage()
+    first = open_queue(storage)
+    first.put(b"one")
+
+    def change_and_leave(verb: str, path: Path) -> None:
+        if (verb, path.name) == ("try_lock", "write.lock"):
+            storage.before_verb = None
+            first.configure(maxsize=2, record_bytes_max=100)
+            first.close()
+
+    storage.before_verb = change_and_leave
+    with open_queue(storage, lock_timeout=5) as second:
+        assert storage.before_verb is None
+        assert (second.settings["maxsize"], second.settings["record_bytes_max"]) == (2, 100)
+        second.put(b"two")
+        with pytest.raises(Full):
+            second.put(b"three", block=False)
+        with pytest.raises(RecordTooLargeError):
+            second.put(bytes(101), block=False)

@@ -442,5 +442,63 @@ MUTATIONS = (
         "        # makes",
         "queues deleted",
     ),
+    # -- Settings ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "changed-document-not-synced",
+        "A setting is changed, and a loss of power brings the old one back.",
+        "persistence/filesystem/document.py",
+        "    with undone(storage, path) if is_first else nullcontext():\n        storage.sync_directory(path.parent)\n",
+        "    with undone(storage, path) if is_first else nullcontext():\n"
+        "        if is_first:\n            storage.sync_directory(path.parent)\n",
+        "durable settings",
+    ),
+    Mutation(
+        "setting-not-stored",
+        "A setting is changed in the handle that is open, and nowhere else.",
+        "queue/engine/configuring.py",
+        "        write_settings(storage, directory, changed)\n        handle.settings",
+        "        handle.settings",
+        "durable settings",
+    ),
+    Mutation(
+        "group-keeps-its-old-settings",
+        "A change of a group's settings writes those that it had.",
+        "persistence/groups/group_files.py",
+        "_fields(group), _fields(changed), LARGE_DOCUMENT_BYTES_MAX)",
+        "_fields(group), _fields(group), LARGE_DOCUMENT_BYTES_MAX)",
+        "durable settings",
+    ),
+    Mutation(
+        "failed-change-not-put-back",
+        "A change of settings whose name is not synced stays; the next opening takes it for durable.",
+        "persistence/filesystem/document.py",
+        "            if read_document(storage, path, bytes_max) != old:\n",
+        "            if not path:\n",
+        "storage faults",
+    ),
+    Mutation(
+        "rebuilt-with-the-defaults",
+        "A damaged queue.json is rebuilt with the defaults, which drop what the settings keep.",
+        "persistence/filesystem/layout.py",
+        "            if repair:\n                _write_identity(storage, directory, queue_id, None)\n",
+        "            if repair:\n                _write_identity(storage, directory, queue_id, {})\n",
+        "corruption",
+    ),
+    Mutation(
+        "group-rebuilt-with-the-defaults",
+        "A damaged group.json is rebuilt with the defaults, which bury what the settings keep.",
+        "persistence/groups/group_files.py",
+        "    repaired = replace(group, start_offset",
+        "    repaired = replace(group, settings={}, start_offset",
+        "corruption",
+    ),
+    Mutation(
+        "settings-read-before-the-lock",
+        "Who waits for the queue goes by the settings that it had before the owner changed them.",
+        "queue/engine/queue_handle.py",
+        "            lock = next(steps)\n            self._adopt_settings(is_owner=True)\n",
+        "            self._adopt_settings(is_owner=True)\n            lock = next(steps)\n",
+        "features",
+    ),
 )
 """In the order in which they are tried."""

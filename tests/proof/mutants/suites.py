@@ -142,6 +142,7 @@ SUITES = (
         "-k",
         "lost_something or not_every or made_or_deleted or made_and_deleted",
     ),
+    _tests("durable settings", "tests/crash/returned/test_returned_means_durable.py", "-k", "configure"),
     _tests("refused calls", "tests/crash/returned/test_behind_refused_calls.py"),
     _tests("durable", "tests/crash/returned/test_durable_beside_the_table.py"),
     _tests("joint commits", "tests/crash/prefixes/test_joint_commits_every_storage_call.py"),
