@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proof.second_model.facts import DisagreementError, Now, Options
+from proof.second_model.facts import DisagreementError, Now
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.judge import Judge
 from proof.second_model.runs import judged_history
@@ -102,13 +102,41 @@ def purged_when_closed(judge: Judge) -> None:
     judge.told(Call("purge", NOW), Answer(2))
 
 
+def above_a_bound(judge: Judge) -> None:
+    """Put one more than a bound that was set."""
+    judge.told(Call("configure", NOW, {"settings": {"maxsize": 2}}), Answer())
+    judge.told(Call("put", NOW, {"payload": b"c"}), Answer(2))
+
+
+def bound_forgotten(judge: Judge) -> None:
+    """Put one more than that behind a loss of power."""
+    judge.told(Call("configure", NOW, {"settings": {"maxsize": 2}}), Answer())
+    judge.told(Call("power_loss", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {}}), Answer())
+    judge.told(Call("put", NOW, {"payload": b"c"}), Answer(2))
+
+
+def bound_that_nobody_set(judge: Judge) -> None:
+    """Find the queue full behind a change that was refused."""
+    judge.told(Call("configure", NOW, {"settings": {"maxsize": 2}}), Answer(error="ConfigError"))
+    judge.told(Call("put", NOW, {"payload": b"c"}), Answer(error="Full"))
+
+
+def another_setting(judge: Judge) -> None:
+    """Open with another value than the one that is set."""
+    judge.told(Call("configure", NOW, {"settings": {"lease_seconds": 4}}), Answer())
+    judge.told(Call("close", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {"lease_seconds": 5}}), Answer())
+
+
+SETTINGS = [above_a_bound, bound_forgotten, bound_that_nobody_set, another_setting]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
 
 
-@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale, *PURGES])
+@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale, *PURGES, *SETTINGS])
 def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
     """A judge that allows everything would prove nothing."""
-    judge = Judge(Options())
+    judge = Judge()
     put_two(judge)
     with pytest.raises(DisagreementError):
         wrong(judge)

@@ -450,7 +450,7 @@ MUTATIONS = (
         "    with undone(storage, path) if is_first else nullcontext():\n        storage.sync_directory(path.parent)\n",
         "    with undone(storage, path) if is_first else nullcontext():\n"
         "        if is_first:\n            storage.sync_directory(path.parent)\n",
-        "durable settings",
+        "settings",
     ),
     Mutation(
         "setting-not-stored",
@@ -458,7 +458,7 @@ MUTATIONS = (
         "queue/engine/configuring.py",
         "        write_settings(storage, directory, changed)\n        handle.settings",
         "        handle.settings",
-        "durable settings",
+        "settings",
     ),
     Mutation(
         "group-keeps-its-old-settings",
@@ -466,7 +466,7 @@ MUTATIONS = (
         "persistence/groups/group_files.py",
         "_fields(group), _fields(changed), LARGE_DOCUMENT_BYTES_MAX)",
         "_fields(group), _fields(group), LARGE_DOCUMENT_BYTES_MAX)",
-        "durable settings",
+        "settings",
     ),
     Mutation(
         "failed-change-not-put-back",
@@ -474,7 +474,7 @@ MUTATIONS = (
         "persistence/filesystem/document.py",
         "            if read_document(storage, path, bytes_max) != old:\n",
         "            if not path:\n",
-        "storage faults",
+        "settings",
     ),
     Mutation(
         "rebuilt-with-the-defaults",

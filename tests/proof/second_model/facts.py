@@ -6,7 +6,7 @@ power) it is a :class:`Span`, and what the queue answers next narrows it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SECOND_NS = 1_000_000_000
 
@@ -126,10 +126,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Options:
-    """How the handle was opened: work-queue.md, the first table, and the docstring of PersistentQueue."""
+    """The settings that count in the handle: settings.md, and work-queue.md, the first table."""
 
     max_deliveries: int | None = 5
-    backoff: tuple[float, ...] | tuple[str, float, float, bool] = ()
+    backoff: tuple[float, ...] | tuple[str, float, float, bool] = ("doubling", 1, 3600, True)
     lease_seconds: float = 30
     expired: str = "drop"
     maxsize: int = 0
@@ -138,9 +138,13 @@ class Options:
     dead_letter_seconds: float = 1_209_600
 
 
+OF_GROUP = frozenset({"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds"})
+"""Of the settings, those that belong to a group; the others belong to the queue."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """The progress of one consumer group."""
+    """The progress of one consumer group, and its settings."""
 
     start: int = 0
     courses: Mapping[int, Course] = field(default_factory=dict)
@@ -148,6 +152,7 @@ class Group:
     passed: int = 0  # the log was taken from up to here, by the present handle
     blurred: int = 0  # messages of which an earlier handle may have made an end
     missing: frozenset[int] = frozenset()  # may have gone with their data files before the group began
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,7 @@ class State:
     has_new_groups: bool = False  # made or deleted by the present handle
     retried: int = 0
     end: str = ""  # of the present handle: closed, or shut down at once
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
 
     @property
     def own(self) -> Group:
@@ -186,6 +192,15 @@ class State:
         known = own.courses
         every = range(own.start, len(self.messages))
         return [offset for offset in every if offset not in known or known[offset].state != "done"]
+
+
+def with_settings(state: State, changed: Mapping[str, Any]) -> State:
+    """Return the state in which settings of the queue, and of the handle's group, are stored."""
+    own = state.own
+    of_group = {name: value for name, value in changed.items() if name in OF_GROUP}
+    of_queue = {name: value for name, value in changed.items() if name not in OF_GROUP}
+    state = with_group(state, replace(own, settings={**own.settings, **of_group}))
+    return replace(state, settings={**state.settings, **of_queue})
 
 
 def course_in(state: State, group: Group, offset: int) -> Course:

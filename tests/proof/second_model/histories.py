@@ -30,6 +30,9 @@ ROOT = "/q"
 IDS = ("a", "b", "c", "d")
 KEYS = ("x", "y")
 GROUPS = ("default", "other")
+SIZES, LEASES = (0, 0, 6, 20), (4, 30)
+"""What the settings that are changed may be: ``maxsize`` of the queue, ``lease_seconds`` of the group."""
+
 STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
 OPEN_MAX = 3
 EXPECTED = (Empty, Full, ShutDown, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
@@ -54,17 +57,21 @@ class Player:
         self.storage = SimulatedStorage()
         self.payload_count = self.restart_count = self.crash_count = 0
         self.uses_priorities = rng.random() < 0.5
-        self.options: dict[str, Any] = {
+        of_group: dict[str, Any] = {
             "max_deliveries": rng.choice([1, 2, 3, None]),
             "backoff": rng.choice([[], [1, 8], Backoff(1, 8, jitter=False), Backoff(2, 16)]),
-            "lease_seconds": rng.choice([4, 30]),
+            "lease_seconds": rng.choice(LEASES),
             "expired": rng.choice(["drop", "dead"]),
-            "maxsize": rng.choice([0, 0, 6, 20]),
+            "dead_letter_seconds": rng.choice([60, 1_209_600]),
+        }
+        self.of_queue: dict[str, Any] = {
+            "maxsize": rng.choice(SIZES),
             "dedup_window": rng.choice([10, 300]),
             "dedup_max": rng.choice([2, 100]),
-            "dead_letter_seconds": rng.choice([60, 1_209_600]),
             "data_file_bytes": 16 * 2**10,
         }
+        self.of_groups = {group: dict(of_group) for group in GROUPS}
+        self.changed: tuple[dict[str, Any], str] | None = None
         self.group = "default"
         self.open()
 
@@ -74,13 +81,21 @@ class Player:
         self.blocks: list[Delivery | DeliveryBatch] = []
         self.batches: list[DeliveryBatch] = []
         self.transactions: list[Transaction] = []
-        options = {"storage": self.storage, "clock": self.clock, "group": self.group, "mode": mode, **self.options}
-        self.queue = PersistentQueue(ROOT, **options)
+        self.queue = PersistentQueue(
+            ROOT,
+            storage=self.storage,
+            clock=self.clock,
+            group=self.group,
+            mode=mode,
+            **self.of_queue,
+            **self.of_groups[self.group],
+        )
 
     def play(self, call_count: int) -> None:
         """Make so many steps, and look at everything at the end."""
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [self.looks, self.rules, self.wait]
+        kinds = [*kinds * 2, self.configures]
         for _ in range(call_count):
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
@@ -241,6 +256,26 @@ class Player:
         ]
         return rng.choice(verbs)
 
+    def configures(self) -> Callable[[], object]:
+        """Choose a setting of the queue or of the group to change; later openings say it, or leave it out."""
+        rng, queue = self.rng, self.queue
+        chosen: dict[str, tuple[int, ...]] = {"maxsize": SIZES, "lease_seconds": LEASES}
+        name = rng.choice(sorted(chosen))
+        value, is_said = rng.choice(chosen[name]), rng.random() < 0.5
+        known = self.of_queue if name == "maxsize" else self.of_groups[self.group]
+        if name != "maxsize" and self.group not in self.groups():
+            return self.looks()  # one that has not begun gets what its first handle says
+
+        def configure() -> None:
+            self.changed = (known, name)
+            queue.configure(**{name: value})  # type: ignore[arg-type]
+            if is_said:
+                known[name] = value
+            else:
+                known.pop(name, None)
+
+        return configure
+
     def wait(self) -> Callable[[], object]:
         """Choose how long to wait: also to just before, just at and just behind the end of a lease."""
         seconds = self.rng.choice([0.01, 0.015, 0.5, 1, 1, 2, 4, 4, 10, 31, 70])
@@ -310,8 +345,12 @@ class Player:
                 left.append(self.left_by(how))
 
         self.storage.before_verb = watch
+        self.changed = None
         self.make(verb)
         self.storage.before_verb = None
+        if left and self.changed is not None:  # or not: what is on the disk counts
+            known, name = self.changed
+            known.pop(name, None)
         if left:
             self.go_on_with(left[0])
             self.open()

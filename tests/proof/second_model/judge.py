@@ -1,9 +1,11 @@
 """The judge: follows a history, call by call, and says where an answer is not allowed."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from proof.second_model.facts import DisagreementError, Group, Options, State
+from proof.second_model.facts import DisagreementError, Group, Options, State, with_settings
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules import dead_letters, life, looking, purging, putting, settling, taking, transacting
 from proof.second_model.rules.settling import has_run_out, ran_out, unsettled
@@ -41,8 +43,10 @@ LONG_RUN = re.compile(r"(.)\1{20,}")
 class Judge:
     """Holds all states that the queue may be in after the calls so far."""
 
-    def __init__(self, options: Options, group: str = "default") -> None:
-        self.states: tuple[State, ...] = (State(options, group, groups={"default": Group(), group: Group()}),)
+    def __init__(self, given: Mapping[str, Any] | None = None, group: str = "default") -> None:
+        state = with_settings(State(Options(), group, groups={"default": Group(), group: Group()}), given or {})
+        options = Options(**{**state.settings, **state.own.settings})
+        self.states: tuple[State, ...] = (replace(state, options=options),)
         self.calls: list[tuple[Call, Answer]] = []
 
     def told(self, call: Call, answer: Answer) -> None:
@@ -78,7 +82,7 @@ class Judge:
 
     def copy(self) -> "Judge":
         """Return a judge that knows the same and goes its own way."""
-        other = Judge(Options())
+        other = Judge()
         other.states, other.calls = self.states, list(self.calls)
         return other
 

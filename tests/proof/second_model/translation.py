@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast import Backoff, DeadLetter, Put
 from holdfast.queue.inspect.stats import QueueStats
-from proof.second_model.facts import SECOND_NS, Options
+from proof.second_model.facts import SECOND_NS
 from proof.second_model.history import Seen
 
 ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
@@ -43,15 +43,16 @@ def asks(payloads: Iterable[Any]) -> list[dict[str, Any]]:
     return [ask({name: getattr(each, name) for name in ASKS}) for each in wishes]
 
 
-def options(given: dict[str, Any]) -> Options:
-    """Return the options that a handle was opened with."""
+def settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings among keyword arguments, as the judge has them."""
     known = {name: given[name] for name in OPTIONS if name in given}
     for name in {"lease_seconds", "dedup_window", "dead_letter_seconds"} & known.keys():
         known[name] = seconds(known[name])
-    backoff = given.get("backoff", Backoff())
-    if isinstance(backoff, Backoff):
-        return Options(backoff=("doubling", backoff.base, backoff.cap, backoff.jitter), **known)
-    return Options(backoff=tuple(backoff), **known)
+    if "backoff" in given:
+        backoff = given["backoff"]
+        is_doubling = isinstance(backoff, Backoff)
+        known["backoff"] = ("doubling", backoff.base, backoff.cap, backoff.jitter) if is_doubling else tuple(backoff)
+    return known
 
 
 def letter(found: DeadLetter) -> Seen:

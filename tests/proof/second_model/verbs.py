@@ -150,6 +150,7 @@ QUEUE = {
     "pause": Reader("pause", lambda c: {"until": translation.instant_ns(c["until"]), "reason": c["reason"]}),
     "resume": Reader("resume"),
     "purge": Reader("purge", answer=plain),
+    "configure": Reader("configure", lambda call: {"settings": translation.settings(call["settings"])}),
     "shutdown": Reader("shutdown", asked("immediate")),
     "close": Reader("close"),
     "begin": Reader("begin", lambda call: call.given, beginning),

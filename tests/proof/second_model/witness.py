@@ -17,7 +17,7 @@ from holdfast.queue.transactions.transaction import TransactionBase
 from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call
 from proof.second_model.judge import Judge
-from proof.second_model.translation import options
+from proof.second_model.translation import settings
 from proof.second_model.verbs import FAILING, READERS, Reader, Reading
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
@@ -87,13 +87,13 @@ class Watch:
         is_followed = mode in ("both", "consume") and "also_read" not in given
         group = given.get("group", "default")
         if known is None:
-            witness = DurabilityCheck(clock, Judge(options(given), group) if is_followed and is_new(storage) else None)
+            witness = DurabilityCheck(clock, Judge(settings(given), group) if is_followed and is_new(storage) else None)
             self.by_storage[id(storage)] = (storage, witness)
         else:
             witness = known[1]
             witness.clock, witness.is_open = clock, True
             witness.judge = witness.judge if is_followed else None
-            witness.told("open", {"options": options(given), "group": group}, Answer())
+            witness.told("open", {"given": settings(given), "group": group}, Answer())
         self.remember(queue, witness)
         self.remember(queue.groups, witness)
 

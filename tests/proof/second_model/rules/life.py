@@ -1,6 +1,7 @@
 """Rules for pauses, groups, closing, opening, and the death of the process or of the power."""
 
 from dataclasses import replace
+from typing import Any
 
 from proof.second_model.facts import (
     NOTHING,
@@ -14,6 +15,7 @@ from proof.second_model.facts import (
     expect,
     with_course,
     with_group,
+    with_settings,
 )
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.putting import may_have_ended
@@ -154,16 +156,19 @@ def vague(state: State) -> State:
 
 
 def open_again(state: State, call: Call, answer: Answer) -> State:
-    """Judge an opening: options "of the handle, not of the files"; lines of order keys are as they were put."""
+    """Judge an opening: settings are those that are stored; lines of order keys are as they were put."""
     expect(answer.error is None, "PersistentQueue", "opened", answer)
-    options: Options = call["options"]
     group = call["group"] or state.group
     if group not in state.groups:
         state = with_group(state, Group(start=0), group)
+    state = replace(state, group=group)
+    known, given = {**state.settings, **state.own.settings}, call["given"]
+    differs = {name for name, value in given.items() if known.get(name, value) != value}
+    expect(not differs, 'settings.md, "The first program that says one sets it"', known, given)
+    state = with_settings(state, given)
     state = replace(
         state,
-        options=options,
-        group=group,
+        options=Options(**{**state.settings, **state.own.settings}),
         read_end=0,
         end="",
         dropped=NOTHING,
@@ -182,6 +187,13 @@ def reopened(state: State, offset: int, course: Course) -> Course:
     return course._replace(rank=(offset, 0), place=place, receipt=None)
 
 
+def configure(state: State, call: Call, answer: Answer) -> State:
+    """Judge configure: stored, and "they count here at once", in the handle that is open and in later ones."""
+    expect(answer.error is None, "PersistentQueue.configure", "changed", answer)
+    changed: dict[str, Any] = call["settings"]
+    return replace(with_settings(state, changed), options=replace(state.options, **changed))
+
+
 def tick(state: State, call: Call, answer: Answer) -> State:
     """Let time go by."""
     return state
@@ -198,4 +210,5 @@ RULES = {
     "power_loss": power_loss,
     "open": open_again,
     "tick": tick,
+    "configure": configure,
 }
