@@ -69,17 +69,21 @@ def test_it_shows_the_settings_of_another_group(path: Path) -> None:
     assert "no group 'nix'" in ran.err
 
 
-def test_a_default_group_that_has_not_begun_has_the_defaults(tmp_path: Path) -> None:
-    """It begins at its first use; until then there is nothing to change either."""
+def test_a_default_group_that_has_not_begun_gets_them_when_it_does(tmp_path: Path) -> None:
+    """They wait in queue.json."""
     PersistentQueue(tmp_path / "orders", maxsize=3).close()
     shutil.rmtree(tmp_path / "orders/groups/default")
     assert states(tmp_path / "orders") == {"maxsize": (3, "set", None)}
+    expected = {"maxsize": (3, "set", None), "lease_seconds": (5.0, "set", "default")}
     for more in ((), ("--rebuilt",)):
-        ran = run("set", tmp_path / "orders", "lease_seconds=5", *more)
-        assert ran.code == 1
-        assert "no group 'default'" in ran.err
+        assert done("set", tmp_path / "orders", "lease_seconds=5", *more)
+        assert states(tmp_path / "orders") == expected
+    with PersistentQueue(tmp_path / "orders") as queue:
+        queue.put(b"x")
+        queue.get()
+    assert states(tmp_path / "orders") == expected
     assert done("set", tmp_path / "orders", "--rebuilt", "maxsize=4")
-    assert states(tmp_path / "orders") == {"maxsize": (4, "set", None)}
+    assert states(tmp_path / "orders") == expected | {"maxsize": (4, "set", None)}
 
 
 def test_values_are_those_of_toml_or_words(path: Path) -> None:

@@ -187,8 +187,6 @@ def test_a_path_without_that_queue_or_group_says_so(storage: SimulatedStorage, c
     opened(storage, clock).close()
     with pytest.raises(GroupNotFoundError):
         configure_closed(storage, clock, ROOT, {"lease_seconds": 4}, group="audit")
-    with pytest.raises(GroupNotFoundError):
-        configure_closed(storage, clock, ROOT, {"lease_seconds": 4})
     with pytest.raises(ConfigError, match="maxsize"):
         change_settings(ROOT, storage, maxsize=-4)
 

@@ -14,7 +14,7 @@ from holdfast.persistence.filesystem.document import read_document, write_docume
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.options.settings import DEFAULTS
 from support.builders.handles import handle_of
-from support.builders.settings import set_anew
+from support.builders.settings import change_settings, set_anew
 
 STORAGE = OsStorage()
 
@@ -47,19 +47,18 @@ def test_a_handle_that_says_nothing_takes_what_is_stored(path: Path) -> None:
     """Of the queue and of its group; in every mode."""
     with PersistentQueue(path, maxsize=5, record_bytes_max=100, max_deliveries=2, lease_seconds=timedelta(minutes=1)):
         pass
+    of_queue, of_group = {"maxsize": 5, "record_bytes_max": 100}, {"max_deliveries": 2, "lease_seconds": 60.0}
+    assert documents(path) == (of_queue | of_group, None)  # the default group has not begun
     with PersistentQueue(path, max_deliveries=2, lease_seconds=60) as queue:
         queue.put(b"x")
         queue.get()
-    assert documents(path) == (
-        {"maxsize": 5, "record_bytes_max": 100},
-        {"max_deliveries": 2, "lease_seconds": 60.0},
-    )
+    PersistentQueue(path).close()
+    assert documents(path) == (of_queue, of_group)
     for mode in ("both", "produce", "consume", "submit", "look"):
         with PersistentQueue(path, mode=mode) as queue:  # type: ignore[arg-type]
             assert queue.maxsize == queue.settings["maxsize"] == 5
             assert queue.settings["record_bytes_max"] == 100
-            if mode in ("both", "consume"):
-                assert (queue.settings["max_deliveries"], queue.settings["lease_seconds"]) == (2, 60.0)
+            assert (queue.settings["max_deliveries"], queue.settings["lease_seconds"]) == (2, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +95,32 @@ def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixtur
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (3, 5.0)
         queue.put(b"x")
         queue.get()
-    assert "its settings are {'maxsize': 3, 'dedup_max': 10} from now on" in caplog.text
-    assert documents(path) == ({"maxsize": 3, "dedup_max": 10}, {"lease_seconds": 5.0})
+    assert "its settings are {'maxsize': 3, 'dedup_max': 10, 'lease_seconds': 5.0} from now on" in caplog.text
     with PersistentQueue(path, max_deliveries=9) as queue:
         assert queue.settings["max_deliveries"] == 9
+    assert documents(path)[0] == {"maxsize": 3, "dedup_max": 10}
     assert documents(path)[1] == {"lease_seconds": 5.0, "max_deliveries": 9}
     with pytest.raises(ConfigError, match="max_deliveries=9"):
         PersistentQueue(path, max_deliveries=5)
+
+
+def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> None:
+    """The default group gets them when it begins, whoever takes first; until then they are compared like others."""
+    with PersistentQueue(path, mode="produce", max_deliveries=1) as producer:
+        producer.put_many([b"a", b"b"])
+        assert producer.settings["max_deliveries"] == 1
+        with pytest.raises(ConfigError, match="max_deliveries=1"):
+            PersistentQueue(path, mode="consume", max_deliveries=2)
+        with PersistentQueue(path, mode="consume", lease_seconds=9) as consumer:
+            assert (consumer.settings["max_deliveries"], consumer.settings["lease_seconds"]) == (1, 9.0)
+            consumer.receive().nack()
+            assert [letter.payload for letter in consumer.dead.list()] == [b"a"]
+    assert documents(path) == ({"max_deliveries": 1}, {"max_deliveries": 1, "lease_seconds": 9.0})
+    with pytest.raises(ConfigError, match="max_deliveries=1"):
+        PersistentQueue(path, mode="produce", max_deliveries=2)
+    change_settings(path, max_deliveries=3)
+    with PersistentQueue(path, mode="look") as look:
+        assert look.settings["max_deliveries"] == 3
 
 
 def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:
@@ -153,7 +171,7 @@ def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog:
     with PersistentQueue(path, configured={"maxsize": 5, "lease_seconds": 7}) as queue:
         queue.put(b"x")
         queue.get()
-    assert documents(path) == ({"maxsize": 5}, {"lease_seconds": 7.0})
+    assert documents(path) == ({"maxsize": 5, "lease_seconds": 7.0}, {"lease_seconds": 7.0})
     with caplog.at_level(logging.INFO), PersistentQueue(path, configured={"maxsize": 6, "lease_seconds": 8}) as queue:
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (6, 8.0)
         with pytest.raises(ConfigError, match=r"maxsize of .* is set in the configuration: change it there"):

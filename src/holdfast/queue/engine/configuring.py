@@ -76,8 +76,9 @@ def stored_settings(storage: Storage, root: Path, group: str) -> list[StoredSett
         info = find_group(storage, directory, group)
         if info is None and group != DEFAULT_GROUP:
             info = require_group(storage, directory, group)
-        of_queue = _listed(read_settings(storage, directory), QUEUE_SETTINGS, None, directory.identity)
-        of_group = {} if info is None else info.settings
+        document = read_settings(storage, directory)
+        of_queue = _listed(document, QUEUE_SETTINGS, None, directory.identity)
+        of_group = document if info is None else info.settings  # what a default group gets when it begins
         return of_queue + _listed(of_group, GROUP_SETTINGS, group, directory.group_document(group))
 
 
@@ -147,7 +148,7 @@ def configure_closed(
     settings, reset
         As :meth:`PersistentQueue.configure`.
     group : str
-        Whose settings they are, as far as they belong to a group; it has begun.
+        Whose settings they are, as far as they belong to a group. The default group gets them when it begins.
     is_rebuilt : bool
         Whether settings that were lost are set anew: those that are not given get their defaults.
 
@@ -166,8 +167,10 @@ def configure_closed(
     names, reset = {*settings, *reset}, list(reset)
     with storage_errors("changing settings", root), ExitStack() as held:
         is_there = find_group(storage, directory, group) is not None
-        of_queue = names & QUEUE_SETTINGS or is_rebuilt
-        of_group = names & GROUP_SETTINGS or (is_rebuilt and is_there)
+        waits = group == DEFAULT_GROUP and not is_there
+        in_queue = QUEUE_SETTINGS | GROUP_SETTINGS if waits else QUEUE_SETTINGS
+        of_queue = names & in_queue or is_rebuilt
+        of_group = names & GROUP_SETTINGS - in_queue or (is_rebuilt and is_there)
         if of_queue:
             held.callback(_locked(storage, clock, directory, None).release)
             open_directory(storage, root, create=True)  # a damaged document is made whole first
@@ -177,10 +180,11 @@ def configure_closed(
         known: Document | None = {} if is_rebuilt else None
         for_queue = _known(read_settings(storage, directory), known, directory)
         for_group = _known(info.settings, known, directory, group) if info is not None else {}
-        values = {**DEFAULTS, **read_stored({**for_queue, **for_group}, root)}
+        mine = {name: value for name, value in for_queue.items() if name in in_queue}
+        values = {**DEFAULTS, **read_stored({**mine, **for_group}, root)}
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:
-            new = _changed(for_queue, changes, QUEUE_SETTINGS, reset)
+            new = _changed(for_queue, changes, in_queue, reset)
             write_settings(storage, directory, new)
             logger.info("%s: its settings are %s from now on", root, new)
         if info is not None:

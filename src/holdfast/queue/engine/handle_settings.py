@@ -11,7 +11,7 @@ from typing import Any, cast
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings, write_settings
 from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group, set_command
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group, find_group, set_command
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.queue_options import Options
@@ -31,6 +31,8 @@ from holdfast.queue.options.settings import (
 logger = logging.getLogger("holdfast")
 
 Document = Mapping[str, Any]
+
+_EVERY = QUEUE_SETTINGS | GROUP_SETTINGS
 
 POSITION_FILE_BYTES_MAX = 2**20
 """16,000 acknowledgements between two checkpoints; each group keeps two such files. They begin smaller."""
@@ -62,6 +64,8 @@ class HandleSettings:
         self._group = options.group
         self.changing = threading.Lock()
         self._is_reader = options.mode == "look"
+        self._takes = options.reads
+        self._waiting: Document = {}  # of the default group, until it begins: ``queue.json`` has them
         self._given = given = options.settings
         configured = {name: value for name, value in options.configured.items() if name not in given}
         self._configured = cast(Settings, configured)
@@ -88,11 +92,14 @@ class HandleSettings:
         return min(self.values["data_file_bytes"] // 4, SPILL_BYTES_MAX)
 
     def of_new_queue(self) -> dict[str, Any]:
-        """Return what a queue that this handle makes gets."""
-        return stored({**self._configured, **self._given}, QUEUE_SETTINGS)
+        """Return what a queue that this handle makes gets. The settings of the default group wait there."""
+        names = _EVERY if self._group == DEFAULT_GROUP else QUEUE_SETTINGS
+        return stored({**self._configured, **self._given}, names)
 
-    def of_new_group(self) -> dict[str, Any]:
+    def of_new_group(self) -> Document:
         """Return what a group that this handle makes gets."""
+        if self._group == DEFAULT_GROUP:
+            return self._waiting
         return stored({**self._configured, **self._given}, GROUP_SETTINGS)
 
     def adopt_queue(self, storage: Storage, directory: QueueDirectory, *, is_owner: bool) -> None:
@@ -114,16 +121,24 @@ class HandleSettings:
         document = read_settings(storage, directory)
         if document is None and self._is_reader:
             return
-        changed = self._adopt(document, QUEUE_SETTINGS, directory.identity)
-        if is_owner and changed is not None:
+        group = find_group(storage, directory, self._group)
+        waits = group is None and self._group == DEFAULT_GROUP
+        changed = self._adopt(document, _EVERY if waits else QUEUE_SETTINGS, directory.identity)
+        if waits:
+            self._waiting = _only(changed, GROUP_SETTINGS)
+        else:
+            changed = _only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
+        if is_owner and changed != document:
             write_settings(storage, directory, changed)
             logger.info("%s: its settings are %s from now on", self._root, changed)
+        if group is not None and not self._takes and not (group.settings is None and self._is_reader):
+            self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
 
     def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
         """Take over the settings of a group whose lock this handle has, as :meth:`adopt_queue`; return it."""
         path = directory.group_document(group.name)
         changed = self._adopt(group.settings, GROUP_SETTINGS, path)
-        if changed is None:
+        if changed == group.settings:
             return group
         group = change_group(storage, directory, group, changed)
         logger.info("%s: its settings are %s from now on", path.parent, changed)
@@ -141,11 +156,11 @@ class HandleSettings:
             if name in self._configured:
                 raise ConfigError(f"{name} of {self._root} is set in the configuration: change it there", key=name)
 
-    def _adopt(self, document: Document | None, names: frozenset[str], path: Path) -> Document | None:
+    def _adopt(self, document: Document | None, names: frozenset[str], path: Path) -> Document:
+        """Take over settings of some names; return the document that has what was configured or given too."""
         if document is None:
             raise settings_lost(path, self._root, self._group_of(names))
-        known: dict[str, Any] = {**read_stored(document, path)}
-        known |= {name: value for name, value in self._configured.items() if name in names}
+        known = {**_only(read_stored(document, path), names), **_only(self._configured, names)}
         for name, asked in self._given.items():
             if name not in names:
                 continue
@@ -154,12 +169,11 @@ class HandleSettings:
             value = known.get(name, DEFAULTS[name])  # type: ignore[literal-required]
             if not _fits(asked, value):
                 raise self._conflict(name, value, asked, is_default=name not in known)
-        own = {name: known.get(name, DEFAULTS[name]) for name in names}  # type: ignore[literal-required]
-        self.values = cast(Settings, {**self.values, **own})
-        changed = stored(known, names)
-        if changed == document:
-            return None
-        checked(self.values)  # together
+        values = {name: known.get(name, DEFAULTS[name]) for name in names}  # type: ignore[literal-required]
+        self.values = cast(Settings, {**self.values, **values})
+        changed = {**document, **stored(known, names)}
+        if changed != document:
+            checked(self.values)  # together
         return changed
 
     def _conflict(self, name: str, value: Any, asked: Any, *, is_default: bool) -> ConfigError:
@@ -184,6 +198,10 @@ def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:
         f"with `{set_command(root, '--rebuilt', group=group)}`, with those that are not the default behind it",
         path=str(path),
     )
+
+
+def _only(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def _fits(asked: Any, value: Any) -> bool:
