@@ -76,6 +76,7 @@ def test_another_value_is_refused_with_both(path: Path, given: dict[str, Any], t
     with PersistentQueue(path, maxsize=5, max_deliveries=2, backoff=Backoff(2)) as queue:
         queue.put(b"x")
         assert queue.receive().payload == b"x"
+    PersistentQueue(path).close()
     before = documents(path)
     with pytest.raises(ConfigError) as caught:
         PersistentQueue(path, **given)

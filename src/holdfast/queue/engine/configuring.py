@@ -184,7 +184,7 @@ def configure_closed(
         values = {**DEFAULTS, **read_stored({**mine, **for_group}, root)}
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:
-            new = _changed(for_queue, changes, in_queue, reset)
+            new = _changed(mine, changes, in_queue, reset)
             write_settings(storage, directory, new)
             logger.info("%s: its settings are %s from now on", root, new)
         if info is not None:
