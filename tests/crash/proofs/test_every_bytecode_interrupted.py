@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 COUNT = 9
 SLICED = {"put", "put_many", "get", "get_many", "receive", "receive_many", "ack", "ack of a batch", "nack", "release"}
-SLICED |= {"purge", "purge of deferred ones"}
+SLICED |= {"purge", "purge of deferred ones", "configure"}
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
 
 

@@ -29,8 +29,8 @@ class World:
     tx: Transaction
 
     def reopened(self, jobs: Jobs) -> PersistentQueue:
-        """Open what is on a disk."""
-        return jobs.open(flush=self.policy, **OPTIONS)
+        """Open what is on a disk, with the settings that it has."""
+        return jobs.open()
 
 
 OPTIONS: dict[str, Any] = {"max_deliveries": 3, "maxsize": 20, "dedup_window": 60, "dedup_max": 64}
@@ -200,6 +200,7 @@ OPERATIONS = (
     Operation(
         "abort of a prepared one", lambda world: world.tx.abort(), prepare=_fill_and_prepare, goes=GOES, comes=MORE
     ),
+    Operation("configure", lambda world: world.queue.configure(record_bytes_max=20_000, lease_seconds=40)),
     Operation("close", lambda world: world.queue.close(), closes=True),
     Operation("open", _open, prepare=lambda world: world.queue.close(), closes=True),
 )
