@@ -497,14 +497,16 @@ class PersistentQueue:
         check_names(settings, "configure", "reset")
         check_names(reset := list(reset), "configure")
         details = {**settings, "reset": reset or None}
-        logged(
-            self.path,
-            "configure",
-            details,
-            own_process(),
-            lambda: configure(self._handle, settings, reset, self._lifecycle.check),
-        )
-        self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
+        try:
+            logged(
+                self.path,
+                "configure",
+                details,
+                own_process(),
+                lambda: configure(self._handle, settings, reset, self._lifecycle.check),
+            )
+        finally:  # those of the queue count, even if those of the group could not be written
+            self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
 
     @property
     def is_shutdown(self) -> bool:

@@ -478,8 +478,11 @@ class QueueService:
                 self.path / name, redact=self._redact, storage=self._storage, clock=self._clock, **options
             )
         except ConfigError as error:
-            place = self._config.place(name, error.context.get("key") or "")
-            raise ConfigError(f"{place}: {error}", **error.context) from None if place else error
+            key = error.context.get("key") or ""
+            place = "" if key in settings.given else self._config.place(name, key)
+            if not place:
+                raise
+            raise ConfigError(f"{place}: {error}", **error.context) from None
         try:
             failover = FailoverSource(raw, partial(self._open_elsewhere, options=settings.handle_options))
             for path in settings.also_read:

@@ -121,9 +121,9 @@ def test_the_next_data_file_has_the_new_size(storage: SimulatedStorage, clock: F
 def test_a_mode_that_does_not_own_it_changes_nothing(storage: SimulatedStorage, clock: FakeClock) -> None:
     """The error names the modes that do."""
     with opened(storage, clock, mode="produce") as producer, opened(storage, clock, mode="consume") as consumer:
-        with pytest.raises(UsageError, match="does not put"):
+        with pytest.raises(UsageError, match=r"does not change settings of the queue; use 'both' or 'produce'$"):
             consumer.configure(maxsize=5)
-        with pytest.raises(UsageError, match="does not take"):
+        with pytest.raises(UsageError, match=r"does not change settings of the group; use 'both' or 'consume'$"):
             producer.configure(maxsize=5, lease_seconds=5)
         assert producer.maxsize == 0
         producer.configure(maxsize=5)
@@ -283,3 +283,42 @@ def test_threads_that_change_settings_at_once_lose_none(storage: SimulatedStorag
         assert expected.items() <= queue.settings.items()
     with opened(storage, clock) as queue:
         assert expected.items() <= queue.settings.items()
+
+
+def test_a_batch_that_waits_is_refused_once_it_can_never_fit() -> None:
+    """It would wait for ever, as it would be refused if it came now."""
+    storage = SimulatedStorage()
+    with PersistentQueue(ROOT, storage=storage, maxsize=12) as queue:
+        queue.put_many([b"x"] * 10)
+        refused: list[Exception] = []
+
+        def put() -> None:
+            try:
+                queue.put_many([b"y"] * 10, timeout=60)
+            except RecordTooLargeError as error:
+                refused.append(error)
+
+        waiting = threading.Thread(target=put)
+        waiting.start()
+        while not handle_of(queue).capacity.space_available.waiting:
+            pass
+        queue.configure(maxsize=5)
+        waiting.join()
+        assert "can never fit maxsize=5" in str(refused[0])
+
+
+def test_what_was_changed_of_the_queue_counts_though_the_group_could_not_be(
+    storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put is checked by the settings that the queue shows."""
+
+    def fail(self: object, settings: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with opened(storage, clock) as queue:
+        monkeypatch.setattr(type(handle_of(queue).group), "change", fail)
+        with pytest.raises(StorageError):
+            queue.configure(record_bytes_max=5, lease_seconds=5)
+        assert queue.settings["record_bytes_max"] == 5
+        with pytest.raises(RecordTooLargeError, match="record_bytes_max=5"):
+            queue.put(b"123456")

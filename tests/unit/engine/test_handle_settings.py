@@ -227,3 +227,75 @@ def test_a_misspelt_setting_is_refused_before_anything_is_made(path: Path) -> No
     with pytest.raises(TypeError, match=r"PersistentQueue\(\) has no option 'max_size'; did you mean maxsize\?"):
         PersistentQueue(path, max_size=5)  # type: ignore[call-arg]
     assert not path.exists()
+
+
+def test_a_size_that_agrees_with_the_queue_is_taken(path: Path) -> None:
+    """It is compared with the data files that the queue has, and not with the default."""
+    with PersistentQueue(path, data_file_bytes=2**16, max_bytes=2**17):
+        pass
+    with PersistentQueue(path, max_bytes=2**17) as queue:
+        assert queue.settings["max_bytes"] == 2**17
+
+
+def test_sizes_that_cannot_work_together_make_no_queue(path: Path) -> None:
+    """A queue with them could never be opened."""
+    for options in ({"max_bytes": 2**20}, {"data_file_bytes": 2**30, "configured": {"max_bytes": 2**30}}):
+        with pytest.raises(ConfigError, match="leaves no room for two data files"):
+            PersistentQueue(path, **options)  # type: ignore[arg-type]
+        assert not path.exists()
+
+
+def test_a_size_that_cannot_work_with_the_stored_one_changes_nothing(path: Path) -> None:
+    """The first program has chosen."""
+    with PersistentQueue(path, data_file_bytes=2**30):
+        pass
+    with pytest.raises(ConfigError, match="leaves no room for two data files"):
+        PersistentQueue(path, max_bytes=2**28)
+    assert documents(path) == ({"data_file_bytes": 2**30}, None)
+
+
+def test_a_default_group_that_was_created_has_its_own_settings_in_an_open_handle(path: Path) -> None:
+    """Made behind the opening, and before the first take."""
+    with PersistentQueue(path) as queue:
+        queue.groups.create("default", max_deliveries=1, lease_seconds=7)
+        queue.put(b"x")
+        delivery = queue.receive()
+        assert delivery.lease_seconds == 7
+        delivery.nack()
+        assert queue.stats().dead == 1
+        assert queue.settings["max_deliveries"] == 1
+
+
+def test_a_default_group_that_was_created_has_to_agree(path: Path) -> None:
+    """As if it had been there at the opening; nothing is taken."""
+    with PersistentQueue(path, max_deliveries=3) as queue:
+        queue.put(b"x")
+        queue.groups.create("default", max_deliveries=1)
+        with pytest.raises(ConfigError, match=r"has max_deliveries=1 \(as it was set\), not 3"):
+            queue.receive()
+        assert queue.stats().in_flight == 0
+
+
+def test_a_default_group_begins_with_what_was_said_since_the_opening(path: Path) -> None:
+    """By a producer, which comes behind a consumer that has not taken anything."""
+    with PersistentQueue(path):
+        pass
+    with PersistentQueue(path, mode="consume") as consumer:
+        with PersistentQueue(path, mode="produce", max_deliveries=1) as producer:
+            producer.put(b"x")
+            consumer.receive().nack()
+        assert (consumer.stats().dead, consumer.settings["max_deliveries"]) == (1, 1)
+    assert documents(path)[1] == {"max_deliveries": 1}
+
+
+def test_a_queue_that_changed_meanwhile_does_not_break_a_consumer_that_begins(path: Path) -> None:
+    """What it asked of the queue was compared when it was opened."""
+    with PersistentQueue(path, maxsize=5):
+        pass
+    with (
+        PersistentQueue(path, mode="consume", maxsize=5) as consumer,
+        PersistentQueue(path, mode="produce") as producer,
+    ):
+        producer.configure(maxsize=6)
+        producer.put(b"x")
+        assert consumer.get() == b"x"

@@ -78,15 +78,21 @@ def test_only_what_was_given_is_checked_and_stored() -> None:
         ({"dedup_max": True}, "dedup_max is from 1 to"),
         ({"dedup_window": -1}, "dedup_window takes seconds from 0 on"),
         ({"dedup_window": "long"}, "dedup_window takes seconds or a timedelta"),
-        ({"max_bytes": 2**20}, "leaves no room for two data files"),
+        ({**DEFAULTS, "max_bytes": 2**20}, "leaves no room for two data files"),
         ({"max_bytes": 2**20, "data_file_bytes": 2**20}, "leaves no room for two data files"),
         ({"expired": "kept"}, "expired is"),
         ({"backoff": [1] * 1001}, "up to 1000 waits, not 1001"),
         ({"maxsize": -1}, "maxsize is 0 for no bound"),
+        ({"maxsize": 2**63}, r"maxsize is 0 for no bound, or a number of messages, below 2\^63, not 0x8000"),
+        ({"maxsize": 10**5000}, r"below 2\^63, not 0x"),
+        ({"max_deliveries": 10**5000}, r"below 2\^63, not 0x"),
+        ({"flush": FlushPolicy.every(commits=10**5000)}, r"flush\.commits is a number of commits from 1 on, below 2"),
+        ({"backoff": b"abc"}, "backoff takes a Backoff or a list of seconds"),
+        ({"backoff": [True]}, "backoff takes seconds from 0 on"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
-    """Alone, or with the defaults of the others."""
+    """Alone, or with the others that are given."""
     with pytest.raises(ConfigError, match=message):
         checked(settings)
 
@@ -94,18 +100,41 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str) -> 
 def test_sizes_that_work_together_are_taken() -> None:
     """Though one of them does not work with the other's default."""
     assert checked({"max_bytes": 2**21, "data_file_bytes": 2**20})["max_bytes"] == 2**21
+    assert checked({"max_bytes": 2**21})["max_bytes"] == 2**21  # the queue may have small data files
     assert len(checked({"backoff": [1] * 1000})["backoff"]) == 1000  # type: ignore[arg-type]
+
+
+def test_waits_longer_than_136_years_are_136_years() -> None:
+    """No later sum of times leaves 64 bits, and no thread waits longer than it can."""
+    assert checked({"backoff": [10**400, 1e308]})["backoff"] == (2.0**32, 2.0**32)
+    assert Backoff(base=1e308, cap=1.7e308, jitter=False).seconds(64) == 2**32
+    assert FlushPolicy.every(seconds=10**400).seconds == 2**32
+    with pytest.raises(ConfigError, match="Backoff takes 0 <= base <= cap"):
+        Backoff(cap=10**400)
 
 
 @pytest.mark.parametrize(
     "document",
-    [{"later": 1}, {"maxsize": "many"}, {"flush": "sometimes"}, {"maxsize": -1}, {"backoff": {"factor": 2}}],
-    ids=str,
+    [
+        {"later": 1},
+        {"maxsize": "many"},
+        {"flush": "sometimes"},
+        {"maxsize": -1},
+        {"maxsize": 2**63},
+        {"maxsize": {"later": [1] * 100}},
+        {"backoff": {"factor": 2}},
+        {"backoff": {"base": 1, "cap": 10**400}},
+        {"dedup_window": 10**400},
+        {"max_bytes": 2**14},
+    ],
+    ids=lambda document: str(document)[:30],
 )
 def test_a_document_of_a_later_version_is_refused(document: dict[str, Any]) -> None:
-    """A name or a value that this version does not know."""
-    with pytest.raises(UnsupportedVersionError, match=r"queue\.json has a setting that this Holdfast does not know"):
+    """A name or a value that this version does not know; the error names the setting, and is short."""
+    known = r"queue\.json has a setting that this Holdfast does not know"
+    with pytest.raises(UnsupportedVersionError, match=rf"{known} \('?{next(iter(document))}") as caught:
         read_stored(document, "queue.json")
+    assert len(str(caught.value)) < 400
 
 
 def test_a_misspelt_name_gets_a_hint() -> None:

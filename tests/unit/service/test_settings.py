@@ -112,3 +112,30 @@ def test_tasks_read_and_change_them_too(data: Path) -> None:
             assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (0, 3)
 
     asyncio.run(run())
+
+
+def test_sizes_of_the_file_and_of_an_argument_that_cannot_work_together_make_no_queue(data: Path) -> None:
+    """A queue with them could never be opened."""
+    configure(data, "[defaults]\ndata_file_bytes = 1073741824\n")
+    with QueueService(data, catalog=False) as service:
+        with pytest.raises(ConfigError, match=r"^max_bytes=268435456 leaves no room for two data files"):
+            service.queue("orders", max_bytes=2**28)
+        assert not (data / "orders").exists()
+        service.queue("orders")
+
+
+def test_an_argument_that_does_not_agree_is_not_blamed_on_the_file(data: Path) -> None:
+    """Though the file has that setting too."""
+    configure(data, "[defaults]\nmaxsize = 5\n")
+    with QueueService(data, catalog=False) as service:
+        service.queue("orders")
+    not_agreed = r"^\S+orders has maxsize=5 \(as it was set\), not 9"
+    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError, match=not_agreed):
+        service.queue("orders", maxsize=9)
+
+
+def test_a_size_is_compared_with_the_data_files_of_the_open_queue(data: Path) -> None:
+    """And not with the default."""
+    with QueueService(data, catalog=False) as service:
+        orders = service.queue("orders", data_file_bytes=2**16, max_bytes=2**17)
+        assert service.queue("orders", max_bytes=2**17) is orders

@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -43,7 +43,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
-_NO_SETTINGS: Mapping[str, Any] = {}
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
@@ -215,11 +214,16 @@ def read_data_file_header(storage: Storage, path: Path) -> DataFileHeader:
 
 
 def open_directory(
-    storage: Storage, root: Path, *, create: bool, writable: bool = True, settings: Mapping[str, Any] = _NO_SETTINGS
+    storage: Storage,
+    root: Path,
+    *,
+    create: bool,
+    writable: bool = True,
+    settings: Callable[[], Mapping[str, Any]] = dict,
 ) -> tuple[QueueDirectory, bytes, bool]:
     """Return the directory of the queue at ``root``, its queue id, and whether it was made just now.
 
-    If it is made, it gets these ``settings``.
+    If it is made, it gets the ``settings`` that the function returns; if that raises, nothing is made.
 
     Raises
     ------
@@ -241,7 +245,7 @@ def open_directory(
                 )
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)
-            return directory, *_create(storage, directory, settings)
+            return directory, *_create(storage, directory, settings())
         queue_id = _read_identity(storage, directory, repair=create)
         if create:
             storage.sync_directory(root)  # the process that made the queue may have been killed before doing so

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 
+_SECONDS_MAX = 2**32
+"""136 years; a thread cannot wait much longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
@@ -36,7 +39,7 @@ class FlushPolicy:
         """Sync after ``commits`` commits or ``seconds``, whichever comes first: power loss costs at most those."""
         if commits < 1 or not seconds > 0:
             raise ConfigError(f"every() takes at least 1 commit and more than 0 seconds, not {commits} and {seconds}")
-        return cls(commits, seconds)
+        return cls(commits, min(seconds, _SECONDS_MAX))
 
     @classmethod
     def never(cls) -> FlushPolicy:

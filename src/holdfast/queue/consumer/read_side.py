@@ -133,8 +133,12 @@ class ReadSide:
     def change(self, policy: RetryPolicy) -> None:
         """Let other rules count, from the next delivery or failure on."""
         with self._take_lock:
-            self._lease_seconds = policy.lease_seconds
-            self._redelivery.change(policy)
+            self.follow(policy)
+
+    def follow(self, policy: RetryPolicy) -> None:
+        """As :meth:`change`, while the group begins: the caller holds the lock of takes."""
+        self._lease_seconds = policy.lease_seconds
+        self._redelivery.change(policy)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -161,8 +165,10 @@ class ReadSide:
 
         A redelivered message comes alone.
         """
-        seconds = self._lease_seconds if lease_seconds is None else lease_seconds
-        lease: Callable[[list[Record]], list[Delivery]] = lambda records: self._lease(records, holder, seconds)  # noqa: E731
+
+        def lease(records: list[Record]) -> list[Delivery]:  # the group may begin, or be configured, while it waits
+            return self._lease(records, holder, self._lease_seconds if lease_seconds is None else lease_seconds)
+
         return self._take(count_max, timeout, lease, alone=True, holder=holder)
 
     def _take(

@@ -109,8 +109,12 @@ def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) 
     changes = _changes(handle.settings.values, settings, reset)
     storage, directory = handle.storage, handle.directory
     of_queue, of_group = (QUEUE_SETTINGS & changes.keys(), GROUP_SETTINGS & changes.keys())
-    write_side = handle.require_write_side() if of_queue else None
-    read_side = handle.require_read_side() if of_group else None
+    write_side = handle.write_side if of_queue else None
+    read_side = handle.read_side if of_group else None
+    if of_queue and write_side is None:
+        raise handle.lacks("change settings of the queue", "both", "produce")
+    if of_group and read_side is None:
+        raise handle.lacks("change settings of the group", "both", "consume")
     if read_side is not None:
         read_side.begin()
     if write_side is not None:

@@ -65,7 +65,6 @@ class HandleSettings:
         self.changing = threading.Lock()
         self._is_reader = options.mode == "look"
         self._takes = options.reads
-        self._waiting: Document = {}  # of the default group, until it begins: ``queue.json`` has them
         self._given = given = options.settings
         configured = {name: value for name, value in options.configured.items() if name not in given}
         self._configured = cast(Settings, configured)
@@ -92,15 +91,28 @@ class HandleSettings:
         return min(self.values["data_file_bytes"] // 4, SPILL_BYTES_MAX)
 
     def of_new_queue(self) -> dict[str, Any]:
-        """Return what a queue that this handle makes gets. The settings of the default group wait there."""
+        """Return what a queue that this handle makes gets. The settings of the default group wait there.
+
+        Raises
+        ------
+        ConfigError
+            They cannot work together.
+        """
+        checked(self.values)
         names = _EVERY if self._group == DEFAULT_GROUP else QUEUE_SETTINGS
         return stored({**self._configured, **self._given}, names)
 
     def of_new_group(self) -> Document:
-        """Return what a group that this handle makes gets."""
-        if self._group == DEFAULT_GROUP:
-            return self._waiting
+        """Return what a group gets that this handle makes together with the queue."""
         return stored({**self._configured, **self._given}, GROUP_SETTINGS)
+
+    def of_default_group(self, storage: Storage, directory: QueueDirectory) -> Document:
+        """Return what the default group gets, which begins now; another handle may have said more since the opening.
+
+        Raises as :meth:`adopt_queue`.
+        """
+        document = read_settings(storage, directory)
+        return _only(self._adopt(document, GROUP_SETTINGS, directory.identity), GROUP_SETTINGS)
 
     def adopt_queue(self, storage: Storage, directory: QueueDirectory, *, is_owner: bool) -> None:
         """Take over the settings of the queue. An owner, who has the write lock, stores what the operator has chosen.
@@ -124,9 +136,7 @@ class HandleSettings:
         group = find_group(storage, directory, self._group)
         waits = group is None and self._group == DEFAULT_GROUP
         changed = self._adopt(document, _EVERY if waits else QUEUE_SETTINGS, directory.identity)
-        if waits:
-            self._waiting = _only(changed, GROUP_SETTINGS)
-        else:
+        if not waits:
             changed = _only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
         if is_owner and changed != document:
             write_settings(storage, directory, changed)

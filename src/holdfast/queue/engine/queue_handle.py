@@ -106,7 +106,7 @@ class QueueHandle:
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
         self.settings, is_owner = HandleSettings(root, options), options.mode != "look"
         self.directory, self.queue_id, self._is_new = open_directory(
-            storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue()
+            storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue
         )
         self.report = RecoveryReport()
         self.known_since = KnownSince(clock)
@@ -212,23 +212,19 @@ class QueueHandle:
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
         """Make the writer; a consumer only lets it publish the high watermark."""
-        options, values = self.options, self.settings.values
+        storage, directory, options, values = self.storage, self.directory, self.options, self.settings.values
         synced_only = values["flush"].syncs_every_commit
-        mark = WatermarkFile(self.storage, self.directory.write_mark, log.mark, log.fence, synced_only=synced_only)
+        mark = WatermarkFile(storage, directory.write_mark, log.mark, log.fence, synced_only=synced_only)
         size = values["data_file_bytes"]
-        writer = LogWriter(self.directory, self.files, self.clock, log.tail, mark, self.priorities, file_bytes=size)
+        writer = LogWriter(directory, self.files, self.clock, log.tail, mark, self.priorities, file_bytes=size)
         try:
             if options.writes:
-                ring = DedupRing(self.storage, self.directory.dedup_ids, self.queue_id, values["dedup_max"])
+                ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
                 ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
-                prepared = PreparedFiles(self.storage, self.directory)
-                ends = CommitRecordEnds(
-                    self.storage, self.directory, writer.pending_commit_records, self.group, prepared
-                )
+                prepared = PreparedFiles(storage, directory)
+                ends = CommitRecordEnds(storage, directory, writer.pending_commit_records, self.group, prepared)
                 self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
-                self.batches = WaitingBatches(
-                    self.storage, self.directory, self.queue_id, self.write_side, prepared, size
-                )
+                self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)
                 self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
         finally:
             if self.write_side is None:
@@ -281,8 +277,13 @@ class QueueHandle:
             raise
 
     def _begin_default(self) -> ProgressStore:
-        first = self.settings.of_new_group()
-        return self._with_reserve(lambda: self._open_progress_store(self.group.begin_default(first)))
+        return self._with_reserve(lambda: self._open_progress_store(self._begun_default()))
+
+    def _begun_default(self) -> GroupInfo:
+        group = self.group.begin_default(self.settings.of_default_group(self.storage, self.directory))
+        group = self.settings.adopt_group(self.storage, self.directory, group)  # ``groups.create`` may have made it
+        self.require_read_side().follow(self.settings.retry)
+        return group
 
     def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
         """Begin to read; on a full disk once more, with the space reserved for this."""
@@ -347,7 +348,7 @@ class QueueHandle:
     def require_write_side(self) -> WriteSide:
         """Return the write side; raises UsageError if the mode has none."""
         if self.write_side is None:
-            raise self._lacks("put", "both", "produce", "submit")
+            raise self.lacks("put", "both", "produce", "submit")
         return self.write_side
 
     def require_putting(self) -> WriteSide | SubmitSide:
@@ -361,16 +362,17 @@ class QueueHandle:
     def require_batches(self) -> WaitingBatches:
         """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
         if self.batches is None:
-            raise self._lacks("put", "both", "produce", "submit")
+            raise self.lacks("put", "both", "produce", "submit")
         return self.batches
 
     def require_read_side(self) -> ReadSide:
         """Return the read side; raises UsageError if the mode has none."""
         if self.read_side is None:
-            raise self._lacks("take", "both", "consume")
+            raise self.lacks("take", "both", "consume")
         return self.read_side
 
-    def _lacks(self, verb: str, *modes: str) -> UsageError:
+    def lacks(self, verb: str, *modes: str) -> UsageError:
+        """Return the error for a verb that only these modes have."""
         return UsageError(
             f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; "
             f"use {' or '.join(map(repr, modes))}"

@@ -83,7 +83,8 @@ def check_sizes(*, data_file_bytes: int, record_bytes_max: int, maxsize: int, ma
     if max_bytes is not None and max_bytes < 2 * data_file_bytes:
         raise ConfigError(
             f"max_bytes={max_bytes} leaves no room for two data files of {data_file_bytes} bytes: one is written "
-            "while the other is drained; make it larger, or data_file_bytes smaller"
+            "while the other is drained; make it larger, or data_file_bytes smaller",
+            key="max_bytes",
         )
 
 

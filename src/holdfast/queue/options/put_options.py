@@ -20,7 +20,7 @@ Seconds = float | timedelta
 
 _TEXT_BYTES_MAX = 255
 _NS_MAX = 2**63 - 1
-_SECONDS_MAX = 2**32
+SECONDS_MAX = 2**32
 """The longest duration, 136 years: whatever is longer is taken for that, so that no point in time leaves 64 bits."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -137,7 +137,7 @@ def as_seconds(value: Seconds, what: str) -> float:
     """Return a duration in seconds; raises UsageError if it is negative or no number, TypeError as usual."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     _check_seconds(seconds, value, what)
-    return float(min(seconds, _SECONDS_MAX))
+    return float(min(seconds, SECONDS_MAX))
 
 
 def lease_of(value: Seconds) -> float:

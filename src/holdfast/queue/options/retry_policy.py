@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, UsageError
-from holdfast.queue.options.put_options import Seconds, as_seconds
+from holdfast.queue.options.put_options import SECONDS_MAX, Seconds, as_seconds
 
 _WAITS_MAX = 1000
 """A longer list would not fit into ``group.json`` beside the ranges that it has."""
@@ -32,13 +32,13 @@ class Backoff:
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.base <= self.cap < math.inf:
+        if not 0 <= self.base <= self.cap <= sys.float_info.max:
             raise ConfigError(f"Backoff takes 0 <= base <= cap, in seconds; not base={self.base!r}, cap={self.cap!r}")
 
     def seconds(self, failure_count: int) -> float:
         """Return the wait after so many failures, at least one."""
         doublings = min(failure_count - 1, 64)  # beyond that any cap is reached, and floats end
-        wait = min(self.cap, self.base * 2.0**doublings)
+        wait = min(self.cap, self.base * 2.0**doublings, SECONDS_MAX)
         return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311 # it need not be hard to guess
 
 
@@ -93,13 +93,14 @@ def retry_policy(
     if max_deliveries is not None and (type(max_deliveries) is not int or max_deliveries < 1):
         raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {max_deliveries!r}")
     if not isinstance(backoff, Backoff):
-        if isinstance(backoff, str) or not isinstance(backoff, Sequence):
+        if isinstance(backoff, str | bytes) or not isinstance(backoff, Sequence):
             raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {backoff!r}")
-        if not all(isinstance(wait, int | float) and 0 <= wait < math.inf for wait in backoff):
-            raise ConfigError(f"backoff takes seconds from 0 on, not {list(backoff)!r}")
         if len(backoff) > _WAITS_MAX:
             raise ConfigError(f"backoff takes up to {_WAITS_MAX} waits, not {len(backoff)}: the last one is repeated")
-        backoff = tuple(map(float, backoff))
+        try:
+            backoff = tuple(as_seconds(wait, "backoff") for wait in backoff)
+        except (TypeError, UsageError):
+            raise ConfigError(f"backoff takes seconds from 0 on, not {list(backoff)!r}") from None
     if expired not in ("drop", "dead"):
         raise ConfigError(f'expired is "drop" or "dead", not {expired!r}')
     times = {"lease_seconds": lease_seconds, "dead_letter_seconds": dead_letter_seconds}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -24,6 +25,9 @@ _BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 _SHOWN_MAX = 100
 """Characters of a value in an error, which is one line."""
+
+_WHOLE_MAX = 2**63 - 1
+"""What each reader of a document can have as a number; far more messages and bytes than there are."""
 
 
 class UnfitError(ValueError):
@@ -87,23 +91,27 @@ def unfit(takes: str, value: Any, key: tuple[str, ...] = ()) -> UnfitError:
     """Return the error for a value of the wrong kind."""
     if isinstance(value, float) and not math.isfinite(value):
         shown = str(value)
+    elif isinstance(value, int) and abs(value) > _WHOLE_MAX:  # Python refuses to write thousands of digits
+        shown = f"{value:#x}"
     else:
         shown = json.dumps(value, ensure_ascii=False, default=str)
-    return UnfitError(f" is {takes}, not {shown}", key)
+    return UnfitError(f" is {takes}, not {shown if len(shown) <= _SHOWN_MAX else shown[:_SHOWN_MAX] + '...'}", key)
 
 
 # -- Kinds of values -------------------------------------------------------------------------------------------------
 
 
-def _whole(takes: str, value: Any) -> int:
+def _whole(takes: str, value: Any, key: tuple[str, ...] = ()) -> int:
     if type(value) is not int:
-        raise unfit(takes, value)
+        raise unfit(takes, value, key)
+    if abs(value) > _WHOLE_MAX:
+        raise unfit(f"{takes}, below 2^63", value, key)
     return value
 
 
 def read_seconds(takes: str, value: Any, key: tuple[str, ...] = ()) -> float:
     """Return a number of seconds; raises UnfitError."""
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:  # so that each int becomes a float
         raise unfit(takes, value, key)
     return float(value)
 
@@ -130,8 +138,8 @@ def _flush(value: Any) -> FlushPolicy:
     if not isinstance(value, dict):
         raise unfit('"every_commit", "never", or a table such as {commits = 1000, seconds = 0.05}', value)
     _known_keys(value, ("commits", "seconds"))
-    if "commits" in value and type(value["commits"]) is not int:
-        raise unfit("a number of commits from 1 on", value["commits"], ("commits",))
+    if "commits" in value:
+        _whole("a number of commits from 1 on", value["commits"], ("commits",))
     if "seconds" in value:
         read_seconds("a number of seconds above 0", value["seconds"], ("seconds",))
     return FlushPolicy.every(**value)

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, cast
 from holdfast.errors import ConfigError, UnsupportedVersionError, UsageError
 from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
 from holdfast.persistence.log.flush_policy import FlushPolicy
-from holdfast.queue.options.arguments import check_sizes
+from holdfast.queue.options.arguments import DATA_FILE_BYTES_MIN, check_sizes
 from holdfast.queue.options.put_options import Seconds, as_seconds
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
 from holdfast.queue.options.setting_values import UnfitError, nearest, read_setting
@@ -79,11 +79,11 @@ def checked(settings: Mapping[str, Any]) -> Settings:
     Raises
     ------
     ConfigError
-        One cannot work, or not together with the others: those that are missing have their defaults.
+        One cannot work, or not together with the others; with those that are missing it is not compared.
     """
     if not settings:
         return {}
-    every = {**DEFAULTS, **settings}
+    every = {**DEFAULTS, "data_file_bytes": DATA_FILE_BYTES_MIN, **settings}
     if not isinstance(every["flush"], FlushPolicy):
         raise ConfigError("flush takes FlushPolicy.every_commit(), .every(...) or .never()")
     check_sizes(**{name: every[name] for name in ("data_file_bytes", "record_bytes_max", "maxsize", "max_bytes")})
@@ -102,8 +102,12 @@ def checked(settings: Mapping[str, Any]) -> Settings:
 
 def _check_reads_back(name: str, value: Any) -> None:
     """Refuse what could be stored and not read again, such as True for a number, or an infinite time."""
+    _read(name, as_json(value))
+
+
+def _read(name: str, value: Any) -> Any:
     try:
-        read_setting(name, as_json(value))
+        return read_setting(name, value)
     except UnfitError as error:
         raise ConfigError(f"{'.'.join((name, *error.key))}{error.reason}", key=name) from None
 
@@ -127,8 +131,8 @@ def read_stored(document: Mapping[str, Any], path: object) -> Settings:
         A name or a value of a later version.
     """
     try:
-        return checked({name: read_setting(name, value) for name, value in document.items()})
-    except (KeyError, ValueError, ConfigError) as error:
+        return checked({name: _read(name, value) for name, value in document.items()})
+    except (KeyError, ConfigError) as error:
         raise UnsupportedVersionError(
             f"{path} has a setting that this Holdfast does not know ({error}): a later one has written it, so open the "
             "queue with that one"

@@ -69,7 +69,11 @@ class Capacity:
         return self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes
 
     def wait(self, count: int, size_bytes: int, deadline: float | None, is_open: Callable[[], bool]) -> None:
-        """Sleep until there may be space for these messages; raises queue.Full once ``deadline`` is over."""
+        """Sleep until there may be space for these messages.
+
+        Raises queue.Full once ``deadline`` is over; RecordTooLargeError if they can never fit a bound that was changed.
+        """
+        self.check_fits(count)
         pause = _POLL_SECONDS
         if deadline is not None:
             left = deadline - time.monotonic()
