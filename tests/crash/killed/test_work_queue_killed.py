@@ -19,6 +19,7 @@ import pytest
 
 from holdfast import DeadLetter, Empty, FlushPolicy, LeaseExpiredError, PersistentQueue
 from support.builders.jobs import drained, fail, ready
+from support.builders.settings import set_first
 from support.processes.children import Child
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
@@ -61,7 +62,8 @@ def make(path: Path, count: int) -> Path:
 
 
 def open_again(path: Path, policy: FlushPolicy = POLICIES[0], **options: Any) -> PersistentQueue:
-    """Open it without back-off."""
+    """Open it without back-off, under this policy from now on."""
+    set_first(path, flush=policy)
     return PersistentQueue(path, flush=policy, backoff=[], **options)
 
 
@@ -147,6 +149,7 @@ def test_leases_of_a_killed_process_are_over(tmp_path: Path, policy: FlushPolicy
         die()
 
     assert Child(work).wait() == -signal.SIGKILL
+    set_first(path, lease_seconds=30)
     with open_again(path, policy) as queue:
         assert [each.offset for each in queue.browse("delayed")] == [1]
         found = [queue.receive(timeout=0) for _ in range(3)]
@@ -238,6 +241,7 @@ def test_what_was_acknowledged_before_a_kill_is_never_handed_out_again(
     put_count = 0
 
     def work(seed: int) -> None:
+        set_first(path, flush=policy)
         queue = PersistentQueue(path, flush=policy, backoff=[0.003], max_deliveries=None, data_file_bytes=16 * 2**10)
         for number in range(4):
             own = random.Random(seed + number)
@@ -253,6 +257,7 @@ def test_what_was_acknowledged_before_a_kill_is_never_handed_out_again(
         time.sleep(choice.uniform(0.02, 0.4))
         process.kill()
         assert process.wait() == -signal.SIGKILL
+    set_first(path, flush=policy, backoff=[])
     with PersistentQueue(path, flush=policy, max_deliveries=None, backoff=[]) as queue:
         assert not queue.recovery.damage, queue.recovery
         end = queue.stats().next_offset

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import FlushPolicy
 from holdfast.service.queue_service import QueueService
 from support.processes.cli import started
 
@@ -45,7 +46,7 @@ def test_a_message_that_kills_its_worker_is_a_dead_letter_and_its_neighbours_are
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop_poison.py").write_text(MODULE)
     with QueueService("data", catalog=False) as service:
-        service.queue("orders", type=int).put_many(range(100))
+        service.queue("orders", type=int, flush=FlushPolicy.never()).put_many(range(100))
     assert [work_once() for _ in range(4)] == [-signal.SIGKILL] * 3 + [0]
     with QueueService("data", catalog=False) as service:
         orders, handled = service.queue("orders", type=int), service.queue("handled", type=int)

@@ -129,7 +129,7 @@ def own(path: Path, policy: FlushPolicy) -> None:
 def test_killed_owners_and_killed_submitters_lose_double_and_reorder_nothing(tmp_path: Path, policy: str) -> None:
     """Owners come and go, by SIGKILL; now and then there is none. No submitter that lives ever gets an error."""
     path, choice = tmp_path / "orders", random.Random(7)
-    PersistentQueue(path).close()
+    PersistentQueue(path, flush=POLICIES[policy]).close()
     journal = Journal(tmp_path / "journal")
     keys = iter(range(1000))
     submitters = {

@@ -34,7 +34,7 @@ SHARES = {Lane.SINGLE: 0.4, Lane.BATCH: 0.55, Lane.ONCE: 0.05}
 """Of the rate; the other lanes are slow ones."""
 
 
-def open_work(path: Path, *, mode: Mode, group: str, maxsize: int) -> PersistentQueue:
+def open_work(path: Path, *, mode: Mode, group: str, **bound: int) -> PersistentQueue:
     """Open the queue that most of the load is about: synced in the background, small files, bounded."""
     return PersistentQueue(
         path / "work",
@@ -42,12 +42,12 @@ def open_work(path: Path, *, mode: Mode, group: str, maxsize: int) -> Persistent
         group=group,
         flush=FlushPolicy.every(),
         data_file_bytes=DATA_FILE_BYTES,
-        maxsize=maxsize,
         dedup_window=DEDUP_SECONDS,
         dedup_max=DEDUP_MAX,
         max_deliveries=None,
         backoff=Backoff(base=0.1, cap=1),
         lease_seconds=60,
+        **bound,  # type: ignore[arg-type]
     )
 
 
@@ -334,7 +334,7 @@ class Load:
             discarded = [letter for letter in letters if letter.offset % 800 != 2]
             self.work.dead.discard(discarded)
             self._ledger.finish(Table.FAST, [name_of(letter.payload) for letter in discarded])
-            with open_work(self._path, mode="look", group="slow", maxsize=0) as looking:
+            with open_work(self._path, mode="look", group="slow") as looking:
                 seen = [message.payload for message in looking.peek(3)]
                 seen += [message.payload for message in looking.browse("delayed", limit=3)]
             for payload in seen:

@@ -72,7 +72,7 @@ class SecondProcess:
     def run(self) -> None:
         """Work until told to end; what a job raises comes out."""
         producers, consumers = Threads(), Threads()
-        with open_work(self._path, mode="submit", group="slow", maxsize=0) as submitting:
+        with open_work(self._path, mode="submit", group="slow") as submitting:
             producers.start(lambda: self.submit_singles(submitting))
             producers.start(lambda: self.submit_batches(submitting))
             consumers.start(self.stay_behind)
@@ -108,9 +108,9 @@ class SecondProcess:
     def stay_behind(self) -> None:
         """Take what is more than the backlog; at the end all of it."""
         while not self._is_over.is_set():
-            with open_work(self._path, mode="consume", group="slow", maxsize=0) as queue:
+            with open_work(self._path, mode="consume", group="slow") as queue:
                 self._take_for_a_while(queue)
-        with open_work(self._path, mode="consume", group="slow", maxsize=0) as queue:
+        with open_work(self._path, mode="consume", group="slow") as queue:
             deadline = time.monotonic() + DRAIN_SECONDS_MAX
             while queue.stats().depth:
                 if time.monotonic() > deadline:
