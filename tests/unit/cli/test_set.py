@@ -224,6 +224,24 @@ def test_settings_of_a_group_that_were_lost_are_set_anew(path: Path, group: str)
         assert queue.settings["lease_seconds"] == 5
 
 
+def test_a_damaged_document_is_made_whole_with_the_settings_that_are_given(path: Path) -> None:
+    """Before any handle has rebuilt it; the progress of the group stays."""
+    with PersistentQueue(path) as queue:
+        queue.put(b"y")
+    lose(path / "groups/default/group.json")
+    assert done("set", path, "--rebuilt", "lease_seconds=5")
+    assert states(path) == {"maxsize": (7, "set", None), "lease_seconds": (5, "set", "default")}
+    with PersistentQueue(path) as queue:
+        assert (queue.recovery.clean, queue.get(timeout=0)) == (True, b"y")
+
+
+def test_a_setting_is_not_set_and_reset_at_once(path: Path) -> None:
+    """By the command or by a program."""
+    with pytest.raises(ConfigError, match="maxsize is to be set and to be reset: choose one of them"):
+        configure_closed(OsStorage(), SystemClock(), path, {"maxsize": 3}, ["maxsize"])
+    assert states(path)["maxsize"] == (7, "set", None)
+
+
 def test_settings_of_a_queue_that_were_lost_are_set_anew(path: Path) -> None:
     """By the command that the error prints; the group keeps its own."""
     lose(path / "queue.json")
