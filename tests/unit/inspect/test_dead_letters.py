@@ -18,7 +18,7 @@ from support.processes.threads import Threads
 def jobs() -> Jobs:
     """A queue with five messages."""
     jobs = Jobs()
-    with jobs.open() as queue:
+    with jobs.open(mode="produce") as queue:
         queue.put(b"a", headers={"kind": "größe"})
         queue.put_many([b"b", b"c", b"d", b"e"])
     return jobs
