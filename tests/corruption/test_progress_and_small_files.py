@@ -9,7 +9,8 @@ import pytest
 from holdfast import CorruptionError, QueueNotFoundError, UnsupportedVersionError
 from holdfast.persistence.filesystem.document import write_document
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
-from support.builders.small_queues import SmallQueue, build, drain, judge, payload
+from support.builders.settings import set_anew
+from support.builders.small_queues import SmallQueue, build, drain, judge, payload, tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
 
 ID_AT = 40
@@ -304,3 +305,20 @@ def test_a_damaged_group_json_without_a_position_file_starts_the_group_over(queu
     assert drained.payloads[queue.put_count] == b"new"
     assert not drained.lost
     assert drained.rebuilt == queue.root / "groups/second/group.json"
+
+
+def test_settings_are_set_anew_in_a_group_json_that_no_opening_has_repaired(queue: SmallQueue) -> None:
+    """The group starts over as if it had: at the oldest message that is still there."""
+    drain(queue)
+    with queue.open() as handle:
+        handle.groups.create("second")
+        handle.put(b"new")
+    queue.write(queue.root / "groups/second/group.json", b"{")
+    with tiny_files_allowed():
+        set_anew(queue.root, queue.storage, "second", lease_seconds=5)
+    assert queue.verify().ok
+    with queue.open(group="second") as handle:
+        assert handle.settings["lease_seconds"] == 5
+    drained = drain(queue, "second")
+    assert (drained.rebuilt, drained.lost) == (None, frozenset())
+    assert drained.payloads[queue.put_count] == b"new"

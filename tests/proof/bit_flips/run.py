@@ -15,6 +15,7 @@ from holdfast import PersistentQueue
 from proof.bit_flips.oracle import Oracle
 from proof.bit_flips.places import SAMPLE_BYTES, Region, regions
 from proof.bit_flips.victim import Victim
+from support.builders.small_queues import tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
 
 THOROUGH_EVERY = 8
@@ -30,7 +31,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     gc.disable()
     try:
-        with PersistentQueue("/kept-open", storage=SimulatedStorage()):
+        with tiny_files_allowed(), PersistentQueue("/kept-open", storage=SimulatedStorage()):
             yield
     finally:
         gc.enable()
