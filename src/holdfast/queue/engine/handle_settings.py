@@ -141,7 +141,7 @@ class HandleSettings:
         if is_owner and changed != document:
             write_settings(storage, directory, changed)
             logger.info("%s: its settings are %s from now on", self._root, changed)
-        if group is not None and not self._takes and not (group.settings is None and self._is_reader):
+        if group is not None and not self._takes and group.settings is not None:  # lost ones stop only who takes
             self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
 
     def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
