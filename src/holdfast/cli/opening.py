@@ -39,7 +39,7 @@ def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]
     """
     if not create:
         require_queue(path)
-    configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name, {})
+    configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name)
     with PersistentQueue(path, mode="submit", configured=configured) as queue:
         yield queue
 

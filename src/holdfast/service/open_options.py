@@ -64,8 +64,8 @@ class OpenedWith:
         The program's options.
     merged : mapping
         The program's options, completed by the configuration.
-    configured : Settings
-        Those settings among them that ``holdfast.toml`` has chosen.
+    asked, configured : Settings
+        Those settings among them that the program and variables ask for, and those that ``holdfast.toml`` has chosen.
     place : str
         The file and line of the program that said them; empty if unknown.
     """
@@ -73,6 +73,7 @@ class OpenedWith:
     type: Any
     given: Mapping[str, Any]
     merged: Mapping[str, Any]
+    asked: Settings
     configured: Settings
     place: str = ""
 
@@ -85,15 +86,13 @@ class OpenedWith:
     @property
     def queue_options(self) -> dict[str, Any]:
         """The arguments of :class:`PersistentQueue`."""
-        others = {*_OF_CODEC, "also_read", *self.configured}
-        return {name: value for name, value in self.merged.items() if name not in others} | {
-            "configured": self.configured
-        }
+        return {**self.handle_options, **self.asked, "configured": self.configured}
 
     @property
     def handle_options(self) -> dict[str, Any]:
         """Those without settings: for a queue that has its own."""
-        return {name: value for name, value in self.queue_options.items() if name not in {*DEFAULTS, "configured"}}
+        others = {*_OF_CODEC, "also_read", *DEFAULTS}
+        return {name: value for name, value in self.merged.items() if name not in others}
 
     @property
     def also_read(self) -> Sequence[str | os.PathLike[str]]:

@@ -175,7 +175,11 @@ class QueueService:
             self._check_open()
             found = self._queues.get(name)
             wanted = OpenedWith(
-                type, settings, self._config.options(name, settings), self._config.chosen(name, settings)
+                type,
+                settings,
+                self._config.options(name, settings),
+                self._config.asked(name, settings),
+                self._config.chosen(name),
             )
             if found is None:
                 found = self._queues[name] = self._open(name, wanted)
@@ -479,7 +483,8 @@ class QueueService:
             )
         except ConfigError as error:
             key = error.context.get("key") or ""
-            place = "" if key in settings.given else self._config.place(name, key)
+            is_programs = key in settings.given and key not in settings.configured
+            place = "" if is_programs else self._config.place(name, key)
             if not place:
                 raise
             raise ConfigError(f"{place}: {error}", **error.context) from None

@@ -168,7 +168,7 @@ def test_groups_have_their_own(path: Path) -> None:
 
 
 def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of a queue that is made, and of one that is there; a program's own argument goes first, and has to agree."""
+    """Of a queue that is made, and of one that is there; a program's own argument has to agree."""
     with PersistentQueue(path, configured={"maxsize": 5, "lease_seconds": 7}) as queue:
         queue.put(b"x")
         queue.get()
@@ -182,8 +182,12 @@ def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog:
     with PersistentQueue(path, mode="look", configured={"maxsize": 9}) as look:
         assert look.maxsize == 9
     assert documents(path)[0] == {"maxsize": 6}
-    with pytest.raises(ConfigError, match=r"has maxsize=6 \(as it was set\), not 5"):
-        PersistentQueue(path, maxsize=5, configured={"maxsize": 9})
+    for root in (path, path.with_name("new")):
+        with pytest.raises(ConfigError, match=r"has maxsize=9 \(in the configuration\), not 5: .* change it there$"):
+            PersistentQueue(root, maxsize=5, configured={"maxsize": 9})
+    assert not path.with_name("new").exists()
+    with PersistentQueue(path, maxsize=9, flush=FlushPolicy.every_commit(), configured={"maxsize": 9}) as queue:
+        assert queue.maxsize == 9
 
 
 @pytest.mark.parametrize("name", ["queue.json", "groups/default/group.json"])

@@ -59,8 +59,8 @@ def test_a_queue_may_be_named_again_with_what_it_was_opened_with(service: QueueS
 def test_the_configuration_counts_where_the_program_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file for operators, variables over it, and the program over both."""
-    tmp_path.joinpath("holdfast.toml").write_text("[queues.mail]\nmax_deliveries = 1\nbackoff = []\nmaxsize = 2\n")
+    """A file for operators, and variables."""
+    tmp_path.joinpath("holdfast.toml").write_text("[queues.mail]\nbackoff = []\n")
     monkeypatch.setenv("HOLDFAST_MAIL__MAXSIZE", "1")
     with QueueService(tmp_path, catalog=False) as service:
         mail = service.queue("mail", max_deliveries=2)

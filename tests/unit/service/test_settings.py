@@ -56,18 +56,21 @@ def test_what_the_file_sets_is_changed_there(data: Path) -> None:
         assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (0, 3)
 
 
-def test_an_argument_goes_before_the_file_and_has_to_agree_with_the_queue(data: Path) -> None:
-    """It belongs to one program, and others have the same queue."""
+def test_arguments_and_variables_have_to_agree_with_the_file(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of two programs would change the queue back. The error names the place of what counts; none is made."""
     configure(data, "[defaults]\nlease_seconds = 60\n")
     with QueueService(data, catalog=False) as service:
-        orders = service.queue("orders", lease_seconds=5)
-        orders.put("one")
-        orders.get()
-        assert orders.settings["lease_seconds"] == 5.0
-        assert service.queue("orders", lease_seconds=5) is orders
-    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError) as caught:
-        service.queue("orders", lease_seconds=7)
-    assert f"{data}/orders has lease_seconds=5 (as it was set), not 7" in str(caught.value)
+        with pytest.raises(ConfigError) as caught:
+            service.queue("orders", lease_seconds=5)
+        assert str(caught.value).startswith(f"{data}/holdfast.toml, line 2: defaults.lease_seconds: ")
+        assert f"{data}/orders has lease_seconds=60 (in the configuration), not 5" in str(caught.value)
+        assert not (data / "orders").exists()
+        orders = service.queue("orders", lease_seconds=60)
+        with pytest.raises(ConfigError, match="change it there"):
+            orders.configure(lease_seconds=5)
+    monkeypatch.setenv("HOLDFAST_LEASE_SECONDS", "5")
+    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError, match="HOLDFAST_LEASE_SECONDS in"):
+        service.queue("orders")
 
 
 def test_a_variable_that_does_not_agree_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +128,10 @@ def test_sizes_of_the_file_and_of_an_argument_that_cannot_work_together_make_no_
 
 
 def test_an_argument_that_does_not_agree_is_not_blamed_on_the_file(data: Path) -> None:
-    """Though the file has that setting too."""
-    configure(data, "[defaults]\nmaxsize = 5\n")
+    """It has other settings."""
+    configure(data, "[defaults]\nlease_seconds = 5\n")
     with QueueService(data, catalog=False) as service:
-        service.queue("orders")
+        service.queue("orders", maxsize=5)
     not_agreed = r"^\S+orders has maxsize=5 \(as it was set\), not 9"
     with QueueService(data, catalog=False) as service, pytest.raises(ConfigError, match=not_agreed):
         service.queue("orders", maxsize=9)

@@ -66,9 +66,10 @@ class HandleSettings:
         self._is_reader = options.mode == "look"
         self._takes = options.reads
         self._given = given = options.settings
-        configured = {name: value for name, value in options.configured.items() if name not in given}
-        self._configured = cast(Settings, configured)
-        self.values: Settings = {**DEFAULTS, **self._configured, **given}
+        self._configured = configured = options.configured
+        self.values: Settings = {**DEFAULTS, **given, **configured}
+        for name in given.keys() & configured.keys():
+            self._check_fits(name, configured[name])  # type: ignore[literal-required]
 
     @property
     def flush(self) -> FlushPolicy:
@@ -100,11 +101,11 @@ class HandleSettings:
         """
         checked(self.values)
         names = _EVERY if self._group == DEFAULT_GROUP else QUEUE_SETTINGS
-        return stored({**self._configured, **self._given}, names)
+        return stored({**self._given, **self._configured}, names)
 
     def of_new_group(self) -> Document:
         """Return what a group gets that this handle makes together with the queue."""
-        return stored({**self._configured, **self._given}, GROUP_SETTINGS)
+        return stored({**self._given, **self._configured}, GROUP_SETTINGS)
 
     def of_default_group(self, storage: Storage, directory: QueueDirectory) -> Document:
         """Return what the default group gets, which begins now; another handle may have said more since the opening.
@@ -176,9 +177,7 @@ class HandleSettings:
                 continue
             if name not in known and name != "flush":  # others may rely on the syncs of the default
                 known[name] = asked
-            value = known.get(name, DEFAULTS[name])  # type: ignore[literal-required]
-            if not _fits(asked, value):
-                raise self._conflict(name, value, asked, is_default=name not in known)
+            self._check_fits(name, known.get(name, DEFAULTS[name]), is_default=name not in known)  # type: ignore[literal-required]
         values = {name: known.get(name, DEFAULTS[name]) for name in names}  # type: ignore[literal-required]
         self.values = cast(Settings, {**self.values, **values})
         changed = {**document, **stored(known, names)}
@@ -186,13 +185,21 @@ class HandleSettings:
             checked(self.values)  # together
         return changed
 
-    def _conflict(self, name: str, value: Any, asked: Any, *, is_default: bool) -> ConfigError:
-        place = "the default" if is_default else "as it was set"
-        group = self._group_of(GROUP_SETTINGS if name in GROUP_SETTINGS else QUEUE_SETTINGS)
-        command = set_command(self._root, f"{name}={shown(asked)}", group=group)
-        return ConfigError(
+    def _check_fits(self, name: str, value: Any, *, is_default: bool = False) -> None:
+        """Refuse what the program asks for, if it is not what the queue has; raises ConfigError with both."""
+        asked = self._given[name]  # type: ignore[literal-required]
+        if _fits(asked, value):
+            return
+        if name in self._configured:
+            place, change = "in the configuration", "change it there"
+        else:
+            group = self._group_of(GROUP_SETTINGS if name in GROUP_SETTINGS else QUEUE_SETTINGS)
+            command = set_command(self._root, f"{name}={shown(asked)}", group=group)
+            place = "the default" if is_default else "as it was set"
+            change = f"change it with `{command}` or queue.configure()"
+        raise ConfigError(
             f"{self._root} has {name}={shown(value)} ({place}), not {shown(asked)}: leave {name} out to take that, or "
-            f"change it with `{command}` or queue.configure()",
+            f"{change}",
             key=name,
         )
 

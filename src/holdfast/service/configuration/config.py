@@ -88,18 +88,18 @@ class Config:
                 raise settings["max_bytes"].fail(str(error).removeprefix("max_bytes")) from None
         return options
 
-    def chosen(self, queue_name: str, arguments: Mapping[str, Any]) -> QueueSettings:
-        """Return the settings that the file has for a queue, and that no variable and no argument overrides.
+    def chosen(self, queue_name: str) -> QueueSettings:
+        """Return the settings that the file has for a queue.
 
-        The file belongs to the directory, and so counts for every process: the owner changes the queue to them. A
-        variable or an argument belongs to one process, and has to agree with the queue.
+        The file belongs to the directory, and so counts for every process: the owner changes the queue to them.
         """
-        found = {**self.defaults, **self.queues.get(queue_name, {})}
-        others = {*arguments, *self.environment, *self.environment_queues.get(variable_part(queue_name), {})}
-        return cast(
-            QueueSettings,
-            {name: each.value for name, each in found.items() if name in DEFAULTS and name not in others},
-        )
+        return _settings_in({**self.defaults, **self.queues.get(queue_name, {})})
+
+    def asked(self, queue_name: str, arguments: Mapping[str, Any]) -> QueueSettings:
+        """Return the settings that this process asks for, by an argument or a variable: the queue has to have them."""
+        variables = {**self.environment, **self.environment_queues.get(variable_part(queue_name), {})}
+        given = {name: value for name, value in arguments.items() if name in DEFAULTS}
+        return cast(QueueSettings, {**_settings_in(variables), **given})
 
     def place(self, queue_name: str, option: str) -> str:
         """Return the file and line, or the variable, that sets an option of a queue; empty if none does."""
@@ -113,6 +113,10 @@ class Config:
             **self.environment,
             **self.environment_queues.get(variable_part(queue_name), {}),
         }
+
+
+def _settings_in(settings: Settings) -> QueueSettings:
+    return cast(QueueSettings, {name: each.value for name, each in settings.items() if name in DEFAULTS})
 
 
 def load_config(directory: Path, environment: Mapping[str, str]) -> Config:
