@@ -123,6 +123,8 @@ def test_waits_longer_than_136_years_are_136_years() -> None:
         {"maxsize": 2**63},
         {"maxsize": {"later": [1] * 100}},
         {"backoff": {"factor": 2}},
+        {"backoff": 5},
+        {"expired": 5},
         {"backoff": {"base": 1, "cap": 10**400}},
         {"dedup_window": 10**400},
         {"max_bytes": 2**14},

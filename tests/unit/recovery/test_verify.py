@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,13 @@ from support.builders.small_queues import FILE_BYTES, SmallQueue, build, payload
 from support.builders.transactions import ORDERS, open_queue, prepare
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
+
+
+@pytest.fixture(autouse=True)
+def tiny_files() -> Iterator[None]:
+    """The queues have such files, and say so."""
+    with tiny_files_allowed():
+        yield
 
 
 @pytest.fixture
@@ -193,8 +200,7 @@ def test_a_frame_out_of_order_is_damage(parts: LogParts) -> None:
 )
 def test_a_queue_in_use_is_never_reported_as_damaged(tmp_path: Path, policy: FlushPolicy) -> None:
     """Two producers and a consumer race through hundreds of tiny files while it is verified again and again."""
-    with tiny_files_allowed():
-        queue = PersistentQueue(tmp_path / "queue", data_file_bytes=FILE_BYTES, flush=policy)
+    queue = PersistentQueue(tmp_path / "queue", data_file_bytes=FILE_BYTES, flush=policy)
     stop = threading.Event()
 
     def produce() -> None:
