@@ -414,7 +414,7 @@ case("pause: no text", TypeError, lambda world: world.queue.pause(reason=1))  # 
 case("open: owned", QueueLockedError, lambda world: open_queue(world.storage))
 case("open: no option", ConfigError, lambda world: open_queue(world.storage, data_file_bytes=1))
 case("open: another setting", ConfigError,
-     lambda world: open_queue(world.storage, mode="produce", data_file_bytes=2 * FILE_BYTES))  # fmt: skip
+     lambda world: open_queue(world.storage, mode="submit", data_file_bytes=2 * FILE_BYTES))  # fmt: skip
 
 
 # -- Settings ----------------------------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast import Damage, Empty, PersistentQueue, VerifyReport, verify
+from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, write_whole
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.queue.engine.configuring import configure_closed
 from holdfast.queue.options import arguments
 from holdfast.queue.options.queue_options import Mode
 from support.builders.settings import set_anew_if_lost
@@ -149,9 +151,12 @@ class Drained:
 
 
 def build(root: Path, storage: Storage | None = None, *, file_count: int = 3, taken_count: int = 0) -> SmallQueue:
-    """Make a queue with ``file_count`` data files, take some messages one by one, and close it."""
+    """Make a queue with ``file_count`` data files, take some messages one by one, and close it.
+
+    Its tiny size is not left in its settings, which no queue accepts outside of :func:`tiny_files_allowed`.
+    """
     queue = SmallQueue(root, storage or OsStorage(), 0)
-    with queue.open() as handle:
+    with tiny_files_allowed(), queue.open() as handle:
         handle.put(payload(0), headers={"origin": "test"})
         while handle.stats().file_count < file_count:
             handle.put(payload(handle.stats().next_offset))
@@ -160,6 +165,8 @@ def build(root: Path, storage: Storage | None = None, *, file_count: int = 3, ta
         put_count = handle.stats().next_offset
         for _ in range(taken_count):
             handle.get(timeout=0)
+    with tiny_files_allowed():
+        configure_closed(queue.storage, SystemClock(), root, {}, ["data_file_bytes"])
     return SmallQueue(root, queue.storage, put_count, taken_count)
 
 
