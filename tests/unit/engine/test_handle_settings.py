@@ -89,7 +89,7 @@ def test_another_value_is_refused_with_both(path: Path, given: dict[str, Any], t
 
 
 def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer may make the queue: what nobody has said yet is set by the first that does."""
+    """A consumer may make the queue: what is not set yet is set by the first program that says it."""
     with PersistentQueue(path, mode="consume"):
         pass
     with caplog.at_level(logging.INFO), PersistentQueue(path, maxsize=3, dedup_max=10, lease_seconds=5) as queue:
@@ -106,7 +106,7 @@ def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixtur
 
 
 def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> None:
-    """The default group gets them when it begins, whoever takes first; until then they are compared like others."""
+    """The default group gets them when it begins, at the first take; until then they are compared like others."""
     with PersistentQueue(path, mode="produce", max_deliveries=1) as producer:
         producer.put_many([b"a", b"b"])
         assert producer.settings["max_deliveries"] == 1

@@ -27,7 +27,7 @@ def configure(data: Path, text: str) -> None:
 def test_the_file_counts_for_every_process_and_every_queue_that_is_there(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The owner changes the queue to it; whoever opens the queue by its path finds the same."""
+    """The owner changes the queue to it; a program that opens the queue by its path finds the same."""
     with QueueService(data, catalog=False) as service:
         service.queue("orders").put("one")
     configure(data, '[defaults]\nmaxsize = 5\n[queues.orders]\nmax_deliveries = "none"\n')

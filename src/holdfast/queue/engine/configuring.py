@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from holdfast.persistence.groups.group_files import (
     require_group,
 )
 from holdfast.persistence.log.log_files import LogFiles
-from holdfast.queue.engine.handle_settings import settings_lost
+from holdfast.queue.engine.handle_settings import Document, only, settings_lost
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -38,8 +38,6 @@ from holdfast.queue.options.settings import (
 )
 
 logger = logging.getLogger("holdfast")
-
-Document = Mapping[str, Any]
 
 
 class StoredSetting(NamedTuple):
@@ -184,7 +182,7 @@ def configure_closed(
         known: Document | None = {} if is_rebuilt else None
         for_queue = _known(read_settings(storage, directory), known, directory)
         for_group = _known(info.settings, known, directory, group) if info is not None else {}
-        mine = {name: value for name, value in for_queue.items() if name in in_queue}
+        mine = only(for_queue, in_queue)
         values = {**DEFAULTS, **read_stored({**mine, **for_group}, root)}
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:

@@ -38,7 +38,7 @@ POSITION_FILE_BYTES_MAX = 2**20
 """16,000 acknowledgements between two checkpoints; each group keeps two such files. They begin smaller."""
 
 SPILL_BYTES_MAX = 16 * 2**20
-"""A transaction that puts more goes on in a file."""
+"""A transaction that puts more continues in a file."""
 
 
 class HandleSettings:
@@ -113,7 +113,7 @@ class HandleSettings:
         Raises as :meth:`adopt_queue`.
         """
         document = read_settings(storage, directory)
-        return _only(self._adopt(document, GROUP_SETTINGS, directory.identity), GROUP_SETTINGS)
+        return only(self._adopt(document, GROUP_SETTINGS, directory.identity), GROUP_SETTINGS)
 
     def adopt_queue(self, storage: Storage, directory: QueueDirectory, *, is_owner: bool) -> None:
         """Take over the settings of the queue. An owner, who has the write lock, stores what the operator has chosen.
@@ -138,7 +138,7 @@ class HandleSettings:
         waits = group is None and self._group == DEFAULT_GROUP
         changed = self._adopt(document, _EVERY if waits else QUEUE_SETTINGS, directory.identity)
         if not waits:
-            changed = _only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
+            changed = only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
         if is_owner and changed != document:
             write_settings(storage, directory, changed)
             logger.info("%s: its settings are %s from now on", self._root, changed)
@@ -171,7 +171,7 @@ class HandleSettings:
         """Take over settings of some names; return the document that has what was configured or given too."""
         if document is None:
             raise settings_lost(path, self._root, self._group_of(names))
-        known = {**_only(read_stored(document, path), names), **_only(self._configured, names)}
+        known = {**only(read_stored(document, path), names), **only(self._configured, names)}
         for name, asked in self._given.items():
             if name not in names:
                 continue
@@ -217,7 +217,8 @@ def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:
     )
 
 
-def _only(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def only(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Return those settings that have one of some names."""
     return {name: value for name, value in settings.items() if name in names}
 
 

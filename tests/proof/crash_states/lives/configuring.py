@@ -8,7 +8,7 @@ from proof.crash_states.lives.groups import Grouping
 
 SETTINGS, RULES = (A, Part.SETTINGS), (A, Part.RULES)
 SIZE_MIN, SECONDS_MIN = 2**20, 1000
-"""Of which the values are that nothing had before."""
+"""The first values that are set: no setting has them before."""
 
 
 class Configuring(Grouping):
