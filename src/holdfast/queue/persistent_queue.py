@@ -15,17 +15,15 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
-from holdfast.queue.closing import Closing
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.engine.configuring import configure
-from holdfast.queue.engine.idle_handles import IdleHandles
-from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.inspect.stats import QueueStats, gather_stats
+from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.arguments import (
     absolute_path,
     as_bytes,
@@ -36,26 +34,18 @@ from holdfast.queue.options.arguments import (
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.options.settings import Settings, check_names, checked
-from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_commits import JointCommits
-from holdfast.queue.prepared.joint_resolver import JointResolver
-from holdfast.queue.prepared.other_queues import asking
-from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
 from holdfast.queue.prepared.reservations import Reservations
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.remote.group_verbs import PAUSE, RESUME
 from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.remote.verb_log import logged, own_process
-from holdfast.queue.server.group_asker import GroupAsker
-from holdfast.queue.server.group_askers import GroupAskers
-from holdfast.queue.server.request_server import RequestServer
-from holdfast.queue.server.visitor import Visitor
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
-from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, OpenTransactions, Transaction, TransactionBase
+from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, Transaction, TransactionBase
 
 Result = TypeVar("Result")
 
@@ -147,54 +137,18 @@ class PersistentQueue:
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        self._idle_handles: IdleHandles | None = None
-        self._server: RequestServer | None = None
-        self._handle = handle = QueueHandle(self._storage, self._clock, self.path, options, Visitor)
+        self._engine = engine = LocalEngine(self._storage, self._clock, self.path, options)
         try:  # at once: it holds locks
+            self._handle = handle = engine.handle
             self._record_bytes_max = handle.settings.values["record_bytes_max"]
             self._read_side: ReadSide | None = handle.read_side
             self._look_side = handle.look_side
-            self._open_transactions()
             self._open_parts()
             lifecycle.watch(self)
-            self._closing.expect(self)
+            engine.closing.expect(self)
         except BaseException:  # interrupted too: no other code could release the locks
-            self._give_up_opening()
+            engine.give_up()
             raise
-
-    def _open_transactions(self) -> None:
-        """Resolve earlier transactions; the sides are open. If it raises, ``_give_up_opening`` does the rest."""
-        handle = self._handle
-        self._transactions = OpenTransactions()
-        self._group_asker = GroupAsker(handle)
-        self._group_askers = GroupAskers(handle)
-        ask = asking(handle.storage, handle.clock, handle.path)
-        if handle.options.mode == "submit":
-            self._resolver: PreparedResolver = SubmitResolver(handle, ask, self._group_askers.do)
-        elif handle.options.mode == "consume":
-            self._resolver = ConsumerResolver(handle, ask, self._group_askers.do)
-        else:
-            self._resolver = PreparedResolver(handle, ask, self._group_askers.do)
-        self._joint_resolver = JointResolver(handle, self._resolver)
-        if handle.look_side is None:
-            self._joint_resolver.resume()
-            self._resolver.resolve()
-        if handle.write_side is not None or handle.read_side is not None:
-            self._idle_handles = IdleHandles(handle)
-            self._server = RequestServer(handle, self._resolver)
-        askers = (self._group_asker, self._group_askers)
-        self._closing = Closing(handle, self._transactions, self._resolver, askers, self._idle_handles, self._server)
-
-    def _give_up_opening(self) -> None:
-        """Close everything opened so far."""
-        if hasattr(self, "_closing"):
-            self._closing.call_off()
-        try:
-            for part in (self._idle_handles, self._server):
-                if part is not None:
-                    part.stop()
-        finally:
-            self._handle.close()
 
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
@@ -209,8 +163,8 @@ class PersistentQueue:
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
         self.groups = Groups(handle, check_open=self._lifecycle.check)
-        self.reservations = Reservations(handle, self._resolver, check_open=self._lifecycle.check)
-        self.joint_commits = JointCommits(handle, self._resolver, check_open=self._lifecycle.check)
+        self.reservations = Reservations(handle, self._engine.resolver, check_open=self._lifecycle.check)
+        self.joint_commits = JointCommits(handle, self._engine.resolver, check_open=self._lifecycle.check)
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
@@ -586,12 +540,12 @@ class PersistentQueue:
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         until_ns = None if until is None else instant_ns(until, "until")
-        self._group_asker.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
+        self._engine.group_asker.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
 
     def resume(self) -> None:
         """Hand messages out again; from every process, as :meth:`pause`."""
         self._lifecycle.check()
-        self._group_asker.do({"verb": RESUME})
+        self._engine.group_asker.do({"verb": RESUME})
 
     def purge(self) -> int:
         """Finish all messages that are ready now for this group, unseen; return how many. Other groups keep theirs.
@@ -639,7 +593,7 @@ class PersistentQueue:
     def dead(self) -> DeadLetters:
         """The dead letters of this group."""
         self._lifecycle.check()
-        return DeadLetters(self._handle, self._browser, self._group_asker.do)
+        return DeadLetters(self._handle, self._browser, self._engine.group_asker.do)
 
     def _browser(self) -> Browser:
         self._lifecycle.check()
@@ -671,8 +625,8 @@ class PersistentQueue:
     def begin(self, *, timeout: float = TIMEOUT_SECONDS) -> Transaction:
         """Begin a transaction that is ended by hand: ``commit``, ``abort``, or ``prepare`` and then one of these."""
         self._check_may_take_part()
-        transaction = Transaction(self._handle, self._resolver, self._record_bytes_max, timeout)
-        self._transactions.add(transaction)
+        transaction = Transaction(self._handle, self._engine.resolver, self._record_bytes_max, timeout)
+        self._engine.transactions.add(transaction)
         return transaction
 
     def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
@@ -680,7 +634,7 @@ class PersistentQueue:
         self._check_may_take_part()
         if self._handle.submit_side is not None:
             raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
-        self._transactions.add(transaction)
+        self._engine.transactions.add(transaction)
         return Branch(self._handle, transaction, nonce, self._record_bytes_max)
 
     def prepared(self) -> list[PreparedTransaction]:
@@ -690,8 +644,8 @@ class PersistentQueue:
         a batch from before a restart reads all of it.
         """
         self._lifecycle.check()
-        self._joint_resolver.resume()
-        return self._resolver.prepared()
+        self._engine.joint_resolver.resume()
+        return self._engine.resolver.prepared()
 
     def prepared_count(self) -> int:
         """Return how many transactions are durable and undecided; settles none, and verifies none."""
@@ -727,7 +681,7 @@ class PersistentQueue:
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
         """
         self._lifecycle.check()
-        return self._logged("commit_prepared", id, force, lambda: self._resolver.commit(id, force=force))
+        return self._logged("commit_prepared", id, force, lambda: self._engine.resolver.commit(id, force=force))
 
     def abort_prepared(self, id: str, *, force: bool = False) -> None:  # the word users know
         """Abort a prepared transaction: its puts are gone, its messages ready again. A second time does nothing.
@@ -735,7 +689,7 @@ class PersistentQueue:
         Raises as :meth:`commit_prepared`; a damaged one is aborted like any other.
         """
         self._lifecycle.check()
-        self._logged("abort_prepared", id, force, lambda: self._resolver.abort(id, force=force))
+        self._logged("abort_prepared", id, force, lambda: self._engine.resolver.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
         if self._handle.submit_side is not None:  # the owner does it, and logs it
@@ -777,16 +731,16 @@ class PersistentQueue:
 
         Again does nothing, or continues after an interruption.
         """
-        if self._closing.is_over:
+        if self._engine.closing.is_over:
             return
         self._lifecycle.close()
         try:
             self._tasks.release()
-            self._closing.close()
+            self._engine.closing.close()
         except Exception:  # each part is closed, even if another one raises
-            self._closing.call_off()
+            self._engine.closing.call_off()
             raise
-        self._closing.call_off()
+        self._engine.closing.call_off()
 
     def __enter__(self) -> PersistentQueue:
         return self
@@ -804,13 +758,7 @@ class PersistentQueue:
     def forget_after_fork(self) -> None:
         """In a forked child: every later call raises ForkedError; nothing that the parent owns is touched."""
         self._lifecycle.forget()
-        self._closing.call_off()
-        self._transactions.forget()
-        self._group_asker.forget()
-        self._group_askers.forget()
-        if self._server is not None:
-            self._server.forget()
-        self._handle.forget_after_fork()
+        self._engine.forget_after_fork()
 
     def _require_write_side(self) -> WriteSide | SubmitSide:
         self._lifecycle.check()

@@ -87,9 +87,9 @@ def test_a_retried_dead_letter_whose_file_cannot_be_read_any_more_is_lost_and_ho
         small = SmallQueue(ROOT, jobs.storage, 32)
         path = small.data_files()[0]
         assert len(small.data_files()) > 1
-        assert queue._idle_handles is not None
-        queue._idle_handles.look()
-        queue._idle_handles.look()  # has let go of the file
+        assert queue._engine.idle_handles is not None
+        queue._engine.idle_handles.look()
+        queue._engine.idle_handles.look()  # has let go of the file
         small.write(path, bytes(FRAMES_START) + small.read(path)[FRAMES_START:])
         assert queue.dead.retry([0]) == 1
         assert drained(queue) == [b"last"]

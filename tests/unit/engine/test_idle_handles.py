@@ -46,9 +46,9 @@ def handles_in(path: Path) -> list[str]:
 
 def rest(queue: PersistentQueue) -> None:
     """Let so much time pass that nothing was used for a while."""
-    assert queue._idle_handles is not None
-    queue._idle_handles.look()
-    queue._idle_handles.look()
+    assert queue._engine.idle_handles is not None
+    queue._engine.idle_handles.look()
+    queue._engine.idle_handles.look()
 
 
 @needs_proc
@@ -86,8 +86,8 @@ def test_handles_that_are_in_use_stay_open(tmp_path: Path) -> None:
         for _ in range(3):
             queue.put(b"a")
             queue.get_many(64)
-            assert queue._idle_handles is not None
-            queue._idle_handles.look()
+            assert queue._engine.idle_handles is not None
+            queue._engine.idle_handles.look()
             names = handles_in(queue.path)
             assert any(name.endswith("write.mark") for name in names)
             assert sum(name.endswith(".data") for name in names) > 1, names

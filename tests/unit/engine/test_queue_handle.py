@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import DiskFullError, PersistentQueue, StorageError, UsageError
 from holdfast.persistence.filesystem.storage import File
-from holdfast.queue import persistent_queue
+from holdfast.queue import local_engine
 from holdfast.queue.threads import poller
 from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs
@@ -134,7 +134,7 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
 
     jobs = Jobs()
     with monkeypatch.context() as patched:
-        patched.setattr(persistent_queue, "RequestServer", interrupt)
+        patched.setattr(local_engine, "RequestServer", interrupt)
         with pytest.raises(KeyboardInterrupt):
             jobs.open()
     assert jobs.clock not in poller._pollers

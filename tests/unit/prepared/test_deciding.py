@@ -31,7 +31,7 @@ def test_a_part_of_a_joint_commit_is_refused_and_the_owner_of_its_puts_can_be_to
 
 def votes_of(queue: PersistentQueue) -> OwnVotes:
     """Return what others may ask of a handle's group."""
-    return queue._resolver.own_votes
+    return queue._engine.resolver.own_votes
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
@@ -53,10 +53,10 @@ def test_a_log_that_has_decided_says_so_to_whoever_holds_the_votes(storage: Simu
     with open_queue(storage, clock=FakeClock()) as queue:
         queue.put(b"one")
         tx = prepare(queue, "both", "t")
-        assert queue._resolver.outcome("t", tx._nonce) is Outcome.IN_DOUBT
+        assert queue._engine.resolver.outcome("t", tx._nonce) is Outcome.IN_DOUBT
         queue.commit_prepared("t")
-        assert queue._resolver.outcome("t", tx._nonce) is Outcome.COMMITTED
-        assert queue._resolver.outcome("other", bytes(16)) is Outcome.ABORTED
+        assert queue._engine.resolver.outcome("t", tx._nonce) is Outcome.COMMITTED
+        assert queue._engine.resolver.outcome("other", bytes(16)) is Outcome.ABORTED
 
 
 def test_a_commit_whose_memory_cannot_be_written_stands_and_the_next_opening_does_the_rest(

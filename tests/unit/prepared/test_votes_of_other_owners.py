@@ -434,10 +434,10 @@ def test_a_vote_that_is_gone_and_not_remembered_is_not_decided_again(path: Path)
     """As a reservation that its own handle has committed; a log that has decided it is followed all the same."""
     left_in_doubt(path, "acks")
     with PersistentQueue(path, mode="consume") as consumer:
-        votes = consumer._resolver.own_votes
+        votes = consumer._engine.resolver.own_votes
         with pytest.raises(TransactionNotFoundError, match="holds nothing"):
             votes.settle_vote("t", NONCE, is_committed=True, is_decided=False)
-        with consumer._resolver.deciding_alone("t"):  # by one who waits for this
+        with consumer._engine.resolver.deciding_alone("t"):  # by one who waits for this
             votes.settle_vote("t", NONCE, is_committed=True, is_decided=True)
         assert prepared_ids(consumer) == ["t"]
 
@@ -448,9 +448,9 @@ def test_a_closed_handle_asks_nobody(path: Path) -> None:
     with PersistentQueue(path, mode="consume") as consumer:
         pass
     with pytest.raises(ClosedError):
-        consumer._group_askers.do("default", {"verb": "has_vote", "nonce": NONCE.hex()}, 1)
+        consumer._engine.group_askers.do("default", {"verb": "has_vote", "nonce": NONCE.hex()}, 1)
     with pytest.raises(ClosedError):
-        consumer._resolver._asking()  # type: ignore[attr-defined]
+        consumer._engine.resolver._asking()  # type: ignore[attr-defined]
 
 
 def between_vote_and_puts() -> SimulatedStorage:

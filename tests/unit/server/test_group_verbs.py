@@ -139,7 +139,7 @@ def stop(process: Child) -> None:
 
 def asking(queue: PersistentQueue, verb: str, *, timeout: float = 20, **fields: Any) -> dict[str, Any]:
     """Ask for the queue's group."""
-    return queue._group_asker.do({"verb": verb, **fields}, timeout=timeout)
+    return queue._engine.group_asker.do({"verb": verb, **fields}, timeout=timeout)
 
 
 def requests_of(path: Path) -> list[str]:
@@ -534,7 +534,7 @@ VERBS["note"] = lambda controls, fields: {"pid": os.getpid()}
 path = sys.argv[1] + "/orders"
 PersistentQueue(path).close()
 queue = PersistentQueue(path, mode="look")
-ask = lambda: queue._group_asker.do({"verb": "note"})
+ask = lambda: queue._engine.group_asker.do({"verb": "note"})
 assert ask() == {"pid": os.getpid()}
 reader, writer = os.pipe()
 if (pid := os.fork()) == 0:

@@ -47,8 +47,8 @@ def second(tmp_path: Path) -> Iterator[PersistentQueue]:
 
 def server_of(queue: PersistentQueue) -> RequestServer:
     """Return what serves its requests."""
-    assert queue._server is not None
-    return queue._server
+    assert queue._engine.server is not None
+    return queue._engine.server
 
 
 def submit_to(queue: PersistentQueue) -> None:

@@ -101,8 +101,8 @@ def test_those_who_have_asked_leave_their_mailboxes_to_the_parent(
     producer.commit_prepared("acks")
     consumer.commit_prepared("puts")
     for queue in (producer, consumer):
-        assert queue._server is not None
-        queue._server.stop()
+        assert queue._engine.server is not None
+        queue._engine.server.stop()
     tree, count = storage.tree(), storage.mutation_count
     forked()
     asking = [look.resume, lambda: producer.commit_prepared("acks"), lambda: consumer.commit_prepared("puts")]
