@@ -71,7 +71,7 @@ def open_many(folder: Path, count: int, seconds: float) -> None:
     print(json.dumps(figures))
 
 
-def wait_idly(folder: Path, mode: Literal["both", "consume"], seconds: float) -> None:
+def wait_idly(folder: Path, mode: Literal["exclusive", "consume"], seconds: float) -> None:
     """Wait in ``receive`` for a message that does not come."""
     from holdfast import QueueService
     from holdfast.errors import ShutDown
@@ -134,7 +134,7 @@ def main(action: str, folder: str, *rest: str) -> None:
     if action == "many":
         open_many(Path(folder), int(rest[0]), float(rest[1]))
     elif action == "wait":
-        wait_idly(Path(folder), "consume" if rest[0] == "consume" else "both", float(rest[1]))
+        wait_idly(Path(folder), "consume" if rest[0] == "consume" else "exclusive", float(rest[1]))
     elif action == "work":
         work_idly(Path(folder), int(rest[0]), float(rest[1]))
     else:

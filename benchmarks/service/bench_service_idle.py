@@ -83,7 +83,9 @@ def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report, 
 
 
 @pytest.mark.parametrize(
-    ("where", "mode"), [("in the owner's process", "both"), ("in another process", "consume")], ids=["both", "consume"]
+    ("where", "mode"),
+    [("in the owner's process", "exclusive"), ("in another process", "consume")],
+    ids=["exclusive", "consume"],
 )
 def test_an_idle_consumer(
     *, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float, where: str, mode: str
@@ -93,7 +95,7 @@ def test_an_idle_consumer(
     with QueueService(place) as service:
         queue = service.queue("orders", type=bytes, mode="produce")
         queue.put(b"message")
-        if mode == "both":
+        if mode == "exclusive":
             service.close()
         benchmark.pedantic(lambda: figures.update(idle_process.run("wait", place, mode, quiet_seconds)))
     if benchmark.stats is None:

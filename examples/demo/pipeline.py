@@ -85,7 +85,7 @@ class Pipeline:
 
     def count(self) -> None:
         """Look at what is in the files, whatever the worker says that it did."""
-        with PersistentQueue(self._first, mode="look") as first:
+        with PersistentQueue(self._first, mode="read_only") as first:
             self.left_count = first.stats().depth
         with PersistentQueue(self._second) as second:
             while True:

@@ -81,7 +81,7 @@ def put_events(directory: Path, flight_count: int) -> None:
 
 def tell_what_is_held(directory: Path, batch_id: str) -> None:
     """Look into the queue for the batch that was being written: reserved, and kept through the kill."""
-    with PersistentQueue(FLIGHTS.queue(directory), mode="look", group=GROUP) as queue:
+    with PersistentQueue(FLIGHTS.queue(directory), mode="read_only", group=GROUP) as queue:
         held = {each.id: each.ack_count for each in queue.prepared()}
         depth = queue.stats().depth
     if batch_id not in held:

@@ -32,7 +32,7 @@ def test_it_is_sound_and_says_what_waits(golden: Path) -> None:
     report = verify(golden)
     assert report.ok, str(report)
     assert any(f"joint commit {VERSION} of {APPLICATION} is decided" in note for note in report.notes)
-    with PersistentQueue(golden, mode="look") as look:
+    with PersistentQueue(golden, mode="read_only") as look:
         assert [message.payload for message in look.peek(9)] == [b"before", PARTS[0].encode()]
 
 

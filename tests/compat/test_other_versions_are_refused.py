@@ -24,7 +24,7 @@ from support.builders.golden_queue import MESSAGE_COUNT
 
 HERE = Path(__file__).parent
 OLD = sorted(path.name for path in HERE.glob("*v1"))
-MODES = ("both", "produce", "consume", "submit", "look")
+MODES = ("exclusive", "produce", "consume", "submit", "read_only")
 EARLIER = FORMAT_VERSION - 1
 
 Tree = dict[str, tuple[int, int, bytes]]
@@ -151,7 +151,7 @@ AGED: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("name", AGED)
-@pytest.mark.parametrize("way", [mode for mode in MODES if mode != "look"])
+@pytest.mark.parametrize("way", [mode for mode in MODES if mode != "read_only"])
 def test_one_older_file_is_enough_to_refuse_a_queue_for_writing(present: Path, name: str, way: str) -> None:
     """It is not taken for a damaged one, which recovery would give up, write anew or start over without."""
     AGED[name](present / name)
@@ -163,7 +163,7 @@ def test_one_older_file_is_enough_to_refuse_a_queue_for_writing(present: Path, n
 
 
 @pytest.mark.parametrize("name", [name for name in AGED if "paused" not in name])
-@pytest.mark.parametrize("way", ["look", "verify"])
+@pytest.mark.parametrize("way", ["read_only", "verify"])
 def test_one_older_file_is_no_damage_for_those_who_read(present: Path, name: str, way: str) -> None:
     """It is refused, not reported as lost."""
     AGED[name](present / name)

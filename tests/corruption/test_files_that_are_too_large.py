@@ -139,7 +139,7 @@ def test_a_position_file_that_is_too_large_is_damage_and_the_one_before_counts(r
     grow(group / f"{last:010d}.position")
     with little_memory():
         assert "no position file is larger" in str(verify(root))
-        with PersistentQueue(root, mode="look") as queue:
+        with PersistentQueue(root, mode="read_only") as queue:
             assert [message.payload for message in queue.peek(10)] == [b"one", *LEFT]
         with opened(root) as queue:
             assert queue.recovery.progress_damage

@@ -88,7 +88,7 @@ def judge(storage: SimulatedStorage) -> None:
     assert len(report.damage) == 1
     assert "beyond the log" in report.damage[0].reason
     assert not report.lost
-    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+    with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         assert [message.payload for message in queue.peek(10)] == LEFT
         assert queue.qsize() == 2
         assert queue.groups.list() == ["default"]
@@ -156,7 +156,7 @@ def test_deliveries_of_messages_that_are_not_there_are_not_kept(kind: int) -> No
 
     def look_and_open() -> None:
         assert verify(ROOT, storage=storage).ok
-        with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+        with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
             assert [message.delivery_count for message in queue.peek(10)] == [4, 4]
         with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
             assert not queue.recovery.progress_damage
@@ -173,7 +173,7 @@ def test_looking_at_what_is_held_names_messages_of_the_log_only() -> None:
     append(storage, vote_changes(Vote("t", bytes(range(16)), 5, None, ((1, REACH_MAX, 1, 5000),))))
 
     def browse() -> None:
-        with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+        with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
             assert [message.payload for message in queue.browse("leased")] == LEFT
 
     assert peak_bytes(browse) < PEAK_BYTES_MAX

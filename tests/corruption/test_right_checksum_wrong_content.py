@@ -205,11 +205,11 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
     file = storage.open(mark)
     file.write_at((b"?",), 60)
     file.close()
-    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+    with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         assert queue.peek(10) == []
         assert [damage.path for damage in queue.recovery.damage] == [mark]
     PersistentQueue(ROOT, storage=storage).close()
-    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+    with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         assert [message.payload for message in queue.peek(10)] == [b"two", b"three"]
         assert not queue.recovery.damage
 
@@ -217,7 +217,7 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
 def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away() -> None:
     """The queue continues behind the messages that are there, in a file behind the one that is missing."""
     storage = closed_queue()
-    with PersistentQueue(ROOT, storage=storage, mode="look") as queue:
+    with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         queue_id = handle_of(queue).queue_id
     file = storage.open(ROOT / "write.mark")
     mark = read_write_mark(file, queue_id)
@@ -242,7 +242,7 @@ def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_u
     with PersistentQueue(ROOT, storage=storage) as queue:
         handle_of(queue).require_write_side().put(b"one", headers, None)
         queue.put(b"two")
-        with PersistentQueue(ROOT, storage=storage, mode="look") as beside:
+        with PersistentQueue(ROOT, storage=storage, mode="read_only") as beside:
             for seen in (queue.peek(5), queue.browse("ready"), beside.peek(5)):
                 assert [(each.payload, each.headers) for each in seen] == [(b"one", {}), (b"two", {})]
         delivery = queue.receive(timeout=0)

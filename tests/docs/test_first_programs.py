@@ -33,7 +33,7 @@ def block(page: str, language: str) -> str:
 
 def depth(path: Path) -> int:
     """Return how many messages are unfinished."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         return queue.stats().depth
 
 

@@ -69,7 +69,7 @@ def found(place: Path, what: str) -> dict[str, Any]:
 
 def depth(path: Path, group: str) -> int:
     """Return what a group has not finished."""
-    with PersistentQueue(path, mode="look", group=group) as queue:
+    with PersistentQueue(path, mode="read_only", group=group) as queue:
         return queue.stats().depth
 
 

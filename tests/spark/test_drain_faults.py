@@ -121,7 +121,7 @@ def test_looking_at_a_batch_acknowledges_nothing(spark: Any, path: Path, out: Pa
 
     def look(frame: Any, batch_id: str) -> None:
         seen.append((frame.take(1)[0].offset, frame.limit(3).count(), frame.count(), batch_id))
-        with PersistentQueue(path, mode="look", group=GROUP) as queue:
+        with PersistentQueue(path, mode="read_only", group=GROUP) as queue:
             assert queue.stats().depth == COUNT
         raise RuntimeError("looked")
 

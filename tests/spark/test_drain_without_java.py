@@ -59,7 +59,7 @@ def test_everything_that_was_there_comes_once_in_batches(path: Path) -> None:
     assert (report.message_count, report.depth, report.resumed_count, report.damage) == (1000, 0, 0, ())
     assert [(each.total_count, each.depth) for each in progress] == [(300, 700), (600, 400), (900, 100), (1000, 0)]
     assert progress[0].megabytes_per_second > 0
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert queue.stats().depth == 1000  # of the default group, which is another one
     assert drain(path, SPARK, sink, group="night").batch_ids == ()
 
@@ -89,7 +89,7 @@ def test_ids_name_the_queue_the_group_and_the_first_message(path: Path, tmp_path
         for where, group in ((path, "a"), (path, "b"), (tmp_path / "other", "a"))
     ]
     assert len({batch_id for each in ids for batch_id in each}) == 5
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         name = handle_of(queue).queue_id.hex()
     assert all(name in each for each in ids[0])
     assert [each.rsplit("-", 1)[1] for each in ids[0]] == ["0", "500"]

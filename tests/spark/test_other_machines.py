@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 def depth(path: Path, group: str) -> int:
     """Return what a group has not finished."""
-    with PersistentQueue(path, mode="look", group=group) as queue:
+    with PersistentQueue(path, mode="read_only", group=group) as queue:
         return queue.stats().depth
 
 

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 # -- Commit and abort ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["nobody", "both", "produce"])
+@pytest.mark.parametrize("mode", ["nobody", "exclusive", "produce"])
 def test_rows_are_there_once_committed_and_in_order(path: Path, mode: str) -> None:
     """While an application owns the queue, and while nobody does."""
     owner = None if mode == "nobody" else PersistentQueue(path, mode=mode)

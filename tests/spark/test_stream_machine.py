@@ -143,7 +143,7 @@ class StreamMachine(RuleBasedStateMachine):
             if rows:
                 assert finalize(self.place / "queue", self.place / "checkpoint", group=GROUP) == self.put_count
             self.queue.close()
-            with PersistentQueue(self.place / "queue", mode="look", group=GROUP) as looked:
+            with PersistentQueue(self.place / "queue", mode="read_only", group=GROUP) as looked:
                 assert looked.stats().depth == 0
         finally:
             self.queue.close()

@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 def depth(path: Path, group: str) -> int:
     """Return how much of a queue a group has not finished."""
-    with PersistentQueue(path, mode="look", group=group) as looked:
+    with PersistentQueue(path, mode="read_only", group=group) as looked:
         return looked.stats().depth
 
 

@@ -48,7 +48,7 @@ def firsts(queue: SmallQueue) -> list[int]:
 
 def depth(queue: SmallQueue, group: str) -> int:
     """Return how much of a queue a group has not finished."""
-    with PersistentQueue(queue.root, mode="look", group=group) as looked:
+    with PersistentQueue(queue.root, mode="read_only", group=group) as looked:
         return looked.stats().depth
 
 
@@ -298,7 +298,7 @@ def test_the_stream_itself_gives_space_back(queue: SmallQueue) -> None:
 def test_without_a_group_nothing_is_marked(queue: SmallQueue) -> None:
     """And no group is made."""
     stream(queue, maxMessagesPerTrigger=5).all()
-    with PersistentQueue(queue.root, mode="look") as looked:
+    with PersistentQueue(queue.root, mode="read_only") as looked:
         assert looked.groups.list() == []
 
 

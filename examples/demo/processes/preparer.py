@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 def prepare(queue_path: Path, journal_path: Path) -> None:
     """Take one message, put an answer, and prepare both: from here on they outlive this process, and are undecided."""
     journal = Journal(journal_path)
-    with open_queue(queue_path, "both", journal) as queue:
+    with open_queue(queue_path, "exclusive", journal) as queue:
         tx = queue.begin()
         question = tx.receive(timeout=10)
         tx.put(b"answer to " + question.payload)

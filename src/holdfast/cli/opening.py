@@ -26,7 +26,7 @@ group_option = click.option("--group", default="default", show_default=True, hel
 def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
     """Open a queue to read, without a lock. Damage that was met is raised at the end, as CorruptionError."""
     require_queue(path)
-    with PersistentQueue(path, mode="look", group=group) as queue:
+    with PersistentQueue(path, mode="read_only", group=group) as queue:
         yield queue
         raise_damage(queue)
 

@@ -62,10 +62,10 @@ class PersistentQueue:
     Parameters
     ----------
     path : str or path-like
-        The queue's directory; made if it does not exist, except in mode "look". Its last part is the queue's name.
-    mode : "both", "produce", "consume", "look" or "submit"
-        Which sides to own. "look" owns none and changes nothing; "submit" owns none, and puts through the owner of the
-        write side, in any process.
+        The queue's directory; made if it does not exist, except in mode "read_only". Its last part is the queue's name.
+    mode : "exclusive", "produce", "consume", "read_only" or "submit"
+        Which sides to own. "exclusive" owns both; "read_only" owns none and changes nothing; "submit" owns none, and
+        puts through the owner of the write side, in any process.
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
@@ -109,7 +109,7 @@ class PersistentQueue:
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode = "both",
+        mode: Mode = "exclusive",
         group: str = "default",
         redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
@@ -387,7 +387,7 @@ class PersistentQueue:
     def qsize(self) -> int:
         """Return how many messages can be taken now; ``stats().depth`` counts those in flight too.
 
-        As far as this handle has read the log; behind that, all count. ``stats`` tells how far mode "look" reads.
+        As far as this handle has read the log; behind that, all count. ``stats`` tells how far mode "read_only" reads.
         """
         self._lifecycle.check()
         reader = self._read_side or self._look_side
@@ -599,7 +599,7 @@ class PersistentQueue:
         self._lifecycle.check()
         if self._handle.look_side is None and self._handle.read_side is None:
             raise UsageError(
-                f"{self._handle.path} was opened with mode='produce', which does not read; use 'look' beside it"
+                f"{self._handle.path} was opened with mode='produce', which does not read; use 'read_only' beside it"
             )
         return Browser(self._handle)
 
@@ -698,7 +698,7 @@ class PersistentQueue:
 
     def _check_may_take_part(self) -> None:
         self._lifecycle.check()
-        if self._handle.options.mode == "look":
+        if self._handle.options.mode == "read_only":
             raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
 
     # -- The queue itself --------------------------------------------------------------------------------------------

@@ -109,13 +109,13 @@ class FailoverSource:
         """Take a queue over now, until it is finished; raises QueueLockedError if its node lives."""
         with self._lock:
             self._check(path)
-            self._adopted.append(Adopted(path, is_watched=False, queue=self._open_queue(path, "both")))
+            self._adopted.append(Adopted(path, is_watched=False, queue=self._open_queue(path, "exclusive")))
         self.wake()
 
     def _check(self, path: Path) -> None:
         if self._is_closed:
             raise ClosedError(f"{self._own.path} is closed; open it again")
-        if self._own.mode not in ("both", "consume"):
+        if self._own.mode not in ("exclusive", "consume"):
             raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it to consume")
         if path in (self._own.path, *self.paths):
             raise ConfigError(f"{path} takes part in {self._own.path} already")
@@ -136,10 +136,10 @@ class FailoverSource:
 
     def _try_to_open(self, adopted: Adopted) -> None:
         try:
-            with self._open_queue(adopted.path, "look") as glance:
+            with self._open_queue(adopted.path, "read_only") as glance:
                 if not glance.depth():
                     return
-            adopted.queue = self._open_queue(adopted.path, "both")
+            adopted.queue = self._open_queue(adopted.path, "exclusive")
             logger.warning("taking over %s, whose node is gone", adopted.path)
         except (QueueLockedError, QueueNotFoundError):  # it lives, or has not begun
             pass

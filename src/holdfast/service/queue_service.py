@@ -184,7 +184,7 @@ class QueueService:
             if found is None:
                 found = self._queues[name] = self._open(name, wanted)
                 self._settings[name] = replace(wanted, place=place_of_call() if place is None else place)
-                if self._keeps_catalog and found.raw.mode in ("both", "produce", "consume"):
+                if self._keeps_catalog and found.raw.mode in ("exclusive", "produce", "consume"):
                     self._catalog.start()
             else:
                 actual = found.settings if DEFAULTS.keys() & settings.keys() else {}
@@ -249,7 +249,7 @@ class QueueService:
         self._remove(name, remains)
 
     def _check_decided(self, path: Path) -> None:
-        with PersistentQueue(path, mode="look", storage=self._storage, clock=self._clock) as queue:
+        with PersistentQueue(path, mode="read_only", storage=self._storage, clock=self._clock) as queue:
             if count := queue.prepared_count():
                 raise UsageError(
                     f"{path} has {count} undecided transactions (`holdfast prepared`): commit or abort them first"
@@ -475,7 +475,7 @@ class QueueService:
         options = settings.queue_options
         if is_worker_process():
             return self._open_in_worker_process(name, codec, settings)
-        if options.get("mode", "both") != "look":
+        if options.get("mode", "exclusive") != "read_only":
             self._make_directory()
         try:
             raw = PersistentQueue(
@@ -513,8 +513,8 @@ class QueueService:
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
         """Open the queue of another node; a missing directory is not made."""
         ports = {"redact": self._redact, "storage": self._storage, "clock": self._clock}
-        if mode != "look":
-            PersistentQueue(path, **{**options, **ports, "mode": "look"}).close()
+        if mode != "read_only":
+            PersistentQueue(path, **{**options, **ports, "mode": "read_only"}).close()
         return PersistentQueue(path, **{**options, **ports, "mode": mode, "lock_timeout": 0})
 
     def _make_directory(self) -> None:

@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: str = "both") -> PersistentQueue:
+def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: str = "exclusive") -> PersistentQueue:
     """Open the queue that lives on the small disk."""
     return PersistentQueue(disk / "orders", mode=mode, flush=policy, data_file_bytes=FILE_BYTES)
 

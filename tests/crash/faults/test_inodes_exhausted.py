@@ -91,7 +91,7 @@ class FewFiles(SimulatedStorage):
             self.free_count -= 1
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_what_is_set_aside_is_as_many_files_as_a_group_needs_to_begin(mode: str) -> None:
     """Through the storage port, everywhere."""
     storage, root = FewFiles(), Path("/queue")

@@ -55,7 +55,7 @@ class FaultyRun(TransactionRun):
 
     def open(self, **modes: str) -> None:
         """Open queues, as far as that works."""
-        for name, mode in (modes or {"a": "both"}).items():
+        for name, mode in (modes or {"a": "exclusive"}).items():
             self.offsets.setdefault(name, {})
             self._log_order.setdefault(name, [])
             self.modes[name] = mode
@@ -159,7 +159,7 @@ class FaultyRun(TransactionRun):
         if struck and not self.plan.forever and not self._transactions and self.queues:
             if any(map(is_poisoned, self.queues.values())):
                 self.reopen()
-            readers = {name: queue for name, queue in self.queues.items() if queue.mode == "both"}
+            readers = {name: queue for name, queue in self.queues.items() if queue.mode == "exclusive"}
             try:
                 seen = look(readers, self.offsets)
             except UNKNOWN:

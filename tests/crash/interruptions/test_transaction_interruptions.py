@@ -29,12 +29,12 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _one(run: TransactionRun) -> None:
-    run.open(a="both")
+    run.open(a="exclusive")
     run.put("a", 40, 50, 60)
 
 
 def _two(run: TransactionRun) -> None:
-    run.open(a="both", b="both")
+    run.open(a="exclusive", b="exclusive")
     run.put("a", 40, 50, 60)
     run.put("b", 40, 50)
 

@@ -102,7 +102,7 @@ def fail_over(work: Work, path: Path, journal: Journal, choice: random.Random, n
 
 def left(path: Path) -> int:
     """Return how many messages the first node has that are not finished."""
-    with PersistentQueue(path / "node-1" / "orders", mode="look") as queue:
+    with PersistentQueue(path / "node-1" / "orders", mode="read_only") as queue:
         return queue.stats().depth
 
 

@@ -43,7 +43,7 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
     """Kill processes of ``modes`` again and again, then judge; return counts of puts, deliveries and files made."""
     choice = random.Random(seed)
     puts, takes = Journal(path.with_suffix(".puts")), Journal(path.with_suffix(".takes"))
-    open_queue(path, "both", policy).close()
+    open_queue(path, "exclusive", policy).close()
     for number in range(1, ROUNDS + 1):
         for journal in (puts, takes):
             journal.note("R", number)
@@ -59,7 +59,7 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
         if choice.random() < 0.2:
             look_in_between(path, policy)
     takes.note("R", "end")
-    with open_queue(path, "both", policy) as queue:
+    with open_queue(path, "exclusive", policy) as queue:
         assert not queue.recovery.damage, queue.recovery
         file_count = int(max(os.listdir(path / "data")).split("-")[0])
         end = drain(queue, takes)
@@ -71,7 +71,7 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
 
 def look_in_between(path: Path, policy: FlushPolicy) -> None:
     """Open the queue in order, look at all that is there, and close it again."""
-    with open_queue(path, "both", policy) as queue:
+    with open_queue(path, "exclusive", policy) as queue:
         assert not queue.recovery.damage, queue.recovery
         messages = queue.peek(10**6)
         assert len(messages) == queue.qsize()
@@ -82,7 +82,7 @@ def look_in_between(path: Path, policy: FlushPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("modes", [("both",), ("produce", "consume")], ids=["one process", "two processes"])
+@pytest.mark.parametrize("modes", [("exclusive",), ("produce", "consume")], ids=["one process", "two processes"])
 def test_what_was_acknowledged_survives_kill_9_at_any_moment(
     tmp_path: Path, modes: tuple[str, ...], policy: str
 ) -> None:

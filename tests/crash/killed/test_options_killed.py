@@ -24,7 +24,7 @@ FILE_BYTES = 16 * 2**10
 KEYS, EACH = 5, 60
 
 
-def open_queue(path: Path, policy: FlushPolicy, mode: str = "both") -> PersistentQueue:
+def open_queue(path: Path, policy: FlushPolicy, mode: str = "exclusive") -> PersistentQueue:
     """Open a queue whose data files roll all the time; nothing becomes a dead letter."""
     return PersistentQueue(
         path, mode=mode, flush=policy, data_file_bytes=FILE_BYTES, max_deliveries=None, backoff=[0.01]

@@ -102,7 +102,7 @@ class Shop:
 
     def waiting(self) -> int:
         """Return how many orders nobody has acknowledged yet."""
-        with PersistentQueue(self.data / "orders", mode="look") as queue:
+        with PersistentQueue(self.data / "orders", mode="read_only") as queue:
             return queue.stats().depth
 
     @property

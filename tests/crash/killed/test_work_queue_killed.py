@@ -104,7 +104,7 @@ def test_a_message_that_kills_its_consumer_dies_after_five_and_takes_no_other_al
     assert sorted(batches[9:]) == sorted([*others, *([f"{start + at}:1" for at in range(10)] for start in (10, 20))])
     done = [int(words[1]) for words in lines if words[0] == "done"]
     assert sorted(done) == [number for number in range(30) if number != 4]
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         (letter,) = look.dead.list()
         assert (letter.payload, letter.reason, letter.delivery_count) == (b"4", "max_deliveries", 5)
         assert look.stats().depth == 0
@@ -198,7 +198,7 @@ def test_what_was_decided_of_dead_letters_survives_a_kill(tmp_path: Path) -> Non
         die()
 
     def ask() -> None:
-        queue = PersistentQueue(path, mode="look")
+        queue = PersistentQueue(path, mode="read_only")
         queue.dead.retry(3)
         queue.dead.discard(4)
         die()

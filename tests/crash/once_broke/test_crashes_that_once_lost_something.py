@@ -90,7 +90,7 @@ def test_a_retired_file_that_was_made_ready_for_reuse_does_not_come_back_under_i
         with open_queue(crashed, POLICY) as queue:
             if queue.stats().next_offset:
                 queue.groups.create("auditor")
-                with open_queue(crashed, POLICY, mode="look", group="auditor") as auditor:
+                with open_queue(crashed, POLICY, mode="read_only", group="auditor") as auditor:
                     auditor.peek(10)
                     assert auditor.recovery.damage == ()
 

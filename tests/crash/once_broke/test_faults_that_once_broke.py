@@ -37,7 +37,7 @@ def world() -> Iterator[World]:
 
 def without_power(world: World) -> PersistentQueue:
     """Open what is left where the power fails now."""
-    return PersistentQueue(MAIN, mode="look", storage=world.storage.crash_dropping_unsynced(), clock=world.clock)
+    return PersistentQueue(MAIN, mode="read_only", storage=world.storage.crash_dropping_unsynced(), clock=world.clock)
 
 
 def test_whatever_fails_in_deleting_a_group_is_an_error_of_ours(world: World) -> None:

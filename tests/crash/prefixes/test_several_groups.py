@@ -24,7 +24,7 @@ HEAD_START_SECONDS = 0.3
 
 
 def open_queue(
-    storage: SimulatedStorage, mode: str = "both", group: str = "default", flush: FlushPolicy | None = None
+    storage: SimulatedStorage, mode: str = "exclusive", group: str = "default", flush: FlushPolicy | None = None
 ) -> PersistentQueue:
     """Open the queue of these tests."""
     policy = FlushPolicy.every_commit() if flush is None else flush

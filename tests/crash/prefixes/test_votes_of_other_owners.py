@@ -68,7 +68,7 @@ def reopened(storage: SimulatedStorage, order: tuple[str, ...]) -> Iterator[tupl
         yield queues[order[-1]], queues.get("consume", queues[order[-1]])
 
 
-ORDERS_OF_OPENING = (("both",), ("produce", "consume"), ("consume", "produce"))
+ORDERS_OF_OPENING = (("exclusive",), ("produce", "consume"), ("consume", "produce"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,7 @@ DRAWN_COUNT = 12
 ENTRIES_MAX = 400
 
 
-def open_queue(storage: SimulatedStorage, mode: str = "both") -> PersistentQueue:
+def open_queue(storage: SimulatedStorage, mode: str = "exclusive") -> PersistentQueue:
     """Open the queue of these tests: a message may be handed out as often as it takes."""
     return PersistentQueue(QUEUE, storage=storage, mode=mode, data_file_bytes=FILE_BYTES, max_deliveries=None)
 

@@ -64,7 +64,7 @@ class Case:
 
     call: Callable[[World], Callable[[], object]]
     error: type[BaseException] | tuple[type[BaseException], ...]
-    mode: str = "both"
+    mode: str = "exclusive"
     options: dict[str, Any] = field(default_factory=dict)
     ends_puts: bool = False
 
@@ -76,7 +76,7 @@ UNKNOWN = b"nobody knows"
 
 
 def case(
-    name: str, error: type[BaseException] | tuple[type[BaseException], ...], call: Refused, mode: str = "both",
+    name: str, error: type[BaseException] | tuple[type[BaseException], ...], call: Refused, mode: str = "exclusive",
     *, ends_puts: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """Add a call that needs nothing to be got ready."""
@@ -88,7 +88,7 @@ def prepared_case(
     **options: Any,
 ) -> None:  # fmt: skip
     """Add a call that something is got ready for."""
-    CASES[name] = Case(call, error, "both", options, ends_puts)
+    CASES[name] = Case(call, error, "exclusive", options, ends_puts)
 
 
 # -- Puts --------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ case("put_many: one too large", RecordTooLargeError, lambda world: world.queue.p
      record_bytes_max=4000)  # fmt: skip
 case("put: headers are no text", TypeError, lambda world: world.queue.put(b"no", headers={"a": 1}))  # type: ignore[dict-item]
 case("put: both kinds of order", UsageError, lambda world: world.queue.put(b"no", priority=1, order_key="a"))
-case("put: in look", UsageError, lambda world: world.queue.put(b"no"), "look")
+case("put: in read_only", UsageError, lambda world: world.queue.put(b"no"), "read_only")
 case("put: in consume", UsageError, lambda world: world.queue.put(b"no"), "consume")
 
 
@@ -254,7 +254,7 @@ def _take_all(world: World) -> Callable[[], object]:
 
 prepared_case("get: empty", Empty, _take_all)
 case("get: in produce", UsageError, lambda world: world.queue.get(timeout=0), "produce")
-case("receive: in look", UsageError, lambda world: world.queue.receive(timeout=0), "look")
+case("receive: in read_only", UsageError, lambda world: world.queue.receive(timeout=0), "read_only")
 
 SETTLE: dict[str, Callable[[Delivery], object]] = {
     "ack": lambda each: each.ack(),
@@ -373,7 +373,7 @@ def _times_out(world: World) -> Callable[[], object]:
 prepared_case("tx.commit: its time is over", TransactionStateError, _times_out)
 case("commit_prepared: not found", TransactionNotFoundError, lambda world: world.queue.commit_prepared("nobody"))
 case("abort_prepared: not found", TransactionNotFoundError, lambda world: world.queue.abort_prepared("nobody"))
-case("begin: in look", UsageError, lambda world: world.queue.begin(), "look")
+case("begin: in read_only", UsageError, lambda world: world.queue.begin(), "read_only")
 case("joint commit: not found", TransactionNotFoundError,
      lambda world: world.queue.joint_commits.commit("app", 2, ["part-2", "nobody"]))  # fmt: skip
 case("joint commit: no part", TransactionStateError, lambda world: world.queue.joint_commits.commit("app", 2, ["puts"]))
@@ -405,7 +405,7 @@ prepared_case("reservations.commit: given back", TransactionStateError, _reserva
 
 case("groups.create: no name", ConfigError, lambda world: world.queue.groups.create("a/b"))
 case("groups.create: no start", ConfigError, lambda world: world.queue.groups.create("no", start=10**6))
-case("groups.create: in look", UsageError, lambda world: world.queue.groups.create("no"), "look")
+case("groups.create: in read_only", UsageError, lambda world: world.queue.groups.create("no"), "read_only")
 case("groups.delete: not found", GroupNotFoundError, lambda world: world.queue.groups.delete("nobody"))
 case("groups.delete: in use", QueueLockedError, lambda world: world.queue.groups.delete("default"))
 case("dead.retry: none named", UsageError, lambda world: world.queue.dead.retry())
@@ -423,7 +423,7 @@ case("configure: no value", ConfigError, lambda world: world.queue.configure(lea
 case("configure: no option", TypeError, lambda world: world.queue.configure(lease=60))  # type: ignore[call-arg]
 case("configure: reset what is no option", TypeError, lambda world: world.queue.configure(reset=["lease"]))
 case("configure: not together", ConfigError, lambda world: world.queue.configure(lease_seconds=9, max_bytes=FILE_BYTES))
-case("configure: in look", UsageError, lambda world: world.queue.configure(maxsize=99), "look")
+case("configure: in read_only", UsageError, lambda world: world.queue.configure(maxsize=99), "read_only")
 case("configure: in submit", UsageError, lambda world: world.queue.configure(lease_seconds=60), "submit")
 case("configure: the group's in produce", UsageError,
      lambda world: world.queue.configure(maxsize=99, lease_seconds=60), "produce")  # fmt: skip
@@ -453,10 +453,10 @@ prepared_case("configure: reset the operator's", ConfigError,
 
 def returned_before(world: World) -> None:
     """Make calls that return: what they did stays, as the policy says, whatever is refused then."""
-    if world.mode in ("both", "produce"):
+    if world.mode in ("exclusive", "produce"):
         while not world.queue.full() and world.queue.stats().next_offset < 16:
             world.queue.put(b"returned %d" % world.queue.stats().next_offset)
-    if world.mode in ("both", "consume") and not world.queue.full():
+    if world.mode in ("exclusive", "consume") and not world.queue.full():
         world.queue.get(timeout=0)
 
 
@@ -475,7 +475,7 @@ def test_a_refused_call_changes_nothing(name: str, policy: str, tmp_path: Path) 
             call()
         after = world.storage.crash_keeping_all()
         lost = list(losses(world.storage))
-        if not refused.ends_puts and not refused.options.get("maxsize") and refused.mode == "both":
+        if not refused.ends_puts and not refused.options.get("maxsize") and refused.mode == "exclusive":
             world.queue.put(b"behind it")
             world.queue.flush()
             behind = list(losses(world.storage, drawn_count=6))

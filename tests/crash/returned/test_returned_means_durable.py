@@ -84,7 +84,7 @@ def test_what_a_call_promised_by_returning_is_there(row: Row, mode: str, policy:
         check(row.view(left), before, facts, promised=row.survives != NOT_SYNCED, when=f"closed, loss {number}")
 
 
-BY_COUNT = [row for row in ROWS if row.survives == BY_POLICY and "both" in row.modes]
+BY_COUNT = [row for row in ROWS if row.survives == BY_POLICY and "exclusive" in row.modes]
 
 
 @pytest.mark.parametrize("policy", ["every", "never"])
@@ -93,7 +93,7 @@ def test_what_a_policy_leaves_for_later_is_there_once_enough_calls_or_a_flush_ca
     row: Row, policy: str, tmp_path: Path
 ) -> None:
     """The policy that syncs every second commit has synced it behind two more, in either file."""
-    world = World(policy, "both", tmp_path, row.options)
+    world = World(policy, "exclusive", tmp_path, row.options)
     try:
         facts = row.call(world)
         if policy == "every":

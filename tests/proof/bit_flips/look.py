@@ -109,7 +109,7 @@ class Seen:
 
 def look_beside(victim: Victim, storage: SimulatedStorage, group: str) -> Beside:
     """Look at a group without a lock."""
-    with open_victim(storage, victim.clock(), group=group, mode="look") as onlooker:
+    with open_victim(storage, victim.clock(), group=group, mode="read_only") as onlooker:
         peeked = onlooker.peek(ALL)
         rows = tuple((each.offset, each.payload, tuple(each.headers.items()), each.delivery_count) for each in peeked)
         return Beside(Shown(rows, _dead(onlooker)), onlooker.recovery)

@@ -77,7 +77,7 @@ class Victim:
 
 
 def open_victim(
-    storage: SimulatedStorage, clock: FakeClock, *, group: str = DEFAULT, mode: Mode = "both"
+    storage: SimulatedStorage, clock: FakeClock, *, group: str = DEFAULT, mode: Mode = "exclusive"
 ) -> PersistentQueue:
     """Open the queue."""
     with tiny_files_allowed():

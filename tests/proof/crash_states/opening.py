@@ -55,7 +55,7 @@ def slow_policy(policy: FlushPolicy) -> FlushPolicy:
 
 
 def open_queue(
-    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "both", group: str = "default"
+    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "exclusive", group: str = "default"
 ) -> PersistentQueue:
     """Open a queue by its name."""
     return PersistentQueue(

@@ -71,7 +71,7 @@ def look(world: World, *, is_settling: bool = True) -> dict[Key, str]:
 
 def _begin(world: World, path: Path, group: str) -> str:
     clock, storage = world.clock, world.storage
-    with PersistentQueue(path, mode="look", group=group, storage=storage, clock=clock) as handle:
+    with PersistentQueue(path, mode="read_only", group=group, storage=storage, clock=clock) as handle:
         _check_report(handle, world.policy)
         stats = handle.stats()
         return f"from {stats.next_offset - stats.depth}"

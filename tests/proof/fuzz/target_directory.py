@@ -84,7 +84,9 @@ def _payloads(storage: SimulatedStorage, root: Path) -> Iterator[bytes]:
         for letter in queue.dead.list():
             yield letter.payload
     for group in ("everything", "default"):
-        with PersistentQueue(root, data_file_bytes=FILE_BYTES, storage=storage, group=group, mode="look") as looked:
+        with PersistentQueue(
+            root, data_file_bytes=FILE_BYTES, storage=storage, group=group, mode="read_only"
+        ) as looked:
             states: tuple[State, ...] = ("ready", "delayed", "leased", "dead")
             for state in states:
                 with suppress(HoldfastError, ValueError):
@@ -116,7 +118,7 @@ def directory(data: bytes) -> None:
 
 
 def _look(storage: SimulatedStorage, root: Path, expected: frozenset[bytes] | None) -> None:
-    with PersistentQueue(root, storage=storage, mode="look") as queue:
+    with PersistentQueue(root, storage=storage, mode="read_only") as queue:
         _check([message.payload for message in queue.peek(SHOWN_MAX)], expected)
         queue.stats()
         assert str(queue.recovery)

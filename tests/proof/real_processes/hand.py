@@ -86,7 +86,7 @@ class Job:
 
     def _work(self, say: Say) -> None:
         modes: dict[str, Mode] = {"produce": "produce", "consume": "consume"}
-        mode = modes.get(self.shape, "both")
+        mode = modes.get(self.shape, "exclusive")
         if self.looks:  # the first one of a round, which has the queue for itself
             set_first(self.path, flush=POLICIES[self.policy])
         queue = PersistentQueue(
@@ -136,7 +136,7 @@ class Job:
             say("v", *(f"{name_of(message.payload)}@{message.offset}" for message in messages))
             say("h?" if mode == "consume" else "h", *held)
         say("go")
-        return [key for key in held if mode == "both" or is_producers(key) == (mode == "produce")]
+        return [key for key in held if mode == "exclusive" or is_producers(key) == (mode == "produce")]
 
 
 def is_producers(key: str) -> bool:

@@ -75,7 +75,7 @@ class Player:
         self.group = "default"
         self.open()
 
-    def open(self, mode: Mode = "both") -> None:
+    def open(self, mode: Mode = "exclusive") -> None:
         """Open the queue, and forget what was in hand."""
         self.deliveries: list[Delivery] = []
         self.blocks: list[Delivery | DeliveryBatch] = []
@@ -307,7 +307,7 @@ class Player:
 
     def visit(self) -> None:
         """Open the queue in a mode that has not both sides: one that takes purges, others are refused."""
-        modes: list[Mode] = ["consume", "consume", "produce", "look"]
+        modes: list[Mode] = ["consume", "consume", "produce", "read_only"]
         mode = self.rng.choice(modes)
         self.open(mode=mode)
         if mode != "consume":

@@ -79,12 +79,12 @@ class Watch:
         if not isinstance(storage, SimulatedStorage) or not isinstance(clock, FakeClock):
             return
         known = self.by_storage.get(id(storage))
-        mode = given.get("mode", "both")
-        if known is not None and mode in ("produce", "look"):
+        mode = given.get("mode", "exclusive")
+        if known is not None and mode in ("produce", "read_only"):
             self.without_takes.add(id(queue))
             self.remember(queue, known[1])
             return
-        is_followed = mode in ("both", "consume") and "also_read" not in given
+        is_followed = mode in ("exclusive", "consume") and "also_read" not in given
         group = given.get("group", "default")
         if known is None:
             witness = DurabilityCheck(clock, Judge(settings(given), group) if is_followed and is_new(storage) else None)

@@ -150,7 +150,7 @@ class Load:
         self._path = path
         self._ledger = ledger
         self._rate = rate
-        self.work = open_work(path, mode="both", group="default", maxsize=maxsize)
+        self.work = open_work(path, mode="exclusive", group="default", maxsize=maxsize)
         self.results = open_results(path)
         self._pin_seconds = pin_seconds
         self._no_more_puts = threading.Event()
@@ -334,7 +334,7 @@ class Load:
             discarded = [letter for letter in letters if letter.offset % 800 != 2]
             self.work.dead.discard(discarded)
             self._ledger.finish(Table.FAST, [name_of(letter.payload) for letter in discarded])
-            with open_work(self._path, mode="look", group="slow") as looking:
+            with open_work(self._path, mode="read_only", group="slow") as looking:
                 seen = [message.payload for message in looking.peek(3)]
                 seen += [message.payload for message in looking.browse("delayed", limit=3)]
             for payload in seen:

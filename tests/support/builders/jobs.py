@@ -22,9 +22,9 @@ class Jobs:
     storage: SimulatedStorage = field(default_factory=SimulatedStorage)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def open(self, *, mode: Mode = "both", **options: Any) -> PersistentQueue:
+    def open(self, *, mode: Mode = "exclusive", **options: Any) -> PersistentQueue:
         """Open it. Only a handle that takes says the back-off: the first one that says it sets it."""
-        if mode in ("both", "consume"):
+        if mode in ("exclusive", "consume"):
             options.setdefault("backoff", [])
         return PersistentQueue(
             ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options

@@ -66,7 +66,7 @@ def answer_in(storage: SimulatedStorage, mailbox: str, number: int) -> Answer | 
     return reader.read(number)
 
 
-def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: Mode = "both") -> PersistentQueue:
+def queue_in(storage: SimulatedStorage, policy: FlushPolicy, mode: Mode = "exclusive") -> PersistentQueue:
     """Open the queue; its background threads stand still."""
     return PersistentQueue(
         ROOT, mode=mode, flush=policy, data_file_bytes=DATA_FILE_BYTES, storage=storage, clock=FakeClock()
@@ -90,7 +90,7 @@ def serve_all(storage: SimulatedStorage, policy: FlushPolicy) -> None:
 
 def payloads_in(storage: SimulatedStorage) -> list[bytes]:
     """Return the messages of the log, in order."""
-    queue = queue_in(storage, FlushPolicy.every_commit(), mode="look")
+    queue = queue_in(storage, FlushPolicy.every_commit(), mode="read_only")
     try:
         return [message.payload for message in queue.peek(10_000)]
     finally:

@@ -64,7 +64,7 @@ def set_anew_if_lost(
     with pytest.raises(CorruptionError, match="--rebuilt"):  # not the first time only
         open_it()
     assert document in {each.path for each in verify(path, storage=storage).damage}
-    with PersistentQueue(path, group=group, mode="look", storage=storage) as look:
+    with PersistentQueue(path, group=group, mode="read_only", storage=storage) as look:
         look.peek(1)
     with pytest.raises(CorruptionError, match="--rebuilt"):  # by mistake
         change_settings(path, storage, group=group, dedup_window=1, lease_seconds=1)

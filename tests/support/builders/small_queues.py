@@ -125,7 +125,7 @@ class SmallQueue:
         assert isinstance(self.storage, SimulatedStorage)
         return replace(self, storage=self.storage.crash_keeping_all())
 
-    def open(self, mode: Mode = "both", group: str = "default") -> PersistentQueue:
+    def open(self, mode: Mode = "exclusive", group: str = "default") -> PersistentQueue:
         """Open it."""
         with tiny_files_allowed():
             return PersistentQueue(self.root, mode=mode, group=group, data_file_bytes=FILE_BYTES, storage=self.storage)

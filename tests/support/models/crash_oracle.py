@@ -89,7 +89,7 @@ def look(queue: PersistentQueue, storage: SimulatedStorage, policy: FlushPolicy)
     in_turn = sorted(groups["default"], key=lambda entry: (entry[2] == 0, entry[0]))
     assert list(groups["default"]) == in_turn, "what was handed out before comes first, by offset"
     for name in existing - {"default"}:
-        with open_queue(storage, policy, mode="look", group=name) as other:
+        with open_queue(storage, policy, mode="read_only", group=name) as other:
             groups[name] = _shown(other.peek(ALL))
             dead[name] = frozenset(letter.offset for letter in other.dead.list())
     stats = queue.stats()
@@ -98,7 +98,7 @@ def look(queue: PersistentQueue, storage: SimulatedStorage, policy: FlushPolicy)
         assert queue.qsize() == len(groups["default"]), f"{queue.qsize()} to take, {len(groups['default'])} are there"
     assert not report.progress_damage, f"recovery invents damage: {report}"
     first = queue.groups.create("audit")
-    with open_queue(storage, policy, mode="look", group="audit") as auditor:
+    with open_queue(storage, policy, mode="read_only", group="audit") as auditor:
         log = tuple((entry.offset, entry.payload) for entry in auditor.peek(ALL))
     return Seen(stats.next_offset, log, first + len(log), groups, existing, dead, report.damage)
 

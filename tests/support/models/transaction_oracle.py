@@ -48,7 +48,7 @@ def opened(
     with ExitStack() as stack:
         queues: dict[str, PersistentQueue] = {}
         for name in names:
-            queues[name] = stack.enter_context(open_queue(storage, name, policy, mode=modes.get(name, "both")))
+            queues[name] = stack.enter_context(open_queue(storage, name, policy, mode=modes.get(name, "exclusive")))
         yield queues
 
 

@@ -78,7 +78,7 @@ def commit(writer: Any, *messages: Any) -> None:
 
 def messages(path: Path) -> list[Message]:
     """Return what is in a queue."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         return queue.peek(10**6)
 
 

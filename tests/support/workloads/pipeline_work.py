@@ -30,7 +30,7 @@ POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPoli
 Work = Callable[[Path, FlushPolicy, Journal, random.Random], None]
 
 
-def open_queue(path: Path, policy: FlushPolicy, mode: Mode = "both") -> PersistentQueue:
+def open_queue(path: Path, policy: FlushPolicy, mode: Mode = "exclusive") -> PersistentQueue:
     """Open a queue with files so small that rolling and retiring happen all the time."""
     set_first(path, flush=policy)
     return PersistentQueue(path, mode=mode, flush=policy, data_file_bytes=16 * 2**10, max_deliveries=None)

@@ -21,12 +21,12 @@ from support.workloads.promises import (
 
 ROWS: list[Row] = []
 
-PUTS, TAKES, LOOKS = ("both", "produce", "submit"), ("both", "consume"), ("both", "consume", "look")
-ALL = ("both", "produce", "consume", "submit", "look")
-OWNS = ("both", "produce", "consume")
+PUTS, TAKES, LOOKS = ("exclusive", "produce", "submit"), ("exclusive", "consume"), ("exclusive", "consume", "read_only")
+ALL = ("exclusive", "produce", "consume", "submit", "read_only")
+OWNS = ("exclusive", "produce", "consume")
 
 
-def row(*verbs: str, survives: str, modes: tuple[str, ...] = ("both",), **options: Any) -> Callable[[Call], Call]:
+def row(*verbs: str, survives: str, modes: tuple[str, ...] = ("exclusive",), **options: Any) -> Callable[[Call], Call]:
     """Add a call to the table."""
 
     def add(call: Call) -> Call:
@@ -274,7 +274,7 @@ def _delete(world: World) -> Facts:
 # -- Settings ----------------------------------------------------------------------------------------------------------
 
 
-@row("PersistentQueue.configure", survives=ALWAYS, modes=("both", "produce"))
+@row("PersistentQueue.configure", survives=ALWAYS, modes=("exclusive", "produce"))
 def _configure_the_queue(world: World) -> Facts:
     world.queue.configure(maxsize=99, dedup_window=60)
     assert world.queue.settings["maxsize"] == 99
@@ -322,7 +322,7 @@ def _commit_more_than_memory_holds(world: World) -> Facts:
     return put_facts(*payloads)
 
 
-@row("Transaction.put_stream", survives=ALWAYS, modes=("both", "produce"))
+@row("Transaction.put_stream", survives=ALWAYS, modes=("exclusive", "produce"))
 def _commit_a_stream(world: World) -> Facts:
     with world.queue.transaction() as tx:
         tx.put_stream([b"ne", b"w"])

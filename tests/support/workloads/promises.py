@@ -73,7 +73,7 @@ def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[
         yield ("latest", "app"), queue.joint_commits.latest("app")
         damage = [*queue.recovery.damage, *queue.recovery.progress_damage]
         assert all(each.verdict == "unsynced or damaged" for each in damage), damage
-    with open_queue(storage, mode="look", group="audit") as queue:
+    with open_queue(storage, mode="read_only", group="audit") as queue:
         for payload, state in states(queue).items():
             yield ("audit", payload), state
     if is_other_used:

@@ -305,7 +305,7 @@ def open_queue(
     storage: SimulatedStorage,
     policy: FlushPolicy,
     *,
-    mode: Mode = "both",
+    mode: Mode = "exclusive",
     group: str = "default",
     clock: FakeClock | None = None,
 ) -> PersistentQueue:

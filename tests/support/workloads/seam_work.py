@@ -97,7 +97,7 @@ def _beside_an_owner(path: Path, storage: NotedStorage) -> None:
     with (
         _open(path, storage),
         _open(path, storage, mode="submit") as submitter,
-        _open(path, storage, mode="look") as look,
+        _open(path, storage, mode="read_only") as look,
     ):
         submitter.put_many([b"submitted", b"too"])
         assert look.stats().depth > 0

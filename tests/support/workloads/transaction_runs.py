@@ -112,7 +112,7 @@ class TransactionRun:
 
     def open(self, **modes: Mode) -> None:
         """Open queues, each in its mode; without any, the queue "a" for everything."""
-        wanted: dict[str, Mode] = modes or {"a": "both"}
+        wanted: dict[str, Mode] = modes or {"a": "exclusive"}
         for name, mode in wanted.items():
             self.modes[name] = mode
             self.offsets.setdefault(name, {})
@@ -324,7 +324,12 @@ class TransactionRun:
 
 
 def open_queue(
-    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "both", clock: FakeClock | None = None
+    storage: SimulatedStorage,
+    name: str,
+    policy: FlushPolicy,
+    *,
+    mode: Mode = "exclusive",
+    clock: FakeClock | None = None,
 ) -> PersistentQueue:
     """Open a queue of a run on a disk, with data files as small as they can be."""
     return PersistentQueue(

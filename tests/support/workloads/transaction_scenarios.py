@@ -15,7 +15,7 @@ Scenario = Callable[[TransactionRun], None]
 
 def _one(run: TransactionRun) -> None:
     """Begin with one queue and a few messages that nobody has synced where the policy does not."""
-    run.open(a="both")
+    run.open(a="exclusive")
     run.put("a", 40, 50, 600)
     run.put("a", 70)
 
@@ -111,7 +111,7 @@ def decided_after_a_restart(run: TransactionRun) -> None:
         run.begin(key, puts={"a": puts}, acks={"a": acks})
         run.prepare(key, f"id-{key}")
     run.close()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.commit_prepared("t")
     run.abort_prepared("u")
     run.close()
@@ -125,12 +125,12 @@ def decided_after_a_kill(run: TransactionRun) -> None:
     run.begin("u", puts={"a": (10,)}, acks={"a": 1})
     run.commit("u")
     run.kill()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.kill()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.commit_prepared("t")
     run.kill()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.put("a", 10)
     run.close()
 
@@ -192,10 +192,10 @@ def adopted_after_a_kill(run: TransactionRun) -> None:
     run.begin("u", puts={"a": (10,)}, acks={"a": 1})
     run.commit("u")
     run.kill()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.commit_prepared("t")
     run.kill()
-    run.open(a="both")
+    run.open(a="exclusive")
     run.close()
 
 
@@ -226,7 +226,7 @@ def rolled_with_open_decisions(run: TransactionRun) -> None:
 
 def _two(run: TransactionRun, **modes: Mode) -> None:
     """Begin with messages in "a", opened again as ``modes`` say; "b" is empty."""
-    run.open(a="both", b="both")
+    run.open(a="exclusive", b="exclusive")
     run.put("a", 40, 50, 600)
     run.put("a", 70)
     if modes:
@@ -303,7 +303,7 @@ def one_after_the_other(run: TransactionRun) -> None:
     run.begin("t", puts={"b": (30,)}, acks={"a": 1})
     run.commit("t")
     run.kill()
-    run.open(b="both", a="both")
+    run.open(b="exclusive", a="exclusive")
     run.begin("u", puts={"a": (40,)}, acks={"b": 1})
     run.commit("u")
     run.close("b", "a")

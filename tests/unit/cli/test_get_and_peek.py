@@ -22,7 +22,7 @@ def put(path: Path, *payloads: bytes | Put) -> None:
 
 def depth(path: Path) -> int:
     """Return how many wait."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         return queue.stats().depth
 
 
@@ -110,7 +110,7 @@ def test_taking_by_hand_goes_by_the_rules_of_the_group(path: Path) -> None:
         for _ in range(7):
             queue.receive().nack()
     assert done("get", path, "-n", "2", "--timeout", "0").out == b"often\n"
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert [letter.reason for letter in queue.dead.list()] == ["expired"]
 
 

@@ -61,7 +61,7 @@ def test_looking_works_while_another_process_owns_and_writes(path: Path) -> None
             assert ran.documents
         letters = run("dead", "list", path, "--json").documents
         assert [letter["payload_text"] for letter in letters] == ["bad"]
-        with PersistentQueue(path, mode="look") as queue:
+        with PersistentQueue(path, mode="read_only") as queue:
             wait_until(lambda: queue.stats().depth > first["depth"])
         offsets = [document["offset"] for document in run("peek", path, "-n", "5000", "--json").documents]
         assert offsets == list(range(1, len(offsets) + 1))
@@ -72,7 +72,7 @@ def test_messages_are_put_through_the_owner(path: Path) -> None:
     with writing_owner(path):
         ran = run_alone("put", path, "--lines", "--json", stdin=b'"a"\n"b"\n"c"\n')
         assert (ran.code, ran.err, ran.document["count"]) == (0, "", 3)
-        with PersistentQueue(path, mode="look") as queue:
+        with PersistentQueue(path, mode="read_only") as queue:
             put = queue.browse(after=ran.document["first_offset"] - 1, limit=3)
         assert [(each.offset, each.payload) for each in put] == [
             (ran.document["first_offset"] + number, payload) for number, payload in enumerate([b'"a"', b'"b"', b'"c"'])
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_a_waiting_get(path: Path) -> None:
 def test_a_slow_pipe_puts_each_line_as_it_comes_and_ctrl_c_says_how_many(path: Path) -> None:
     """Nothing waits for a batch to be full."""
     PersistentQueue(path).close()
-    with started("put", path, "--lines", "--json") as process, PersistentQueue(path, mode="look") as queue:
+    with started("put", path, "--lines", "--json") as process, PersistentQueue(path, mode="read_only") as queue:
         assert process.stdin is not None
         for count in (1, 2):
             process.stdin.write(b'{"number": %d}\n' % count)

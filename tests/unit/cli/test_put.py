@@ -11,7 +11,7 @@ from support.processes.cli import done, run
 
 def messages(path: Path) -> list[Message]:
     """Return all that waits."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         return queue.peek(10_000)
 
 

@@ -19,7 +19,7 @@ def test_what_is_no_number_of_seconds_is_refused_before_anything_is_put(
     ended = run("put", tmp_path / "orders", "two", option, value)
     assert ended.code == 64
     assert f"Invalid value for '{option}': " in ended.err
-    with PersistentQueue(tmp_path / "orders", mode="look") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="read_only") as queue:
         assert queue.qsize() == 1
 
 

@@ -242,5 +242,5 @@ def test_a_signal_that_wakes_another_thread_than_the_main_one_is_heard(tmp_path:
 def waiting(name: str) -> int:
     """Return how many messages of a queue are not done; less than none where there is no queue yet."""
     with QueueService("data", catalog=False) as service, suppress(QueueNotFoundError):
-        return service.queue(name, mode="look").stats().depth
+        return service.queue(name, mode="read_only").stats().depth
     return -1

@@ -136,7 +136,7 @@ def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path:
         second.reject("no")
         third.nack(0)
         (before,) = queue.browse("delayed")
-    with PersistentQueue(tmp_path / "q", mode="look") as look:
+    with PersistentQueue(tmp_path / "q", mode="read_only") as look:
         assert look.dead.retry(1) == 1
         assert look.browse("delayed") == [before]
     with PersistentQueue(tmp_path / "q") as queue:

@@ -28,10 +28,10 @@ def step(clock: FakeClock, seconds: int) -> None:
 # -- Those who sleep ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["both", "consume"])
+@pytest.fixture(params=["exclusive", "consume"])
 def taker(storage: SimulatedStorage, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
     """A handle that takes, beside its writer or in another process than it."""
-    with open_queue(storage, clock=clock, mode="both") as queue:
+    with open_queue(storage, clock=clock, mode="exclusive") as queue:
         queue.put(b"tomorrow", delay=86400)
     with open_queue(storage, clock=clock, mode=request.param) as queue:
         yield queue
@@ -107,7 +107,7 @@ def test_messages_put_while_the_clock_was_ahead_grow_old_all_the_same(
 
 def test_who_looks_sees_messages_grow_old_too(storage: SimulatedStorage, clock: FakeClock) -> None:
     """A watchdog that stays open tells what waits, whatever became of the clock."""
-    with open_queue(storage, clock=clock) as queue, open_queue(storage, clock=clock, mode="look") as look:
+    with open_queue(storage, clock=clock) as queue, open_queue(storage, clock=clock, mode="read_only") as look:
         step(clock, YEAR_SECONDS)
         queue.put(b"ahead")
         step(clock, -YEAR_SECONDS)

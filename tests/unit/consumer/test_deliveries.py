@@ -307,7 +307,7 @@ def test_looking_while_another_process_owns_the_queue_changes_nothing(path: Path
     with child(own):
         owned.wait()
         before = tree(path)
-        with PersistentQueue(path, mode="look") as look:
+        with PersistentQueue(path, mode="read_only") as look:
             messages = look.peek(10)
             assert [message.payload for message in messages] == [b"b", b"c", b"d", b"e", b"f"]
             assert [message.delivery_count for message in messages] == [1, 0, 0, 0, 0]
@@ -331,7 +331,7 @@ def test_looking_while_another_process_owns_the_queue_changes_nothing(path: Path
 
 def test_looking_follows_a_group_that_begins_while_it_looks(path: Path) -> None:
     """What the default group finishes from its first take on is left out."""
-    with PersistentQueue(path) as queue, PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path) as queue, PersistentQueue(path, mode="read_only") as look:
         assert (look.qsize(), len(look.peek(10))) == (5, 5)
         queue.get_many(3)
         assert [message.payload for message in look.peek(10)] == [b"d", b"e"]
@@ -349,7 +349,7 @@ def test_looking_at_a_queue_that_nobody_owns_changes_nothing(path: Path) -> None
 
     assert Child(work).wait() == -9
     before = tree(path)
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         assert len(look.peek(10)) == 6
         look.stats()
         look.flush()
@@ -372,7 +372,7 @@ def test_looking_shows_no_message_twice_and_none_that_is_gone_while_files_are_re
             if number == 100:
                 started.send()
 
-    with child(churn), PersistentQueue(path, mode="look") as look:
+    with child(churn), PersistentQueue(path, mode="read_only") as look:
         started.wait()
         seen = 0
         deadline = time.monotonic() + 1.5

@@ -77,7 +77,7 @@ def test_each_verb_does_what_it_says(
     jobs: Jobs, verb: str, left: list[bytes], count: int | None, stats: tuple[int, int, int, int]
 ) -> None:
     """In memory, and for who looks from another process."""
-    with jobs.open(backoff=[10]) as queue, jobs.open(mode="look") as look:
+    with jobs.open(backoff=[10]) as queue, jobs.open(mode="read_only") as look:
         delivery = queue.receive()
         VERBS[verb](delivery)
         assert delivery.is_settled == (verb != "extend")

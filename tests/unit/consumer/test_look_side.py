@@ -27,12 +27,12 @@ def damaged() -> SimulatedStorage:
 
 def test_a_look_that_cannot_know_the_end_shows_nothing_and_says_why(damaged: SimulatedStorage) -> None:
     """Once, however often it looks; whoever opens the queue to consume finds the end, and then it is shown."""
-    with open_queue(damaged, mode="look") as look:
+    with open_queue(damaged, mode="read_only") as look:
         assert waiting(look) == waiting(look) == []
         (damage,) = look.recovery.damage
         assert (damage.path, damage.verdict) == (MARK, UNSYNCED_OR_DAMAGED)
     open_queue(damaged).close()
-    with open_queue(damaged, mode="look") as look:
+    with open_queue(damaged, mode="read_only") as look:
         assert waiting(look) == [b"one"]
         assert look.recovery.damage == ()
 
@@ -44,7 +44,7 @@ def test_a_mark_that_is_whole_at_the_second_look_is_no_damage(damaged: Simulated
     open_queue(damaged).close()
     whole = small.read(MARK)
     small.write(MARK, broken)
-    with open_queue(damaged, mode="look") as look:
+    with open_queue(damaged, mode="read_only") as look:
         reads: list[Path] = []
 
         def mend(verb: str, path: Path) -> None:
@@ -82,7 +82,10 @@ def clock() -> FakeClock:
 
 def test_who_looks_counts_as_the_owner_does(storage: SimulatedStorage, clock: FakeClock) -> None:
     """In hand, held, waiting after a failure, delayed, waiting for an order key, expired, dead: at each step."""
-    with open_queue(storage, clock=clock, backoff=[60]) as queue, open_queue(storage, clock=clock, mode="look") as look:
+    with (
+        open_queue(storage, clock=clock, backoff=[60]) as queue,
+        open_queue(storage, clock=clock, mode="read_only") as look,
+    ):
 
         def check(**expected: int) -> None:
             queue.peek(1000)  # so it has read all of its log, and has noted what has expired
@@ -130,7 +133,7 @@ def test_who_looks_counts_in_hand_what_a_dead_owner_had(storage: SimulatedStorag
     queue.receive()
     left = storage.crash_keeping_all()
     queue.close()
-    with open_queue(left, mode="look") as look:
+    with open_queue(left, mode="read_only") as look:
         assert (look.qsize(), look.stats().in_flight) == (1, 1)
         with open_queue(left) as owner:
             assert (owner.qsize(), owner.stats().in_flight) == (2, 0)
@@ -142,7 +145,7 @@ def test_who_looks_reads_on_a_part_of_the_log_each_time(
 ) -> None:
     """And remembers no more messages that ask for something than that; what it has not read counts as ready."""
     monkeypatch.setattr("holdfast.queue.consumer.options_seen.MESSAGES_MAX", 100)
-    with open_queue(storage) as queue, open_queue(storage, mode="look") as look:
+    with open_queue(storage) as queue, open_queue(storage, mode="read_only") as look:
         queue.put_many([b"plain"] * 150 + [Put(b"later", delay=3600)] * 250)
         delayed = [look.stats().delayed for _ in range(8)]
         assert delayed[0] == 0
@@ -155,10 +158,10 @@ def test_who_looks_reads_on_a_part_of_the_log_each_time(
 def test_who_looks_at_a_log_with_a_hole_counts_what_is_there(tmp_path: Path) -> None:
     """What cannot be read is missed once it is taken; until then nothing is known of it."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="both") as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
         (data_file,) = (path / "data").iterdir()
-        with PersistentQueue(path, mode="look") as look:
+        with PersistentQueue(path, mode="read_only") as look:
             content = data_file.read_bytes()
             data_file.write_bytes(content[:4200])
             assert look.qsize() == 2
@@ -170,7 +173,7 @@ def test_who_looks_counts_no_message_as_ready_whose_time_to_live_is_over(
     storage: SimulatedStorage, clock: FakeClock
 ) -> None:
     """Nor one in hand that asks for something, nor those behind it; what was finished meanwhile is not read."""
-    with open_queue(storage, clock=clock) as queue, open_queue(storage, clock=clock, mode="look") as look:
+    with open_queue(storage, clock=clock) as queue, open_queue(storage, clock=clock, mode="read_only") as look:
         queue.put_many([Put(b"a", order_key="k"), Put(b"b", ttl=10), Put(b"c", order_key="k")])
         held = queue.receive()
         assert (look.qsize(), look.stats().in_flight, look.stats().delayed) == (1, 1, 1)
@@ -192,7 +195,7 @@ def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedSt
 
     with PersistentQueue("/orders", storage=storage) as queue:
         queue.put_many([b"a", b"b"])
-        with PersistentQueue("/orders", storage=storage, mode="look") as look:
+        with PersistentQueue("/orders", storage=storage, mode="read_only") as look:
             transaction = queue.begin()
             transaction.ack(transaction.receive())
             prepared = transaction.prepare()
@@ -205,7 +208,7 @@ def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedSt
             assert counts(look) == counts(queue) == (2, 0, 2)
     with (
         PersistentQueue("/orders", storage=storage) as queue,
-        PersistentQueue("/orders", storage=storage, mode="look") as look,
+        PersistentQueue("/orders", storage=storage, mode="read_only") as look,
     ):
         assert counts(look) == counts(queue) == (2, 0, 2)
         assert queue.receive().delivery_count == 2

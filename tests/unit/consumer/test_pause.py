@@ -80,7 +80,7 @@ def test_looking_goes_on_while_it_is_paused(storage: SimulatedStorage) -> None:
         assert waiting(queue) == [b"one", b"two"]
         assert [message.payload for message in queue.browse()] == [b"one", b"two"]
         assert queue.stats().paused == "looking into it"
-        with open_queue(storage, clock=FakeClock(), mode="look") as look:
+        with open_queue(storage, clock=FakeClock(), mode="read_only") as look:
             assert waiting(look) == [b"one", b"two"]
             assert look.stats().paused == "looking into it"
 
@@ -208,7 +208,7 @@ def test_whoever_waits_is_woken_by_the_end_of_a_pause(tmp_path: Path, threads: T
 # -- From other processes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["submit", "look", "produce"])
+@pytest.mark.parametrize("mode", ["submit", "read_only", "produce"])
 def test_another_process_pauses_and_resumes_the_owner(tmp_path: Path, mode: str) -> None:
     """The owner does it while it waits for messages."""
     path, said = tmp_path / "orders", Signal()
@@ -247,7 +247,7 @@ def test_a_process_pauses_a_group_that_nobody_owns(tmp_path: Path) -> None:
     with PersistentQueue(path) as queue:
         assert queue.stats().paused == "nobody is there"
         assert taken(queue) == []
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         look.resume()
     with PersistentQueue(path) as queue:
         assert taken(queue) == [b"one"]

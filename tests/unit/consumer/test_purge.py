@@ -105,7 +105,7 @@ def test_a_purge_is_refused_by_a_mode_that_takes_nothing_and_after_a_shutdown(tm
             queue.purge()
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_a_purge_of_a_closed_handle_says_that_it_is_closed(tmp_path: Path, mode: Mode) -> None:
     """In mode "consume" too, which reads the end of the log from a file that is closed by then."""
     PersistentQueue(tmp_path / "q").close()

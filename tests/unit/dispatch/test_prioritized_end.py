@@ -208,7 +208,7 @@ def test_a_consumer_in_another_process_finds_it_in_the_mark(
 
 
 @named(WAYS)
-@pytest.mark.parametrize("mode", ["both", "consume", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume", "read_only"])
 @pytest.mark.parametrize("leave", [None, kill, cut_power], ids=["closed", "killed", "power cut"])
 def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
     storage: SimulatedStorage,
@@ -227,7 +227,7 @@ def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
         storage = leave(storage, queue)
     with open_queue(storage, mode=mode) as reopened:
         assert prioritized_end(reopened) == reopened.stats().next_offset
-        if mode != "look" or leave is not cut_power:  # write.mark is not synced, and whoever looks writes none
+        if mode != "read_only" or leave is not cut_power:  # write.mark is not synced, and whoever looks writes none
             assert prioritized_end(reopened) == end
     with open_queue(storage) as reopened:
         reopened.put(b"plain")
@@ -346,11 +346,11 @@ def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: Simula
     queue = open_queue(storage)
     handle_of(queue).priorities.note()
     storage = kill(storage, queue)
-    for mode in ("look", "consume", "both"):
+    for mode in ("read_only", "consume", "exclusive"):
         with open_queue(storage, mode=mode) as reopened:
             assert prioritized_end(reopened) == 0
     storage.remove(ORDERS / "write.mark")
-    with open_queue(storage, mode="look") as looker:
+    with open_queue(storage, mode="read_only") as looker:
         assert prioritized_end(looker) == 0
 
 

@@ -140,7 +140,7 @@ def test_a_retried_dead_letter_is_handed_out_though_its_time_is_over(storage: Si
         assert queue.dead.retry(reason="expired") == 1
         assert shown(queue) == [b"wanted"]
         assert states(queue) == {b"wanted": "ready"}
-        with open_queue(storage, clock=clock, mode="look") as look:
+        with open_queue(storage, clock=clock, mode="read_only") as look:
             assert shown(look) == [b"wanted"]
         clock.advance(5)
         queue.receive(timeout=0).release()

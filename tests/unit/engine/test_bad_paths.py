@@ -53,11 +53,11 @@ def unchanged(root: Path) -> Iterator[None]:
 def test_a_queue_that_does_not_exist_is_not_made_by_those_who_look(root: Path) -> None:
     """QueueNotFoundError says who makes one."""
     with pytest.raises(QueueNotFoundError, match="to produce or to consume") as caught:
-        PersistentQueue(root, mode="look")
+        PersistentQueue(root, mode="read_only")
     assert caught.value.path == str(root)
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
 def test_a_file_is_no_queue(root: Path, mode: str) -> None:
     """It stays as it is."""
     root.write_bytes(b"mine")
@@ -84,7 +84,7 @@ def test_an_empty_directory_becomes_a_queue(root: Path) -> None:
         assert queue.put(b"x") == 0
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "submit"])
 def test_directories_above_a_queue_are_made_where_they_are_missing(root: Path, mode: str) -> None:
     """For this user alone."""
     PersistentQueue(root / "data" / "queues" / "orders", mode=mode).close()
@@ -97,7 +97,7 @@ def test_directories_above_a_queue_are_made_where_they_are_missing(root: Path, m
 def test_looking_makes_no_directories(root: Path) -> None:
     """A typing error is told."""
     with pytest.raises(QueueNotFoundError):
-        PersistentQueue(root / "missing" / "orders", mode="look")
+        PersistentQueue(root / "missing" / "orders", mode="read_only")
 
 
 def test_a_message_survives_in_a_directory_whose_parents_were_made() -> None:
@@ -138,7 +138,7 @@ def test_a_link_above_a_queue_is_followed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["orders", "deeper/orders"])
-@pytest.mark.parametrize("mode", ["both", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "read_only"])
 def test_a_file_above_a_queue_is_named(root: Path, below: str, mode: str) -> None:
     """Not the queue, which is not there."""
     root.write_bytes(b"mine")
@@ -221,7 +221,7 @@ def test_a_process_that_has_too_many_files_open_is_told_its_limit(root: Path) ->
         assert opening.wait() == 0
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
 def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None:
     """UnsupportedVersionError says which version it has."""
     PersistentQueue(root).close()
@@ -235,7 +235,7 @@ def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None
     assert tree(root.parent) == before
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
 def test_a_symbolic_link_is_not_followed(root: Path, mode: str) -> None:
     """Who can place a link must not choose where the queue goes."""
     PersistentQueue(root.parent / "real").close()
@@ -260,7 +260,7 @@ def test_a_symbolic_link_in_place_of_a_file_is_not_followed(root: Path, name: st
 
 
 PARTS = ["data", "groups", "spare", "prepared", "requests", "groups/default"]
-MODES = ["both", "produce", "consume", "submit", "look"]
+MODES = ["exclusive", "produce", "consume", "submit", "read_only"]
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def test_a_link_in_a_directory_that_is_no_queue_yet_is_refused(root: Path) -> No
 # -- Other users -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "submit"])
 @pytest.mark.parametrize("bits", [0o775, 0o770, 0o777, 0o1777, 0o702, 0o2770])
 @pytest.mark.parametrize("part", ["", "data", "requests", "groups/default"])
 def test_a_directory_that_others_may_write_is_refused(used: Path, part: str, bits: int, mode: str) -> None:
@@ -359,10 +359,10 @@ def test_who_only_looks_is_told_of_a_directory_that_others_may_write(
     used: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Looking changes nothing, so it continues."""
-    PersistentQueue(used, mode="look").close()
+    PersistentQueue(used, mode="read_only").close()
     assert not caplog.records
     used.chmod(0o777)
-    with PersistentQueue(used, mode="look") as queue:
+    with PersistentQueue(used, mode="read_only") as queue:
         assert queue.peek()[0].payload == b"two"
     assert "can be written by other users" in caplog.text
 
@@ -416,14 +416,14 @@ def test_a_file_system_that_is_read_only_is_a_clear_error(root: Path) -> None:
     with PersistentQueue(root) as queue:
         queue.put(b"x")
     before = tree(root.parent)
-    for mode in ("both", "produce", "consume"):
+    for mode in ("exclusive", "produce", "consume"):
         with pytest.raises(StorageError, match="Read-only file system"):
             PersistentQueue(root, mode=mode, storage=ReadOnly())
     assert tree(root.parent) == before
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory away")
-@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
 def test_a_directory_of_another_user_is_refused(root: Path, mode: str) -> None:
     """Files made by one user would lock the other out; the error names both."""
     PersistentQueue(root).close()
@@ -441,7 +441,7 @@ def test_a_directory_of_another_user_can_be_looked_at(root: Path) -> None:
         queue.put(b"x")
     os.chown(root, NOBODY, NOBODY)
     before = tree(root.parent)
-    with PersistentQueue(root, mode="look") as queue:
+    with PersistentQueue(root, mode="read_only") as queue:
         assert queue.peek()[0].payload == b"x"
     assert tree(root.parent) == before
 

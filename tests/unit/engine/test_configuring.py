@@ -121,9 +121,9 @@ def test_the_next_data_file_has_the_new_size(storage: SimulatedStorage, clock: F
 def test_a_mode_that_does_not_own_it_changes_nothing(storage: SimulatedStorage, clock: FakeClock) -> None:
     """The error names the modes that do."""
     with opened(storage, clock, mode="produce") as producer, opened(storage, clock, mode="consume") as consumer:
-        with pytest.raises(UsageError, match=r"does not change settings of the queue; use 'both' or 'produce'$"):
+        with pytest.raises(UsageError, match=r"does not change settings of the queue; use 'exclusive' or 'produce'$"):
             consumer.configure(maxsize=5)
-        with pytest.raises(UsageError, match=r"does not change settings of the group; use 'both' or 'consume'$"):
+        with pytest.raises(UsageError, match=r"does not change settings of the group; use 'exclusive' or 'consume'$"):
             producer.configure(maxsize=5, lease_seconds=5)
         assert producer.maxsize == 0
         producer.configure(maxsize=5)

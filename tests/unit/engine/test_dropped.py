@@ -49,7 +49,7 @@ def given(path: Path, do: Callable[[PersistentQueue], Any], **options: Any) -> A
     return do(PersistentQueue(path, **options))
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
 def test_a_dropped_handle_warns_and_lets_go_of_its_locks(tmp_path: Path, mode: str) -> None:
     """Within seconds of the warning, and what it has put is there."""
     path = tmp_path / "orders"
@@ -62,16 +62,16 @@ def test_a_dropped_handle_warns_and_lets_go_of_its_locks(tmp_path: Path, mode: s
         assert queue.get_many(10) == [b"before", b"a"][: 1 if mode == "consume" else 2]
 
 
-@pytest.mark.parametrize("mode", ["look", "submit"])
+@pytest.mark.parametrize("mode", ["read_only", "submit"])
 def test_a_dropped_handle_without_a_lock_warns_too(tmp_path: Path, mode: str) -> None:
     """Another one looks as before; the file that it had open is closed."""
     path = tmp_path / "orders"
     with PersistentQueue(path) as queue:
         queue.put(b"a")
-        before = len(os.listdir("/proc/self/fd")) if mode == "look" else 0
+        before = len(os.listdir("/proc/self/fd")) if mode == "read_only" else 0
         with dropping():
             given(path, lambda queue: queue.qsize(), mode=mode)
-        if mode == "look":
+        if mode == "read_only":
             assert len(os.listdir("/proc/self/fd")) == before
         with PersistentQueue(path, mode=mode) as other:
             assert other.qsize() == 1
@@ -104,7 +104,7 @@ def test_a_delivery_that_is_not_settled_ends_with_its_lease(tmp_path: Path) -> N
         delivery.ack()
 
 
-@pytest.mark.parametrize("mode", ["both", "produce"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce"])
 def test_a_transaction_outlives_its_queue(tmp_path: Path, mode: str) -> None:
     """It can be committed; then the queue is closed."""
     path = tmp_path / "orders"

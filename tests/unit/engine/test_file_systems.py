@@ -14,7 +14,7 @@ from support.storages.simulated_storage import SimulatedStorage
 ROOT = Path("/above/queue")
 REFUSED = ["nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "fuse", "fuse.sshfs", "virtiofs"]
 LOCAL = ["", "ext4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "overlay", "fuseblk", "fuse.fuse-overlayfs", "new-one"]
-MODES = ["both", "produce", "consume", "submit"]
+MODES = ["exclusive", "produce", "consume", "submit"]
 
 
 def storage_of(kind: str) -> SimulatedStorage:
@@ -51,7 +51,7 @@ def test_a_queue_that_was_moved_there_is_refused_in_each_mode_that_writes(mode: 
     before = storage.mutation_count
     with pytest.raises(ConfigError, match="nfs4"):
         PersistentQueue(ROOT, mode=mode, storage=storage)
-    with PersistentQueue(ROOT, mode="look", storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="read_only", storage=storage) as queue:
         assert [message.payload for message in queue.peek(1)] == [b"kept"]
     assert verify(ROOT, storage=storage).ok
     assert storage.mutation_count == before
@@ -96,4 +96,4 @@ def test_a_disk_that_refuses_to_say_it_fails_the_opening() -> None:
     storage.faults = FaultPlan(1, errno.ENOENT, forever=True, verbs=frozenset({"file_system"}))
     PersistentQueue(ROOT, storage=storage).close()
     with pytest.raises(QueueNotFoundError):
-        PersistentQueue(Path("/none"), mode="look", storage=storage)
+        PersistentQueue(Path("/none"), mode="read_only", storage=storage)

@@ -54,7 +54,7 @@ def test_a_handle_that_says_nothing_takes_what_is_stored(path: Path) -> None:
         queue.get()
     PersistentQueue(path).close()
     assert documents(path) == (of_queue, of_group)
-    for mode in ("both", "produce", "consume", "submit", "look"):
+    for mode in ("exclusive", "produce", "consume", "submit", "read_only"):
         with PersistentQueue(path, mode=mode) as queue:  # type: ignore[arg-type]
             assert queue.maxsize == queue.settings["maxsize"] == 5
             assert queue.settings["record_bytes_max"] == 100
@@ -120,14 +120,14 @@ def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> N
     with pytest.raises(ConfigError, match="max_deliveries=1"):
         PersistentQueue(path, mode="produce", max_deliveries=2)
     change_settings(path, max_deliveries=3)
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         assert look.settings["max_deliveries"] == 3
 
 
 def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:
     """It agrees with what is stored; what is not is the owner's to say."""
     PersistentQueue(path).close()
-    with PersistentQueue(path, mode="consume", maxsize=3), PersistentQueue(path, mode="look", maxsize=4):
+    with PersistentQueue(path, mode="consume", maxsize=3), PersistentQueue(path, mode="read_only", maxsize=4):
         pass
     assert documents(path)[0] == {}
 
@@ -179,7 +179,7 @@ def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog:
             queue.configure(maxsize=7)
     assert documents(path) == ({"maxsize": 6}, {"lease_seconds": 8.0})
     assert caplog.text.count("from now on") == 2
-    with PersistentQueue(path, mode="look", configured={"maxsize": 9}) as look:
+    with PersistentQueue(path, mode="read_only", configured={"maxsize": 9}) as look:
         assert look.maxsize == 9
     assert documents(path)[0] == {"maxsize": 6}
     for root in (path, path.with_name("new")):
@@ -202,7 +202,7 @@ def test_settings_that_were_lost_are_never_replaced_by_defaults(path: Path, name
         with pytest.raises(CorruptionError, match=f"holdfast set {path} --rebuilt") as caught:
             PersistentQueue(path)
         assert caught.value.context["path"] == str(path / name)
-        with PersistentQueue(path, mode="look") as look:
+        with PersistentQueue(path, mode="read_only") as look:
             assert [message.payload for message in look.peek()] == [b"b"]
     set_anew(path, maxsize=5)
     with PersistentQueue(path) as queue:

@@ -13,7 +13,7 @@ from holdfast import PersistentQueue, StorageError, verify
 from holdfast.persistence.filesystem.storage import OsFile
 
 SMALL = 16 * 1024
-MODES = ["both", "produce", "consume", "submit"]
+MODES = ["exclusive", "produce", "consume", "submit"]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_neither_a_linked_copy_nor_its_original_is_opened_for_writing(queue_path
     for root in (copy, queue_path):
         with pytest.raises(StorageError, match=r"has a second name .* cp -a"):
             PersistentQueue(root, mode=mode)
-        with PersistentQueue(root, mode="look") as queue:
+        with PersistentQueue(root, mode="read_only") as queue:
             assert [message.payload for message in queue.peek(9)] == [b"four", b"five"]
         assert verify(root).ok
     assert content(copy) == content(queue_path) == before

@@ -122,7 +122,7 @@ def test_messages_that_wait_aside_are_found_after_a_rest(tmp_path: Path) -> None
 
 def test_who_looks_from_outside_sees_what_is_put_after_a_rest(tmp_path: Path) -> None:
     """``write.mark`` is opened again for it."""
-    with PersistentQueue(tmp_path / "orders") as queue, PersistentQueue(queue.path, mode="look") as outside:
+    with PersistentQueue(tmp_path / "orders") as queue, PersistentQueue(queue.path, mode="read_only") as outside:
         for number in range(3):
             queue.put(b"%d" % number)
             assert [message.payload for message in outside.peek(9)] == [b"%d" % each for each in range(number + 1)]
@@ -170,7 +170,7 @@ def test_a_mark_that_cannot_be_opened_again_fails_the_put_before_anything_is_wri
     storage = ScarceStorage()
     with (
         PersistentQueue(tmp_path / "orders", storage=storage) as queue,
-        PersistentQueue(queue.path, mode="look") as outside,
+        PersistentQueue(queue.path, mode="read_only") as outside,
     ):
         queue.put(b"a")
         rest(queue)

@@ -44,7 +44,13 @@ def owner_elsewhere(path: Path, **options: str) -> Iterator[Child]:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("both", "both"), ("both", "produce"), ("both", "consume"), ("produce", "both"), ("consume", "both")],
+    [
+        ("exclusive", "exclusive"),
+        ("exclusive", "produce"),
+        ("exclusive", "consume"),
+        ("produce", "exclusive"),
+        ("consume", "exclusive"),
+    ],
 )
 def test_a_second_opener_of_a_side_learns_at_once_who_owns_it(tmp_path: Path, first: str, second: str) -> None:
     """QueueLockedError names process and host of the owner, and no time passes: the clock stands still."""
@@ -79,11 +85,11 @@ def test_the_refusal_survives_pickling(tmp_path: Path) -> None:
 
 def test_a_refused_opener_leaves_the_owner_and_the_other_side_alone(tmp_path: Path) -> None:
     """A handle for both sides that gets only one of them lets that one go again."""
-    with owner_elsewhere(tmp_path / "orders", mode="both"):
+    with owner_elsewhere(tmp_path / "orders", mode="exclusive"):
         pass
     with owner_elsewhere(tmp_path / "orders", mode="consume"):
         with pytest.raises(QueueLockedError):
-            PersistentQueue(tmp_path / "orders", mode="both")
+            PersistentQueue(tmp_path / "orders", mode="exclusive")
         with PersistentQueue(tmp_path / "orders", mode="produce") as producer:
             assert producer.put(b"the write side was free") == 0
 
@@ -153,7 +159,7 @@ def test_lock_timeout_waits_until_the_owner_closes(tmp_path: Path) -> None:
 def test_lock_timeout_gives_up_and_names_the_owner(tmp_path: Path) -> None:
     """LockTimeoutError comes once the time is over."""
     PersistentQueue(tmp_path / "orders").close()
-    with owner_elsewhere(tmp_path / "orders", mode="both") as owner:
+    with owner_elsewhere(tmp_path / "orders", mode="exclusive") as owner:
         clock = TickingClock()
         started = clock.monotonic()
         with pytest.raises(LockTimeoutError) as refused:
@@ -162,7 +168,7 @@ def test_lock_timeout_gives_up_and_names_the_owner(tmp_path: Path) -> None:
     assert refused.value.pid == owner.pid
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
 def test_a_killed_owner_leaves_no_stale_lock(tmp_path: Path, mode: str) -> None:
     """The lock goes with the process, however it dies."""
     PersistentQueue(tmp_path / "orders").close()

@@ -159,7 +159,7 @@ def test_files_of_every_step_are_verified_looked_at_recovered_and_drained(end: s
         left = kill(storage, queue) if end == "kill" else storage
         queue.close()
         assert verify(queue.path, storage=left).ok
-        with open_queue(left, clock=clock, mode="look") as looked:
+        with open_queue(left, clock=clock, mode="read_only") as looked:
             assert [found.payload for found in looked.peek(1000)] == payloads
         with open_queue(left, clock=clock) as queue:
             assert queue.recovery.damage == ()

@@ -42,7 +42,7 @@ def open_queue(storage: UnlockedStorage) -> Iterator[Open]:
     """Open handles on one queue; whatever is still open at the end is closed."""
     with contextlib.ExitStack() as handles:
 
-        def opened(mode: str = "both", **options: object) -> PersistentQueue:
+        def opened(mode: str = "exclusive", **options: object) -> PersistentQueue:
             options = {"data_file_bytes": SMALL, "clock": FakeClock(), **options}
             queue = PersistentQueue(ROOT, mode=mode, storage=storage, backoff=[], **options)  # type: ignore[arg-type]
             handles.callback(_close, queue)
@@ -94,7 +94,7 @@ def test_the_other_owner_is_named_if_the_lock_file_names_it(storage: UnlockedSto
 # -- Putting ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("second_mode", ["both", "produce", "consume"])
+@pytest.mark.parametrize("second_mode", ["exclusive", "produce", "consume"])
 @pytest.mark.parametrize("put_before", [0, 3])
 def test_no_put_of_the_first_owner_returns_once_a_second_has_opened(
     storage: UnlockedStorage, open_queue: Open, put_before: int, second_mode: str

@@ -79,7 +79,7 @@ def test_a_damaged_note_spoils_nothing(content: bytes) -> None:
         fail(queue.receive())
         fail(queue.receive())
     overwrite(jobs.storage, note_path(0), content)
-    with jobs.open(mode="look") as look:
+    with jobs.open(mode="read_only") as look:
         first, second = look.dead.list()
         assert (first.payload, first.reason, first.delivery_count) == (b"a", "exception", 1)
         assert second.exception == "builtins.RuntimeError"

@@ -115,7 +115,7 @@ def test_pages_over_finished_messages_and_several_data_files(storage: SimulatedS
         assert len(queue.browse(limit=1000, after=page[1].offset)) == 98
 
 
-@pytest.mark.parametrize("mode", ["look", "consume"])
+@pytest.mark.parametrize("mode", ["read_only", "consume"])
 def test_other_modes_browse_too(storage: SimulatedStorage, mode: str) -> None:
     """Without a lock: as the disk has it, so a dead owner's deliveries are leased; the next owner knows better."""
     clock = FakeClock()
@@ -123,26 +123,26 @@ def test_other_modes_browse_too(storage: SimulatedStorage, mode: str) -> None:
     all_states(queue)
     clock.advance(2)
     expected = states(queue)
-    if mode == "look":
-        with open_queue(storage, clock=clock, mode="look") as look:
+    if mode == "read_only":
+        with open_queue(storage, clock=clock, mode="read_only") as look:
             assert states(look) == expected
             assert look.browse("delayed") == queue.browse("delayed")
     with open_queue(kill(storage, queue), clock=clock, mode=mode) as other:
         assert states(other) == expected | ({b"leased": "ready"} if mode == "consume" else {})
 
 
-@pytest.mark.parametrize("mode", ["both", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "read_only"])
 @pytest.mark.parametrize("state", ["ready", "leased", "delayed", "dead"])
 def test_progress_is_read_while_it_stands_still(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, mode: str, state: str
 ) -> None:
     """Other threads acknowledge meanwhile, and between two steps of that its lists do not fit together."""
-    with open_queue(storage) as owner, open_queue(storage, mode="look") as other:
+    with open_queue(storage) as owner, open_queue(storage, mode="read_only") as other:
         owner.put_many([b"%d" % number for number in range(9)])
         taken_now = owner.receive_many(6, timeout=0)
         taken_now[1].ack()
         taken_now[3].reject("no use")
-        queue = owner if mode == "both" else other
+        queue = owner if mode == "exclusive" else other
         view = handle_of(queue).look_side or handle_of(queue).require_read_side()
         asked: list[bool] = []
         for name in ("is_finished", "is_held", "run_at", "unfinished_runs"):
@@ -188,7 +188,7 @@ def test_a_second_process_sees_the_states_of_the_owner(tmp_path: Path) -> None:
 
     with child(own):
         owned.wait()
-        with PersistentQueue(path, mode="look") as look:
+        with PersistentQueue(path, mode="read_only") as look:
             found = states(look)
     assert (found[b"leased"], found[b"dead"], found[b"nacked"]) == ("leased", "dead", "delayed")
     owned.close()
@@ -205,5 +205,5 @@ def test_what_cannot_be_read_is_not_shown_and_the_rest_is() -> None:
     path = small.data_files()[0]
     for payload in (b"payload b", b"payload d"):
         small.flip(path, small.read(path).index(payload))
-    with jobs.open(mode="look") as looking:
+    with jobs.open(mode="read_only") as looking:
         assert [each.payload for each in looking.browse("dead")] == [b"a", b"c"]

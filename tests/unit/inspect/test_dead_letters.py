@@ -295,7 +295,7 @@ def test_dead_letters_are_kept_for_dead_letter_seconds_across_restarts(jobs: Job
     with jobs.open() as queue:
         queue.receive().reject("no")
     jobs.clock.advance(1000)
-    with jobs.open(mode="look", dead_letter_seconds=10) as look:
+    with jobs.open(mode="read_only", dead_letter_seconds=10) as look:
         assert len(look.dead) == 1
         assert look.peek(5)
         assert len(look.dead) == 1

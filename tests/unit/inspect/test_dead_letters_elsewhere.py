@@ -12,8 +12,8 @@ from support.builders.jobs import bury_some, drained, ready
 from support.processes.children import Signal, child
 from support.processes.threads import Threads, wait_until
 
-LOOKERS = ["look", "submit"]
-ASKERS = ["look", "produce", "submit"]
+LOOKERS = ["read_only", "submit"]
+ASKERS = ["read_only", "produce", "submit"]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_dead_letters_are_decided_from_another_process(path: Path, mode: str, ow
         assert queue.dead.retry([1, 4]) == 1
         assert queue.dead.discard(0) == 1
         assert queue.dead.discard(0) == 0
-        with PersistentQueue(path, mode="look") as look:
+        with PersistentQueue(path, mode="read_only") as look:
             assert [letter.offset for letter in look.dead.list()] == [2]
             assert sorted(ready(look)) == [b"b", b"d", b"e"]
             if mode in LOOKERS:
@@ -70,7 +70,7 @@ def test_hundreds_of_dead_letters_are_retried_from_another_process(tmp_path: Pat
     with PersistentQueue(path, max_deliveries=1) as queue:
         queue.put_many([b"%d" % number for number in range(3000)])
         queue.receive_many(3000).nack()
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         letters = look.dead.list()
         assert len(letters) == 3000
         assert look.dead.retry(letters) == 3000
@@ -87,10 +87,10 @@ def test_a_mode_that_cannot_read_says_so(path: Path) -> None:
             lambda: queue.dead.retry(reason="exception"),
             lambda: queue.dead.discard(reason="exception"),
         ):
-            with pytest.raises(UsageError, match="look"):
+            with pytest.raises(UsageError, match="read_only"):
                 reads()
         assert list(path.parent.iterdir()) == [path]
-        with pytest.raises(UsageError, match="look"):
+        with pytest.raises(UsageError, match="read_only"):
             len(queue.dead)
     with pytest.raises(ClosedError):
         _ = queue.dead
@@ -98,7 +98,7 @@ def test_a_mode_that_cannot_read_says_so(path: Path) -> None:
 
 def test_a_thread_that_waits_is_given_what_another_process_has_retried(path: Path, threads: Threads) -> None:
     """At once."""
-    with PersistentQueue(path) as queue, PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path) as queue, PersistentQueue(path, mode="read_only") as look:
         drained(queue)
         found: list[bytes] = []
         threads.start(lambda: found.append(queue.get(timeout=30)))

@@ -17,7 +17,7 @@ from holdfast import (
 FILE_BYTES = 16 * 2**10
 
 
-def open_queue(path: Path, mode: str = "both", group: str = "default") -> PersistentQueue:
+def open_queue(path: Path, mode: str = "exclusive", group: str = "default") -> PersistentQueue:
     """Open a queue of small data files."""
     return PersistentQueue(path, mode=mode, group=group, data_file_bytes=FILE_BYTES)
 
@@ -226,7 +226,7 @@ def test_a_group_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pat
         queue.groups.create("shipping")
         for call in (
             lambda: open_queue(path, "consume", "biling"),
-            lambda: open_queue(path, "look", "biling"),
+            lambda: open_queue(path, "read_only", "biling"),
             lambda: queue.groups.delete("biling"),
         ):
             with pytest.raises(GroupNotFoundError) as missing:
@@ -259,7 +259,7 @@ def test_a_name_of_the_allowed_characters_is_taken(tmp_path: Path, name: str) ->
 
 def test_a_new_queue_is_made_together_with_the_group_it_is_opened_for(tmp_path: Path) -> None:
     """A first start needs no extra step."""
-    with open_queue(tmp_path / "orders", "both", "billing") as queue:
+    with open_queue(tmp_path / "orders", "exclusive", "billing") as queue:
         queue.put(b"x")
         assert queue.groups.list() == ["billing"]
         assert queue.get() == b"x"
@@ -269,7 +269,7 @@ def test_looking_makes_and_deletes_no_groups(tmp_path: Path) -> None:
     """Mode look changes nothing."""
     with open_queue(tmp_path / "orders") as queue:
         queue.groups.create("billing")
-        with open_queue(tmp_path / "orders", "look") as look:
+        with open_queue(tmp_path / "orders", "read_only") as look:
             assert look.groups.list() == ["billing"]
             with pytest.raises(UsageError):
                 look.groups.create("more")

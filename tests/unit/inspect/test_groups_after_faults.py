@@ -62,7 +62,7 @@ def test_a_group_that_could_not_be_deleted_is_there_until_it_is(
         queue.groups.delete("late")
     assert queue.groups.list() == ["late"]
     queue.groups.delete("late")
-    with open_queue(cut_power(storage, queue), mode="look") as left:
+    with open_queue(cut_power(storage, queue), mode="read_only") as left:
         assert left.groups.list() == []
 
 
@@ -117,7 +117,7 @@ def test_a_pause_that_could_not_be_ended_goes_on_until_it_is(storage: SimulatedS
     assert queue.stats().paused == "rest"
     queue.resume()
     assert queue.stats().paused is None
-    with open_queue(cut_power(storage, queue), mode="look") as left:
+    with open_queue(cut_power(storage, queue), mode="read_only") as left:
         assert left.stats().paused is None
 
 

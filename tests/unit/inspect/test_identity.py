@@ -14,5 +14,5 @@ def test_a_queue_keeps_the_id_it_was_made_with(tmp_path: Path) -> None:
         assert made != other.queue_id
     (tmp_path / "a").rename(tmp_path / "moved")
     assert json.loads((tmp_path / "moved" / "queue.json").read_text())["queue_id"] == made.hex()
-    with PersistentQueue(tmp_path / "moved", mode="look") as queue:
+    with PersistentQueue(tmp_path / "moved", mode="read_only") as queue:
         assert queue.queue_id == made

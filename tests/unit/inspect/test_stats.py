@@ -78,7 +78,7 @@ def test_depth_counts_what_is_in_flight_and_qsize_what_can_be_taken(tmp_path: Pa
         assert (stats.first_offset, stats.next_offset) == (0, 10)
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "look"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
 def test_bytes_and_files_are_those_on_the_disk(tmp_path: Path, mode: str) -> None:
     """Reserved space counts, retired files do not; every mode of opening says the same."""
     path = tmp_path / "orders"

@@ -56,7 +56,7 @@ def test_a_group_made_behind_a_gap_gets_what_is_there_and_misses_nothing(tmp_pat
 def test_looking_over_a_gap_shows_no_damage(tmp_path: Path) -> None:
     """The group that finished what is gone knows so."""
     with_a_gap(tmp_path / "orders")
-    with PersistentQueue(tmp_path / "orders", mode="look") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="read_only") as queue:
         assert [entry.offset for entry in queue.peek(100)] == [0]
         assert queue.recovery.damage == ()
 

@@ -191,7 +191,7 @@ def test_a_queue_opened_to_produce_does_not_take(root: Path) -> None:
         queue.put(b"x")
         calls = (queue.get, queue.get_nowait, queue.receive, queue.peek, lambda: queue.get_many(1))
         for call in calls:
-            with pytest.raises(UsageError, match=r"mode='produce'.*'both' or 'consume'"):
+            with pytest.raises(UsageError, match=r"mode='produce'.*'exclusive' or 'consume'"):
                 call()
         assert queue.qsize() == 1
 
@@ -199,10 +199,10 @@ def test_a_queue_opened_to_produce_does_not_take(root: Path) -> None:
 def test_queues_opened_to_consume_or_to_look_do_not_put(root: Path) -> None:
     """The error names the mode and the ones that do."""
     PersistentQueue(root).close()
-    for mode in ("consume", "look"):
+    for mode in ("consume", "read_only"):
         with PersistentQueue(root, mode=mode) as queue:
             for call in (lambda: queue.put(b"x"), lambda: queue.put_many([b"x"]), lambda: queue.put_nowait(b"x")):
-                with pytest.raises(UsageError, match=rf"mode='{mode}'.*'both' or 'produce'"):
+                with pytest.raises(UsageError, match=rf"mode='{mode}'.*'exclusive' or 'produce'"):
                     call()
 
 
@@ -211,10 +211,10 @@ def test_a_queue_opened_to_look_does_not_take_and_makes_no_groups(root: Path) ->
     with PersistentQueue(root) as writer:
         writer.put(b"x")
     before = tree(root)
-    with PersistentQueue(root, mode="look") as queue:
+    with PersistentQueue(root, mode="read_only") as queue:
         assert queue.peek()[0].payload == b"x"
         for call in (queue.get, queue.receive, lambda: queue.groups.create("g"), lambda: queue.groups.delete("g")):
-            with pytest.raises(UsageError, match="look"):
+            with pytest.raises(UsageError, match="read_only"):
                 call()
     assert tree(root) == before
 
@@ -296,7 +296,7 @@ def test_a_flush_policy_that_cannot_work_is_refused(options: dict[str, float]) -
 @pytest.mark.usefixtures("unchanged")
 def test_a_queue_name_that_cannot_be_is_refused_and_nothing_is_made(root: Path, name: str) -> None:
     """The last part of the path is the queue's name."""
-    for mode in ("both", "produce"):
+    for mode in ("exclusive", "produce"):
         with pytest.raises(ConfigError):
             PersistentQueue(root.parent / name, mode=mode)
 
@@ -333,7 +333,7 @@ def test_an_unknown_group_is_refused_with_the_names_of_those_there_are(root: Pat
         with pytest.raises(GroupNotFoundError, match="known"):
             queue.groups.delete("unknown")
     before = sorted(str(path) for path in root.rglob("*"))
-    for mode in ("both", "consume", "look"):
+    for mode in ("exclusive", "consume", "read_only"):
         with pytest.raises(GroupNotFoundError, match="known") as caught:
             PersistentQueue(root, mode=mode, group="unknown")
         assert (caught.value.group, caught.value.groups) == ("unknown", ["known"])

@@ -90,7 +90,7 @@ def test_a_value_that_cannot_work_is_refused_in_one_line(
 @pytest.mark.parametrize("put", [by_put, by_put_many])
 def test_a_bad_value_is_refused_before_it_is_submitted(storage: SimulatedStorage, put: Call) -> None:
     """Whoever submits hears of it at once, and no request is left behind."""
-    with open_queue(storage, mode="both"):
+    with open_queue(storage, mode="exclusive"):
         pass
     with open_queue(storage, mode="submit") as submitter:
         before = storage.tree()

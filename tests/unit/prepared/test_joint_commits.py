@@ -187,7 +187,7 @@ def test_prepared_shows_what_a_part_belongs_to(storage: SimulatedStorage) -> Non
     with open_queue(storage) as queue:
         part(queue, "a", 9)
         prepare(queue, "puts", "plain")
-    for mode in ("both", "produce", "consume", "look", "submit"):
+    for mode in ("exclusive", "produce", "consume", "read_only", "submit"):
         with open_queue(storage, mode=mode) as queue:
             assert [(each.id, each.part_of, each.coordinator) for each in queue.prepared()] == [
                 ("a", PartOf(APP, 9), None),

@@ -66,7 +66,7 @@ def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.mark.parametrize("ends", [kill, cut_power])
-@pytest.mark.parametrize("mode", ["both", "produce", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "submit"])
 def test_what_was_decided_is_published_by_the_next_opening(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., SimulatedStorage], mode: str
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_process_that_is_killed_behind_the_decision_has_committed(tmp_path: Pa
             commit(queue, 1, "first", "second", "third")
 
     assert Child(commit_and_die).wait() == -signal.SIGKILL
-    with PersistentQueue(path, mode="look") as look:
+    with PersistentQueue(path, mode="read_only") as look:
         assert (waiting(look), look.joint_commits.latest(APP)) == ([b"first"], 1)
     with PersistentQueue(path) as queue:
         assert waiting(queue) == [b"first", b"second", b"third"]

@@ -30,7 +30,7 @@ def _own(path: Path, ready: Signal, done: Signal) -> None:
         done.wait()
 
 
-@pytest.fixture(params=["both", "produce", "submit to us", "submit to a process", "submit to nobody"])
+@pytest.fixture(params=["exclusive", "produce", "submit to us", "submit to a process", "submit to nobody"])
 def putter(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
     """A handle of each kind that puts."""
     path = tmp_path / "orders"
@@ -71,12 +71,12 @@ def test_every_mode_that_puts_commits_jointly(putter: PersistentQueue) -> None:
     assert prepared_ids(putter) == ["d"]
     joint.collect(0)
     assert putter.prepared() == []
-    with PersistentQueue(putter.path, mode="look") as look:
+    with PersistentQueue(putter.path, mode="read_only") as look:
         assert waiting(look) == [b"b", b"a"]
     assert verify(putter.path).ok
 
 
-@pytest.mark.parametrize("mode", ["look", "consume"])
+@pytest.mark.parametrize("mode", ["read_only", "consume"])
 def test_who_cannot_put_cannot_commit_but_sees_the_latest(storage: SimulatedStorage, mode: str) -> None:
     """The error says that another mode is needed, and nothing changes."""
     with open_queue(storage) as queue:

@@ -51,7 +51,7 @@ def test_an_id_in_doubt_is_refused_and_may_be_used_again_once_decided(
     assert prepare(queue, "puts").commit() == queue.commit_prepared("puts")
 
 
-@pytest.mark.parametrize("mode", ["both", "produce"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce"])
 def test_an_id_in_doubt_in_another_group_is_refused(storage: SimulatedStorage, mode: Mode) -> None:
     """It is decided by its id alone, so one id names one transaction of the queue."""
     with open_queue(storage) as queue:

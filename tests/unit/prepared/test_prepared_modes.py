@@ -102,7 +102,7 @@ def test_a_handle_that_looks_sees_what_is_in_doubt_and_decides_nothing(storage: 
         queue.put_many([b"one", b"two", b"three"])
         prepare(queue, kind)
     files = storage.tree()
-    with open_queue(storage, mode="look") as look:
+    with open_queue(storage, mode="read_only") as look:
         assert prepared_ids(look) == [kind]
         for call in (look.commit_prepared, look.abort_prepared):
             with pytest.raises(UsageError):

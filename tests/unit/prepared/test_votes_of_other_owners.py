@@ -467,7 +467,7 @@ def between_vote_and_puts() -> SimulatedStorage:
         storage.before_verb = watch
         prepare(queue, "both", "t")
         storage.before_verb = None
-    with open_queue(left[0], mode="look") as look:
+    with open_queue(left[0], mode="read_only") as look:
         assert prepared_ids(look) == ["t"]
     return left[0]
 

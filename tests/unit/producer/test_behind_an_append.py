@@ -85,7 +85,7 @@ def test_a_put_stands_though_other_processes_cannot_be_told(caplog: pytest.LogCa
             assert queue.put(b"one") == 0
         assert "write.mark" in caplog.text
         assert queue.put(b"two") == 1
-        with jobs.open(mode="look") as other:
+        with jobs.open(mode="read_only") as other:
             assert other.stats().depth == 2
 
 

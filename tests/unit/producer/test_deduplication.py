@@ -192,7 +192,7 @@ def test_reaching_dedup_max_forgets_the_oldest_and_says_so(
         for number in range(IDS_MAX):
             queue.put(b"", dedup_id=f"later {number}")
         assert (queue.stats().dedup_forgotten, len(caplog.messages)) == (3, 2)
-    with opened(storage, clock, mode="look") as queue:
+    with opened(storage, clock, mode="read_only") as queue:
         assert queue.stats().dedup_forgotten == 0
 
 

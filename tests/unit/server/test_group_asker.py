@@ -26,7 +26,7 @@ def test_an_asker_that_is_closed_meanwhile_asks_nobody(storage: SimulatedStorage
     """It makes no mailbox any more, which nobody would remove."""
     with open_queue(storage) as queue:
         queue.groups.create("other")
-    with open_queue(storage, mode="look") as look:
+    with open_queue(storage, mode="read_only") as look:
         asked = Meanwhile(verb="resume")
         asked.asker = GroupAsker(handle_of(look), "other")
         with pytest.raises(ClosedError):

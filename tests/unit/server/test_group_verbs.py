@@ -43,7 +43,7 @@ from support.processes.children import Child, Signal, child, run_script
 from support.processes.threads import Threads, wait_until
 from support.storages.simulated_storage import SimulatedStorage
 
-ASKERS = ["look", "produce", "submit"]  # the modes that own no read side
+ASKERS = ["read_only", "produce", "submit"]  # the modes that own no read side
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def _verbs(monkeypatch: pytest.MonkeyPatch, done: Journal) -> None:
 
 
 @contextmanager
-def owning(path: Path, mode: str = "both", group: str = "default") -> Iterator[Child]:
+def owning(path: Path, mode: str = "exclusive", group: str = "default") -> Iterator[Child]:
     """Own the queue in another process."""
     opened = Signal()
 
@@ -150,7 +150,7 @@ def requests_of(path: Path) -> list[str]:
 # -- Whoever owns the group does it ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["look", "submit"])
+@pytest.mark.parametrize("mode", ["read_only", "submit"])
 def test_the_owner_of_both_sides_does_what_another_process_asks(path: Path, done: Journal, mode: str) -> None:
     """Once for each request, and none of them is left."""
     with owning(path) as owner, PersistentQueue(path, mode=mode) as queue:
@@ -165,24 +165,24 @@ def test_an_owner_that_only_consumes_does_it_too(path: Path, mode: str) -> None:
     """Whether another process owns the write side, or nobody."""
     with owning(path, "consume") as owner, PersistentQueue(path, mode=mode) as queue:
         assert asking(queue, "note")["pid"] == owner.pid
-    with owning(path, "produce"), owning(path, "consume") as owner, PersistentQueue(path, mode="look") as queue:
+    with owning(path, "produce"), owning(path, "consume") as owner, PersistentQueue(path, mode="read_only") as queue:
         assert asking(queue, "note")["pid"] == owner.pid
 
 
 def test_two_groups_are_served_by_their_two_owners(path: Path) -> None:
     """Each passes by what is for the other one; so does who owns the write side, and a third group."""
     with (
-        owning(path, "both", "default") as first,
+        owning(path, "exclusive", "default") as first,
         owning(path, "consume", "other") as second,
-        PersistentQueue(path, mode="look") as of_first,
-        PersistentQueue(path, mode="look", group="other") as of_second,
+        PersistentQueue(path, mode="read_only") as of_first,
+        PersistentQueue(path, mode="read_only", group="other") as of_second,
     ):
         for _ in range(3):
             assert asking(of_first, "note")["pid"] == first.pid
             assert asking(of_second, "note")["pid"] == second.pid
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_a_handle_that_owns_the_group_does_it_itself_and_asks_nobody(path: Path, mode: str) -> None:
     """There is no request, and no mailbox."""
     with PersistentQueue(path, mode=mode) as queue:
@@ -196,7 +196,7 @@ def test_a_handle_that_owns_the_group_does_it_itself_and_asks_nobody(path: Path,
 
 def test_a_handle_that_never_asks_makes_no_mailbox(path: Path) -> None:
     """And one that asked removes it when it is closed."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert not (path / "requests").exists()
         asking(queue, "note")
         assert len(os.listdir(path / "requests")) == 1
@@ -205,7 +205,7 @@ def test_a_handle_that_never_asks_makes_no_mailbox(path: Path) -> None:
 
 def test_many_offsets_go_there_and_a_short_answer_comes_back(path: Path) -> None:
     """The request is a file of its own; the answer is a slot of the mailbox."""
-    with owning(path), PersistentQueue(path, mode="look") as queue:
+    with owning(path), PersistentQueue(path, mode="read_only") as queue:
         assert asking(queue, "note", offsets=list(range(200_000)))["count"] == 200_000
         assert asking(queue, "tell_much", count=200) == {"text": "ä" * 200}
         with pytest.raises(HoldfastError, match="does not fit"):
@@ -223,7 +223,7 @@ def test_errors_of_the_owner_come_back(path: Path, owned: bool, caplog: pytest.L
     with ExitStack() as stack:
         if owned:
             stack.enter_context(owning(path))
-        queue = stack.enter_context(PersistentQueue(path, mode="look"))
+        queue = stack.enter_context(PersistentQueue(path, mode="read_only"))
         with pytest.raises(StaleReceiptError, match="stale") as stale:
             asking(queue, "refuse", offset=7)
         assert stale.value.offset == 7
@@ -239,7 +239,7 @@ def test_errors_of_the_owner_come_back(path: Path, owned: bool, caplog: pytest.L
 
 def test_a_damaged_request_is_refused(path: Path) -> None:
     """Somebody has changed it: nothing is done."""
-    with owning(path) as owner, PersistentQueue(path, mode="look") as queue:
+    with owning(path) as owner, PersistentQueue(path, mode="read_only") as queue:
         stop(owner)
         threads = Threads()
 
@@ -284,7 +284,7 @@ def test_without_an_owner_who_asks_does_it_and_lets_go(path: Path, done: Journal
 def test_an_owner_that_comes_during_a_visit_waits_for_it(path: Path, done: Journal) -> None:
     """``lock_timeout=0`` fails because of another owner, never because of somebody who asks."""
     threads = Threads()
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         threads.start(partial(asking, queue, "sleep", seconds=0.3))
         wait_until(lambda: done.lines() == ["begun"])
         with PersistentQueue(path, mode="consume") as owner:
@@ -298,12 +298,12 @@ def test_an_owner_that_comes_during_a_visit_waits_for_it(path: Path, done: Journ
 # -- Who dies ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_an_owner_killed_between_request_and_answer_leaves_it_to_who_asked(
     path: Path, done: Journal, mode: str
 ) -> None:
     """It has taken the request; whoever asked finds the group free, and does it."""
-    with owning(path, mode) as owner, PersistentQueue(path, mode="look") as queue:
+    with owning(path, mode) as owner, PersistentQueue(path, mode="read_only") as queue:
         assert asking(queue, "die", text="done") == {"pid": os.getpid(), "end": 3, "count": 0}
         assert owner.wait() == -signal.SIGKILL
         assert requests_of(path) == []
@@ -312,7 +312,7 @@ def test_an_owner_killed_between_request_and_answer_leaves_it_to_who_asked(
 
 def test_an_interrupted_visit_leaves_nothing_to_be_done_later(path: Path, done: Journal) -> None:
     """Whoever pressed the key has given up what was asked."""
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         with pytest.raises(KeyboardInterrupt):
             asking(queue, "interrupt")
         assert requests_of(path) == []
@@ -384,7 +384,7 @@ def test_what_was_answered_before_a_crash_is_not_done_again(path: Path, done: Jo
     mailbox.close()
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_what_dead_askers_left_is_not_done_and_only_who_owns_the_write_side_clears_it_all(
     path: Path, done: Journal, mode: str
 ) -> None:
@@ -400,7 +400,7 @@ def test_what_dead_askers_left_is_not_done_and_only_who_owns_the_write_side_clea
         (directory.requests / each).touch()
     (directory.requests / "not ours").touch()
     with PersistentQueue(path, mode=mode):
-        kept = {"not ours"} if mode == "both" else {"not ours", *left}
+        kept = {"not ours"} if mode == "exclusive" else {"not ours", *left}
         wait_until(lambda: set(os.listdir(directory.requests)) == kept)
     assert done.lines() == []
 
@@ -411,7 +411,7 @@ def test_an_asker_that_is_killed_leaves_nothing_behind(path: Path, done: Journal
         stop(owner)
 
         def ask() -> None:
-            with PersistentQueue(path, mode="look") as queue:
+            with PersistentQueue(path, mode="read_only") as queue:
                 asking(queue, "note", text="of the dead", timeout=60)
 
         with child(ask):
@@ -428,7 +428,7 @@ def test_an_asker_that_is_killed_leaves_nothing_behind(path: Path, done: Journal
 
 def test_an_owner_that_is_busy_is_waited_for(path: Path, done: Journal, threads: Threads) -> None:
     """Requests wait while it does another one, and are done in their order."""
-    with owning(path) as owner, PersistentQueue(path, mode="look") as queue:
+    with owning(path) as owner, PersistentQueue(path, mode="read_only") as queue:
         threads.start(partial(asking, queue, "sleep", seconds=0.6, text="slow"))
         wait_until(lambda: done.lines() == ["begun"])
         assert asking(queue, "note", text="next", timeout=0.01)["pid"] == owner.pid
@@ -441,7 +441,7 @@ def test_an_owner_that_is_stopped_costs_the_timeout_and_does_it_never(
 ) -> None:
     """The request is taken back, so that nothing happens when the process continues."""
     monkeypatch.setattr(requester, "ANSWER_SECONDS_MIN", 0.1)
-    with owning(path, "consume") as owner, PersistentQueue(path, mode="look") as queue:
+    with owning(path, "consume") as owner, PersistentQueue(path, mode="read_only") as queue:
         stop(owner)
         with pytest.raises(RetryableError, match="does not answer") as silent:
             asking(queue, "note", text="late", timeout=0.2)
@@ -456,7 +456,7 @@ def test_closing_ends_those_who_wait(path: Path, done: Journal, threads: Threads
     """They raise ClosedError, and it is never done."""
     with owning(path) as owner:
         stop(owner)
-        queue = PersistentQueue(path, mode="look")
+        queue = PersistentQueue(path, mode="read_only")
 
         def ask() -> None:
             with pytest.raises(ClosedError):
@@ -479,7 +479,7 @@ def test_of_many_askers_each_gets_its_own_answer_once(path: Path, done: Journal,
             stack.enter_context(owning(path, "consume"))
 
         def ask(key: str) -> None:
-            with PersistentQueue(path, mode="look") as queue:
+            with PersistentQueue(path, mode="read_only") as queue:
                 each_asks(queue, key)
 
         def each_asks(queue: PersistentQueue, key: str) -> None:
@@ -503,7 +503,7 @@ def test_owners_come_and_go_and_every_asker_is_answered(path: Path, done: Journa
     counts = [0, 0]
 
     def ask(which: int) -> None:
-        with PersistentQueue(path, mode="look") as queue:
+        with PersistentQueue(path, mode="read_only") as queue:
             while not stopped.is_set():
                 asking(queue, "note", text=f"{which} {counts[which]}")
                 counts[which] += 1
@@ -533,7 +533,7 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 VERBS["note"] = lambda controls, fields: {"pid": os.getpid()}
 path = sys.argv[1] + "/orders"
 PersistentQueue(path).close()
-queue = PersistentQueue(path, mode="look")
+queue = PersistentQueue(path, mode="read_only")
 ask = lambda: queue._engine.group_asker.do({"verb": "note"})
 assert ask() == {"pid": os.getpid()}
 reader, writer = os.pipe()

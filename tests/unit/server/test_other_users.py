@@ -102,7 +102,7 @@ def test_another_user_cannot_pause_discard_put_or_force_a_decision(
 
 
 @needs_root
-@pytest.mark.parametrize("mode", ["both", "produce", "consume", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "submit"])
 def test_another_user_cannot_open_a_queue_to_change_it(tmp_path: Path, mode: str) -> None:
     """The error names both users; whoever may read the files may look."""
     root = tmp_path / "queue"
@@ -159,4 +159,4 @@ def test_a_group_that_is_deleted_while_a_queue_is_opened_is_passed_over() -> Non
     ):
         PersistentQueue(root, storage=storage).close()
     with pytest.raises(QueueNotFoundError):
-        PersistentQueue("/missing", storage=storage, mode="look")
+        PersistentQueue("/missing", storage=storage, mode="read_only")

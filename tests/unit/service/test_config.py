@@ -394,7 +394,7 @@ def test_paths_in_variables_are_seen_from_the_services_directory(tmp_path: Path)
         ),
         (
             "HOLDFAST_MODE",
-            "look",
+            "read_only",
             "HOLDFAST_MODE in the environment is set by the program, in service.queue(); it cannot be configured",
         ),
         (

@@ -95,7 +95,7 @@ def test_a_kill_at_any_instant_leaves_the_queue_or_nothing_behind_the_next_start
                 assert service.queue("orders").get(timeout=0) == "order"
             else:
                 with pytest.raises(QueueNotFoundError):
-                    service.queue("orders", mode="look")
+                    service.queue("orders", mode="read_only")
     assert found == {True, False}
 
 

@@ -67,7 +67,7 @@ def test_what_a_dead_node_left_is_taken_with_ones_own(service: QueueService, els
     assert sorted(map(str, bodies_of(orders, 3))) == ["b", "c", "own"]
     with pytest.raises(Empty):
         orders.receive(timeout=0.05)
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert queue.stats().depth == 0
 
 
@@ -80,7 +80,7 @@ def test_batches_and_acknowledgements_know_where_they_came_from(service: QueueSe
     assert len(taken) == 5
     orders.ack(taken)
     assert orders.stats().depth == 0
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert queue.stats().depth == 0
 
 
@@ -94,7 +94,7 @@ def test_a_transaction_acknowledges_what_a_dead_node_left(service: QueueService,
         tx.put(invoices, "invoice for a")
         tx.ack(message)
     assert invoices.receive(timeout=0).body == "invoice for a"
-    with PersistentQueue(path, mode="look") as queue:
+    with PersistentQueue(path, mode="read_only") as queue:
         assert queue.stats().depth == 0
 
 

@@ -154,7 +154,7 @@ NAMES = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
 BYTES = "QueueService takes objects and serializes them"
 HERE = (
     "is owned by this same process {pid} on {host}: share that one open queue between all threads, close it first, or "
-    "open this one with mode='submit' to put, mode='look' to read"
+    "open this one with mode='submit' to put, mode='read_only' to read"
 )
 SETTLED = "was acknowledged or given back before; take the message again if it is still there"
 
@@ -194,7 +194,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "looking at no queue",
-        lambda world: PersistentQueue(world.root / "none", mode="look"),
+        lambda world: PersistentQueue(world.root / "none", mode="read_only"),
         QueueNotFoundError,
         "no queue at {root}/none; opening it to produce or to consume creates one",
     ),
@@ -202,7 +202,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "an unknown mode",
         lambda world: PersistentQueue(world.root / "none", mode="read"),
         ConfigError,
-        "mode is one of both, produce, consume, look, submit, not 'read'",
+        "mode is one of exclusive, produce, consume, read_only, submit, not 'read'",
     ),
     (
         "a data file that is too small",
@@ -325,9 +325,9 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a put where nothing is put",
-        lambda world: world.reopened("look", "put", b"job"),
+        lambda world: world.reopened("read_only", "put", b"job"),
         UsageError,
-        "{root}/jobs was opened with mode='look', which does not put; use 'both' or 'produce' or 'submit'",
+        "{root}/jobs was opened with mode='read_only', which does not put; use 'exclusive' or 'produce' or 'submit'",
     ),
     # Taking
     ("nothing there", lambda world: world.jobs.get(timeout=0), Empty, "no message came within the timeout"),
@@ -368,7 +368,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "taking where nothing is taken",
         lambda world: world.reopened("produce", "get"),
         UsageError,
-        "{root}/jobs was opened with mode='produce', which does not take; use 'both' or 'consume'",
+        "{root}/jobs was opened with mode='produce', which does not take; use 'exclusive' or 'consume'",
     ),
     (
         "taking after shutdown",
@@ -515,9 +515,9 @@ def test_a_queue_that_another_process_owns_says_which_and_what_helps(world: Worl
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     assert found == [
         f"QueueLockedError: the write side of {world.jobs.path} is owned by {owner}: open it here with mode='submit' "
-        "to put, mode='look' (or `holdfast ls`) to see, or mode='consume' to take if that process has mode='produce'; "
-        "or stop that process, and lock_timeout= waits for its end",
+        "to put, mode='read_only' (or `holdfast ls`) to see, or mode='consume' to take if that process has "
+        "mode='produce'; or stop that process, and lock_timeout= waits for its end",
         f"LockTimeoutError: group 'default' of {world.jobs.path} is owned by {owner} after 0.01 s: one process takes "
-        "for a group. Open it here with mode='look' (or `holdfast peek`) to see, or with another group= for copies of "
-        "all messages; or stop that process, and lock_timeout= waits for its end",
+        "for a group. Open it here with mode='read_only' (or `holdfast peek`) to see, or with another group= for "
+        "copies of all messages; or stop that process, and lock_timeout= waits for its end",
     ]

@@ -179,7 +179,7 @@ def test_modes_are_those_of_the_queue_below(service: QueueService) -> None:
         with QueueService(service.path, catalog=False) as third:
             assert third.queue("orders", mode="submit").put(2) == 1
             with QueueService(service.path, catalog=False) as fourth:
-                assert fourth.queue("orders", mode="look").peek(2)[-1].payload == b"2"
+                assert fourth.queue("orders", mode="read_only").peek(2)[-1].payload == b"2"
 
 
 def test_closing_again_closes_what_an_interruption_has_left_open(

@@ -42,7 +42,7 @@ def verbs_of(queue: PersistentQueue, tx: Transaction) -> list[Callable[[], objec
     ]
 
 
-@pytest.mark.parametrize("mode", ["both", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
 def test_what_is_forgotten_is_not_touched_and_answers_that_it_was_forked(
     storage: SimulatedStorage, forked: Callable[[], None], mode: str
 ) -> None:
@@ -93,7 +93,7 @@ def test_those_who_have_asked_leave_their_mailboxes_to_the_parent(
 ) -> None:
     """A handle that looks has asked for a group, a producer for the votes of one, a consumer for puts."""
     producer, consumer = open_queue(storage, mode="produce"), open_queue(storage, mode="consume")
-    look = open_queue(storage, mode="look")
+    look = open_queue(storage, mode="read_only")
     producer.put(b"one")
     prepare(consumer, "acks")
     prepare(producer, "puts")

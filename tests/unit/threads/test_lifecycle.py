@@ -48,7 +48,7 @@ def settled():
         time.sleep(0.01)  # the alarm ends what does not end
     return tree()
 
-def is_locked(mode="both", **options):
+def is_locked(mode="exclusive", **options):
     try:
         PersistentQueue(path, mode=mode, **options).close()
         return False

@@ -114,7 +114,7 @@ def test_offsets_given_to_threads_are_contiguous_and_name_what_was_put(tmp_path:
 # -- Waiting ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["both", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "consume"])
 def test_a_waiting_consumer_does_not_spin(tmp_path: Path, mode: str) -> None:
     """Half a second of waiting costs next to no processor time."""
     PersistentQueue(tmp_path / "orders").close()

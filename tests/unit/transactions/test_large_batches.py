@@ -13,7 +13,7 @@ SMALL = [b"%02d" % number + bytes(998) for number in range(10)]
 LARGE = [b"%02d" % number + bytes(998) for number in range(40)]
 
 
-def open_real(path: Path, mode: str = "both") -> PersistentQueue:
+def open_real(path: Path, mode: str = "exclusive") -> PersistentQueue:
     """Open a queue in a real directory."""
     return PersistentQueue(path, mode=mode, data_file_bytes=FILE_BYTES)
 

@@ -236,7 +236,7 @@ def test_naming_queues_that_cannot_take_part(queues: Queues, storage: SimulatedS
     for call in (holdfast.transaction, lambda: holdfast.transaction(orders, invoices, orders)):
         with pytest.raises(ConfigError, match="named once"):
             call()
-    with open_queue(storage, mode="look") as look, pytest.raises(UsageError, match="look"):
+    with open_queue(storage, mode="read_only") as look, pytest.raises(UsageError, match="read_only"):
         holdfast.transaction(invoices, look)
     tx = holdfast.transaction(orders)
     for outside in (lambda: tx.put(invoices, b"x"), lambda: tx.receive(invoices), lambda: tx.ack(invoices, [])):

@@ -59,7 +59,7 @@ def test_an_acknowledgement_counts_from_commit_on(queue: PersistentQueue, storag
     """Until then a crash brings the message back; from then on nothing does."""
     tx = queue.begin()
     tx.ack(tx.receive(timeout=0))
-    with open_queue(storage.crash_keeping_all(), mode="look") as look:
+    with open_queue(storage.crash_keeping_all(), mode="read_only") as look:
         assert look.stats().depth == 3
     assert tx.commit() == range(3, 3)
     with open_queue(kill(storage, queue)) as reopened:

@@ -64,7 +64,7 @@ def test_a_producer_may_put_in_transactions_and_a_consumer_take(storage: Simulat
 
 def test_a_handle_that_looks_begins_no_transaction(storage: SimulatedStorage) -> None:
     """It changes nothing."""
-    with open_queue(storage), open_queue(storage, mode="look") as look:
+    with open_queue(storage), open_queue(storage, mode="read_only") as look:
         for call in (look.begin, look.transaction):
-            with pytest.raises(UsageError, match="look"):
+            with pytest.raises(UsageError, match="read_only"):
                 call()

@@ -27,7 +27,7 @@ def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
 def test_puts_are_invisible_to_everybody_before_commit(queue: PersistentQueue, storage: SimulatedStorage) -> None:
     """Not by get, peek, qsize, stats, nor through a handle that looks."""
     queue.put(b"before")
-    with open_queue(storage, mode="look") as look:
+    with open_queue(storage, mode="read_only") as look:
         tx = queue.begin()
         tx.put(b"a")
         tx.put_many([b"b", b"c"])

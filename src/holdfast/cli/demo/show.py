@@ -77,7 +77,7 @@ def run(directory: Path, plan: Plan, say: Callable[[str], None], check: Callable
             check=check,
         )
         evidence.kill_counts = (producer.kill_count, consumer.kill_count)
-    with PersistentQueue(queue, mode="look") as look:
+    with PersistentQueue(queue, mode="read_only") as look:
         evidence.left_count = look.stats().depth
     evidence.damage_count = len(verify(queue).damage)
     return evidence

@@ -1,7 +1,7 @@
 """Checks who owns a queue's directories and who may write into them, before anything is read or changed.
 
 A user who may write into a directory can replace its files: forge messages, remove progress, or send requests to the
-owner. So a queue is opened for writing only if no other user may write there. Mode "look" changes nothing, but it
+owner. So a queue is opened for writing only if no other user may write there. Mode "read_only" changes nothing, but it
 follows no link either: that would show another queue's messages.
 """
 

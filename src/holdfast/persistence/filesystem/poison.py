@@ -70,7 +70,7 @@ def commit_unknown(what: str, path: Path, error: BaseException) -> CommitUnknown
     """Return the error for a failure that leaves a commit in doubt."""
     if isinstance(error, FencedError):
         return CommitUnknownError(
-            f"whether this commit counts is unknown: {error}; then check with mode='look'", path=str(path)
+            f"whether this commit counts is unknown: {error}; then check with mode='read_only'", path=str(path)
         )
     return CommitUnknownError(
         f"{what} failed on {path} ({error}); what is on the disk is unknown: reopen the queue and check",

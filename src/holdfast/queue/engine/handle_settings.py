@@ -63,7 +63,7 @@ class HandleSettings:
         self._root = root
         self._group = options.group
         self.changing = threading.Lock()
-        self._is_reader = options.mode == "look"
+        self._is_reader = options.mode == "read_only"
         self._takes = options.reads
         self._given = given = options.settings
         self._configured = configured = options.configured
@@ -125,7 +125,7 @@ class HandleSettings:
         ConfigError
             The program asks for another value.
         CorruptionError
-            They were lost, and this handle does more than to look.
+            They were lost, and the mode is not "read_only".
         UnsupportedVersionError
             A later version has set them.
         OSError

@@ -12,9 +12,10 @@ def owned_writes(root: Path) -> Owned:
     return Owned(
         f"the write side of {root}",
         here="share that one open queue between all threads, close it first, or open this one with mode='submit' "
-        "to put, mode='look' to read",
-        elsewhere="open it here with mode='submit' to put, mode='look' (or `holdfast ls`) to see, or mode='consume' to "
-        "take if that process has mode='produce'; or stop that process, and lock_timeout= waits for its end",
+        "to put, mode='read_only' to read",
+        elsewhere="open it here with mode='submit' to put, mode='read_only' (or `holdfast ls`) to see, or "
+        "mode='consume' to take if that process has mode='produce'; or stop that process, and "
+        "lock_timeout= waits for its end",
     )
 
 
@@ -22,8 +23,8 @@ def owned_group(root: Path, group: str) -> Owned:
     """Return the read side of one group of the queue at ``root``."""
     return Owned(
         f"group {group!r} of {root}",
-        here="share that one open queue between all threads, close it first, or open this one with mode='look' or with "
-        "another group=",
-        elsewhere="one process takes for a group. Open it here with mode='look' (or `holdfast peek`) to see, or with "
-        "another group= for copies of all messages; or stop that process, and lock_timeout= waits for its end",
+        here="share that one open queue between all threads, close it first, or open this one with mode='read_only' or "
+        "with another group=",
+        elsewhere="one process takes for a group. Open it here with mode='read_only' (or `holdfast peek`) to see, or "
+        "with another group= for copies of all messages; or stop that process, and lock_timeout= waits for its end",
     )

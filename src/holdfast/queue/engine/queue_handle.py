@@ -101,10 +101,10 @@ class QueueHandle:
         self.path = root
         self.clock = clock
         self.options = options
-        if options.mode != "look":
+        if options.mode != "read_only":
             with storage_errors("opening the queue", root):
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
-        self.settings, is_owner = HandleSettings(root, options), options.mode != "look"
+        self.settings, is_owner = HandleSettings(root, options), options.mode != "read_only"
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue
         )
@@ -122,9 +122,9 @@ class QueueHandle:
             self._adopt_settings(is_owner=False)
         try:
             with storage_errors("opening the queue", root):
-                if options.mode == "look" and writable_by_others(storage, root):
+                if options.mode == "read_only" and writable_by_others(storage, root):
                     logger.warning("%s can be written by other users: who can may forge messages (chmod go-w)", root)
-                if options.mode != "look" and not self._is_new:
+                if options.mode != "read_only" and not self._is_new:
                     admit(storage, self.directory, self.queue_id)
                 self._open_owned()
             lifecycle.watch(self)
@@ -348,7 +348,7 @@ class QueueHandle:
     def require_write_side(self) -> WriteSide:
         """Return the write side; raises UsageError if the mode has none."""
         if self.write_side is None:
-            raise self.lacks("put", "both", "produce", "submit")
+            raise self.lacks("put", "exclusive", "produce", "submit")
         return self.write_side
 
     def require_putting(self) -> WriteSide | SubmitSide:
@@ -362,13 +362,13 @@ class QueueHandle:
     def require_batches(self) -> WaitingBatches:
         """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
         if self.batches is None:
-            raise self.lacks("put", "both", "produce", "submit")
+            raise self.lacks("put", "exclusive", "produce", "submit")
         return self.batches
 
     def require_read_side(self) -> ReadSide:
         """Return the read side; raises UsageError if the mode has none."""
         if self.read_side is None:
-            raise self.lacks("take", "both", "consume")
+            raise self.lacks("take", "exclusive", "consume")
         return self.read_side
 
     def lacks(self, verb: str, *modes: str) -> UsageError:

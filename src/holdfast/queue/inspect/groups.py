@@ -57,7 +57,7 @@ class Groups:
         ConfigError
             The name, the start or a setting is invalid.
         UsageError
-            The queue was opened with ``mode="look"``.
+            The queue was opened with ``mode="read_only"``.
         DiskFullError, StorageError
             Nothing was made.
         CommitUnknownError, PoisonedError
@@ -143,8 +143,8 @@ class Groups:
         return commit_unknown(what, path, error) if self._poison.cause is not None else storage_error(error, what, path)
 
     def _check_may_change(self) -> None:
-        if self._handle.options.mode == "look":
-            raise UsageError("a queue opened with mode='look' changes nothing; open it with another mode")
+        if self._handle.options.mode == "read_only":
+            raise UsageError("a queue opened with mode='read_only' changes nothing; open it with another mode")
 
     def _start_offset(self, start: str | int) -> int:
         self._files.refresh()

@@ -12,7 +12,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """The result of :meth:`PersistentQueue.stats`; gathered in constant time, except ``delayed`` in mode "look".
+    """The result of :meth:`PersistentQueue.stats`; gathered in constant time, except ``delayed`` in mode "read_only".
 
     If another process adds or retires data files, their figures are up to 0.1 seconds old.
 
@@ -21,8 +21,8 @@ class QueueStats:
     depth : int
         Messages that the group has not finished, those in flight included.
     in_flight : int
-        Messages that were delivered and are not settled, or that a prepared transaction holds. Mode "look" cannot tell
-        whether their owner lives: once it has died, the next owner delivers them again.
+        Messages that were delivered and are not settled, or that a prepared transaction holds. Mode "read_only" cannot
+        tell whether their owner lives: once it has died, the next owner delivers them again.
     leased : int
         Those of them that were delivered.
     oldest_age_seconds : float or None
@@ -42,8 +42,8 @@ class QueueStats:
     lost : int
         Messages lost to damage.
     delayed : int
-        Messages that wait for their time or their order key, as far as this handle has read the log. Mode "look" reads
-        50,000 more messages each time, as long as it knows of fewer with options.
+        Messages that wait for their time or their order key, as far as this handle has read the log. Mode "read_only"
+        reads 50,000 more messages each time, as long as it knows of fewer with options.
     dead : int
         Dead letters; the depth is without them.
     dropped : int

@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.queue.options.arguments import check_lock_timeout
 from holdfast.queue.options.settings import Settings
 
-Mode = Literal["both", "produce", "consume", "look", "submit"]
+Mode = Literal["exclusive", "produce", "consume", "read_only", "submit"]
 MODES = get_args(Mode)
 
 
@@ -30,17 +30,17 @@ class Options:
     @property
     def writes(self) -> bool:
         """Whether this handle owns the write side."""
-        return self.mode in ("both", "produce")
+        return self.mode in ("exclusive", "produce")
 
     @property
     def reads(self) -> bool:
         """Whether this handle owns the read side of its group."""
-        return self.mode in ("both", "consume")
+        return self.mode in ("exclusive", "consume")
 
     @property
     def looks(self) -> bool:
         """Whether this handle owns no side."""
-        return self.mode in ("look", "submit")
+        return self.mode in ("read_only", "submit")
 
 
 def check_options(options: Options) -> None:

@@ -27,7 +27,7 @@ class JointCommits:
     prepared as a part of one: ``tx.prepare(part_of=(application, version))``. Committing a version a second time does
     nothing, nor does an earlier one; so a process that does not know whether it has committed commits again.
 
-    Works with every mode that puts: "both", "produce", and "submit", through the owner.
+    Works with every mode that puts: "exclusive", "produce", and "submit", through the owner.
     """
 
     def __init__(self, handle: QueueHandle, resolver: PreparedResolver, *, check_open: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ class Refund:
 
 
 service = QueueService("data")
-orders = service.queue("orders", type=Order, mode="both", max_deliveries=3)
+orders = service.queue("orders", type=Order, mode="exclusive", max_deliveries=3)
 either: TypedQueue[Order | Refund] = service.queue("either", type=Order | Refund)
 several = service.queue("several", type=(Order, Refund))
 pairs = service.queue("pairs", type=tuple[int, str])
