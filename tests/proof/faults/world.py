@@ -72,7 +72,7 @@ class ServingClock(FakeClock):
         if threading.current_thread() is not self._thread:
             return super().wait(event, None)
         if self._owner is not None:
-            server = self._owner._server
+            server = self._owner._engine.server
             assert server is not None
             with suppress(HoldfastError, OSError):  # as its thread does, which tries again
                 server._serve(list_requests(server._storage, server._requests))
