@@ -30,6 +30,7 @@ REWRITTEN = [
     "spark-sink",
     "spark-stream",
     "format",
+    "protocol",
     "configuration",
     "catalogue",
     "serializers",

@@ -1,0 +1,165 @@
+"""Frames: what a client and the owner send to each other over a stream. The layout is in docs/protocol.md.
+
+A frame has a body, which only the messages above this module understand, and payloads, which are raw. A frame begins
+with all its sizes, so a reader knows after the first bytes whether the rest can be right.
+
+What is *not* promised: frames have no checksums. Both ends are processes on one kernel, and the log has checksums.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+VERSION = 1
+"""Of the layout. Both ends refuse any other: the processes that share a queue have the same Holdfast."""
+
+REQUEST, REPLY, NOTICE = 1, 2, 3
+"""Kinds: a client asks, the owner answers with the same id, the owner tells something without being asked."""
+
+FRAME_BYTES_MAX = 4 * 2**20
+"""A whole frame. Batches above 1 MiB are staged as files, and consumers read large payloads from the log. So 4 MiB is
+ample for what is left, and it is all that a peer makes the other end hold in memory for it."""
+
+HEADER = struct.Struct("<IBBHIQI")
+"""Size of the whole frame, version, kind, zero, number of payloads, id of the request, size of the body."""
+
+_LENGTH_BYTES = 4
+
+
+class ProtocolError(Exception):
+    """Bytes that are no frame, or a frame that cannot be sent. The connection they came from has to be closed."""
+
+
+class Frame(NamedTuple):
+    """One message between a client and the owner.
+
+    Attributes
+    ----------
+    kind : int
+        ``REQUEST``, ``REPLY`` or ``NOTICE``.
+    request_id : int, below 2**64
+        What a reply answers. Requests of one connection count upwards.
+    body : bytes
+        MessagePack; opaque here.
+    payloads : list of bytes
+        Raw. Copies: for 100 payloads of 200 or 2,000 bytes they take less time than views, and hold no buffer.
+    """
+
+    kind: int
+    request_id: int
+    body: bytes
+    payloads: list[bytes]
+
+
+def encode_frame(kind: int, request_id: int, body: bytes, payloads: Sequence[bytes] = ()) -> list[bytes]:
+    """Return the buffers of one frame, to be sent one after the other; payloads are not copied.
+
+    Raises
+    ------
+    ProtocolError
+        The frame would be larger than ``FRAME_BYTES_MAX``, which no peer accepts.
+    """
+    count = len(payloads)
+    lengths = [*map(len, payloads)]
+    size = HEADER.size + count * _LENGTH_BYTES + len(body) + sum(lengths)
+    if size > FRAME_BYTES_MAX:
+        raise ProtocolError(f"a frame of {size:,} bytes; at most {FRAME_BYTES_MAX:,} can be sent")
+    header = HEADER.pack(size, VERSION, kind, 0, count, request_id, len(body))
+    if not count:
+        return [header + body]
+    return [b"".join((header, struct.pack(f"<{count}I", *lengths), body)), *payloads]
+
+
+class FrameDecoder:
+    """Takes bytes as they come, in pieces of any size, and gives the frames in them; linear in the bytes fed.
+
+    It holds what was fed and not yet given, and nothing else: no size in a frame makes it allocate memory. So feed it
+    only when :meth:`next` has returned None. After an error it is dead, and raises the same again.
+    """
+
+    __slots__ = ("_buffer", "_error", "_header", "_position")
+
+    def __init__(self) -> None:
+        self._buffer: bytes | bytearray = b""
+        self._position = 0
+        self._header: tuple[int, int, int, int, int, int, int] | None = None
+        self._error: ProtocolError | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes behind those fed before. Raises ProtocolError after an error."""
+        if self._error is not None:
+            raise self._error
+        if self._position == len(self._buffer):  # usually: each piece has whole frames
+            self._buffer, self._position = data, 0
+            return
+        if not isinstance(self._buffer, bytearray):
+            self._buffer, self._position = bytearray(memoryview(self._buffer)[self._position :]), 0
+        self._buffer += data
+
+    def next(self) -> Frame | None:
+        """Return the next whole frame, or None until more bytes are fed.
+
+        Raises
+        ------
+        ProtocolError
+            What was fed is no frame.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._next()
+        except ProtocolError as error:
+            self._error = error
+            self._buffer, self._position = b"", 0
+            raise
+
+    def _next(self) -> Frame | None:
+        buffer, start = self._buffer, self._position
+        available = len(buffer) - start
+        if self._header is None:
+            if available < HEADER.size:
+                return None
+            header = HEADER.unpack_from(buffer, start)
+            _check_header(*header)
+            self._header = header
+        size, _, kind, _, count, request_id, body_size = self._header
+        if available < size:
+            return None
+        self._header = None
+        if isinstance(buffer, bytearray):
+            whole = bytes(memoryview(buffer)[:size])
+            del buffer[:size]  # moves its start, and copies nothing
+        else:
+            whole = buffer
+            self._position = start + size
+        return Frame(kind, request_id, *_contents(whole, start, start + size, count, body_size))
+
+
+def _check_header(size: int, version: int, kind: int, zero: int, count: int, _: int, body_size: int) -> None:
+    """Raise ProtocolError unless these fields can be those of a frame."""
+    if not HEADER.size <= size <= FRAME_BYTES_MAX:
+        raise ProtocolError(f"a frame of {size:,} bytes: it has {HEADER.size} to {FRAME_BYTES_MAX:,}")
+    if version != VERSION:
+        raise ProtocolError(f"version {version} of the protocol, this is {VERSION}: update Holdfast in all processes")
+    if not REQUEST <= kind <= NOTICE or zero:
+        raise ProtocolError(f"kind {kind} of a frame, field {zero}: unknown")
+    if HEADER.size + count * _LENGTH_BYTES + body_size > size:
+        raise ProtocolError(f"a frame of {size:,} bytes has no room for {count:,} payloads and a body of {body_size:,}")
+
+
+def _contents(data: bytes, start: int, end: int, count: int, body_size: int) -> tuple[bytes, list[bytes]]:
+    """Return body and payloads of the frame at ``start``, which is all there and whose header was checked."""
+    lengths_at = start + HEADER.size
+    body_at = lengths_at + count * _LENGTH_BYTES
+    at = body_at + body_size
+    lengths = struct.unpack_from(f"<{count}I", data, lengths_at)
+    if at + sum(lengths) != end:
+        raise ProtocolError(f"payloads of {sum(lengths):,} bytes in a frame that has {end - at:,} for them")
+    payloads = []
+    body = data[body_at:at]
+    for length in lengths:
+        payloads.append(data[at : at + length])
+        at += length
+    return body, payloads

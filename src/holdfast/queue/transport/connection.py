@@ -1,0 +1,155 @@
+"""The client's end of a connection: one thread asks, and waits for the answer.
+
+After anything that leaves half a frame in the stream the connection is closed: an interruption, a timeout while it
+sends. So no answer is ever taken for that of another request.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from holdfast.queue.protocol.frames import NOTICE, REPLY, Frame, FrameDecoder, ProtocolError
+from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent
+
+
+class ConnectionLostError(Exception):
+    """The peer is gone, or the connection was closed because it was out of step.
+
+    Attributes
+    ----------
+    was_sent : bool
+        Whether any byte of the request was sent. If not, it was not done.
+    """
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class Connection:
+    """A connection to the owner, for one thread, with one outstanding request.
+
+    Parameters
+    ----------
+    sock : socket
+        Connected. It is the connection's from here on.
+    on_notice : callable
+        Takes each notice, in the thread that waits for an answer. If it raises, the connection is closed.
+    """
+
+    def __init__(self, sock: socket.socket, on_notice: Callable[[Frame], object]) -> None:
+        self._sock = sock
+        self._on_notice = on_notice
+        self._decoder = FrameDecoder()
+        self._is_in_step = True
+        sock.settimeout(None)
+        self._timeout: float | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next request can be sent; that it arrives is another matter."""
+        return self._is_in_step
+
+    def ask(self, request_id: int, buffers: Sequence[bytes], timeout: float | None = None) -> Frame:
+        """Send a request and return its answer.
+
+        Parameters
+        ----------
+        request_id : int
+            Larger than that of any request before on this connection.
+        buffers : sequence of bytes
+            The encoded frame.
+        timeout : float or None, seconds
+            For all of it; None waits for ever.
+
+        Raises
+        ------
+        TimeoutError
+            No answer yet. If the request was sent as a whole, the connection stays usable: :meth:`wait` waits on, or
+            another request may follow, and the late answer is dropped. Otherwise it is closed.
+        ConnectionLostError
+            The connection has ended, and is closed; ``was_sent`` tells whether the request may have been done.
+        """
+        self._check(was_sent=False)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._is_in_step = False
+        try:
+            self._send(buffers, deadline)
+            return self._receive(request_id, deadline)
+        finally:
+            if not self._is_in_step:
+                self.close()
+
+    def wait(self, request_id: int, timeout: float | None = None) -> Frame:
+        """Return the answer of the latest request, after :meth:`ask` has raised TimeoutError; raises what that does."""
+        self._check(was_sent=True)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._is_in_step = False
+        try:
+            return self._receive(request_id, deadline)
+        finally:
+            if not self._is_in_step:
+                self.close()
+
+    def break_off(self) -> None:
+        """From another thread: have the thread that waits get ConnectionLostError, as if the peer was gone."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it is closed, or its peer has closed it
+            return
+
+    def close(self) -> None:
+        """Close this process's copy; a parent that it was forked from keeps its own."""
+        self._is_in_step = False
+        self._sock.close()
+
+    def _check(self, *, was_sent: bool) -> None:
+        if not self._is_in_step:
+            self.close()  # an interruption may have come before that
+            raise ConnectionLostError("the connection to the owner was closed", was_sent=was_sent)
+
+    def _send(self, buffers: Sequence[bytes], deadline: float | None) -> None:
+        left = unsent(buffers)
+        sent_bytes = 0
+        try:
+            while left:
+                self._set_timeout(deadline)
+                sent_bytes += send_some(self._sock, left)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectionLostError(f"the owner is gone: {error}", was_sent=sent_bytes > 0) from error
+
+    def _receive(self, request_id: int, deadline: float | None) -> Frame:
+        try:
+            while True:
+                frame = self._decoder.next()
+                if frame is None:
+                    self._set_timeout(deadline)
+                    data = self._sock.recv(RECEIVE_BYTES)
+                    if not data:
+                        raise ConnectionLostError("the owner is gone", was_sent=True)
+                    self._decoder.feed(data)
+                elif frame.kind == NOTICE:
+                    self._on_notice(frame)
+                elif frame.kind != REPLY or frame.request_id > request_id:
+                    raise ProtocolError(f"a frame of kind {frame.kind} with id {frame.request_id}, not {request_id}")
+                elif frame.request_id == request_id:
+                    self._is_in_step = True
+                    return frame
+        except TimeoutError:
+            self._is_in_step = True
+            raise
+        except (OSError, ProtocolError) as error:
+            raise ConnectionLostError(f"the owner does not answer: {error}", was_sent=True) from error
+
+    def _set_timeout(self, deadline: float | None) -> None:
+        """Let the socket's next call end by the deadline."""
+        timeout = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and timeout <= 0:
+            raise TimeoutError("the owner does not answer in time")
+        if timeout != self._timeout:
+            self._sock.settimeout(timeout)
+            self._timeout = timeout
