@@ -16,6 +16,7 @@ from unittest.mock import patch
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
 from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.producer import nonces
 from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_worlds import PatientClock
@@ -132,6 +133,7 @@ _MADE = time.struct_time((2026, 1, 1, 0, 0, 0, 3, 1, 0))
 def draw_from(seed: str) -> None:
     """Begin the identifiers of a life, or of a recovery: two that come together need seeds that differ."""
     _drawn.seed(seed)
+    nonces.begin_anew()
 
 
 @contextmanager

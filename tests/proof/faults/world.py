@@ -14,6 +14,7 @@ from unittest import mock
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
 from holdfast.persistence.exchange.requests import list_requests
+from holdfast.queue.producer import nonces
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
@@ -46,6 +47,7 @@ def repeatable_bytes() -> Iterator[None]:
 def begin_life(name: str) -> None:
     """Start the random bytes of one life of a disk: no two lives of one disk may have the same."""
     _random.seed(name)
+    nonces.begin_anew()
 
 
 class StandingClock(FakeClock):

@@ -372,8 +372,8 @@ MUTATIONS = (
     Mutation(
         "cut-off-deletion-comes-back",
         "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
-        "queue/engine/queue_handle.py",
-        "        sync_deletions(self.storage, self.directory, groups)  # the result of opening does not change\n",
+        "queue/engine/recovering.py",
+        "    sync_deletions(storage, directory, groups)  # the result of opening does not change\n",
         "",
         "families",
     ),

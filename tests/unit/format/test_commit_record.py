@@ -30,7 +30,14 @@ FULL = CommitRecord(
 
 @pytest.mark.parametrize(
     "decision",
-    [SMALLEST, FULL, replace(FULL, first_offset=None), replace(FULL, coordinator=None), replace(FULL, acknowledged=())],
+    [
+        SMALLEST,
+        FULL,
+        replace(FULL, first_offset=None),
+        replace(FULL, coordinator=None),
+        replace(FULL, acknowledged=()),
+        replace(FULL, session=2**32 - 1),
+    ],
 )
 def test_a_decision_comes_back(decision: CommitRecord) -> None:
     """Every field survives encoding, and so does every one that is missing."""
@@ -74,6 +81,10 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
         b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "participants": [[".", "00"]]}',
         b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "participants": 5}',
         b'{"id": "t", "nonce": "00", "count": 0, "at": 0, "coordinator": 5}',
+        b'{"id": "t", "nonce": "%s", "count": 0, "at": 0, "session": %d}' % (b"6e" * 16, 2**32),
+        b'{"id": "t", "nonce": "%s", "count": 0, "at": 0, "session": -1}' % (b"6e" * 16),
+        b'{"id": "t", "nonce": "%s", "count": 0, "at": 0, "session": "1"}' % (b"6e" * 16),
+        b'{"id": "t", "nonce": "%s", "count": 0, "at": 0, "session": null}' % (b"6e" * 16),
     ],
 )
 def test_anything_else_is_no_decision(text: bytes) -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import SystemClock
 from holdfast.errors import PoisonedError
-from holdfast.queue.producer import write_side
+from holdfast.queue.producer import upkeep
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
 from support.builders.handles import handle_of
@@ -132,7 +132,7 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
 ) -> None:
     """Puts and acknowledgements of a queue that was idle in between."""
     monkeypatch.setattr(flusher, "LINGER_SECONDS", 0.001)
-    monkeypatch.setattr(write_side, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(upkeep, "_IDLE_SECONDS", 0.01)
     with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(seconds=0.002)) as queue:
         side = handle_of(queue).require_write_side()
         for number in range(3):

@@ -13,9 +13,9 @@ OPENING = """
 import os, signal, sys, threading, time, warnings
 from pathlib import Path
 from holdfast import *
-from holdfast.queue.producer import write_side
+from holdfast.queue.producer import upkeep
 
-write_side._IDLE_SECONDS = 0.05  # settled() waits for that
+upkeep._IDLE_SECONDS = 0.05  # settled() waits for that
 signal.alarm(40)
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # forking beside threads is what this is about
 path = Path(sys.argv[1]) / "orders"

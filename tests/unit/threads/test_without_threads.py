@@ -109,7 +109,7 @@ def test_messages_larger_than_the_bound_of_unsynced_bytes_are_synced_without_a_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A policy that never syncs still starts writing early."""
-    monkeypatch.setattr("holdfast.queue.producer.write_side.EARLY_SYNC_BYTES", 1000)
+    monkeypatch.setattr("holdfast.queue.producer.upkeep.EARLY_SYNC_BYTES", 1000)
     jobs = Jobs()
     queue = jobs.open(flush=POLICIES["never"])
     queue.put(bytes(2000))

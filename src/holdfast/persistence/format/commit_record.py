@@ -12,11 +12,28 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.persistence.format.constants import COMMIT_RECORD_TRAILER, FRAME_HEADER_BYTES
+from holdfast.persistence.format.constants import (
+    COMMIT_RECORD_TRAILER,
+    FRAME_HEADER_BYTES,
+    NONCE,
+    NONCE_THREAD_BYTES,
+    SESSION_NUMBER_MAX,
+)
 from holdfast.persistence.format.json_object import as_id, as_number, parse_object
 
 Run = tuple[int, int, int, int]
 """First offset, count, sequence of the data file, position behind the last record: what one position entry says."""
+
+
+def thread_of(nonce: bytes) -> bytes:
+    """Return the part of a nonce that names the thread: its 8 random bytes."""
+    return nonce[:NONCE_THREAD_BYTES]
+
+
+def count_of(nonce: bytes) -> int:
+    """Return the part of a nonce that says which of the thread's requests or transactions it is."""
+    count: int = NONCE.unpack(nonce)[1]
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ class CommitRecord:
     id : str
         Id of the transaction: the caller's choice, or the nonce in hexadecimal digits.
     nonce : bytes, length 16
-        Tells this transaction from all others, those of the same id included.
+        Tells this transaction from all others, those of the same id included: :func:`thread_of`, :func:`count_of`.
     count : int
         Number of messages in the batch, which is right before the record.
     first_offset : int or None
@@ -81,6 +98,8 @@ class CommitRecord:
         Path of the batch file below the queue's directory; empty: there was none.
     part_of : PartOf or None
         In a prepared file: the joint commit that decides; None: there is none.
+    session : int
+        Number of the session that waits for the answer, and may send its request again; 0: there is none.
     """
 
     id: str
@@ -93,6 +112,12 @@ class CommitRecord:
     coordinator: Participant | None = None
     waiting_file: str = ""
     part_of: PartOf | None = None
+    session: int = 0
+
+    @property
+    def has_consequences(self) -> bool:
+        """Whether anything but its messages follows from it: what recovery would have to do again."""
+        return bool(self.acknowledged or self.participants or self.waiting_file)
 
     @property
     def is_remembered(self) -> bool:
@@ -123,6 +148,7 @@ class CommitRecord:
             "coordinator": None if self.coordinator is None else _participant_fields(self.coordinator),
             "waiting_file": self.waiting_file,
             "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
+            "session": self.session or None,
         }
         text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
         return text + COMMIT_RECORD_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + COMMIT_RECORD_TRAILER.size)
@@ -148,6 +174,7 @@ class CommitRecord:
                 coordinator=None if coordinator is None else _participant(coordinator),
                 waiting_file=str(fields.get("waiting_file", "")),
                 part_of=None if part_of is None else _part_of(part_of),
+                session=_session(fields.get("session", 0)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a commit record: {error}") from None
@@ -157,6 +184,13 @@ def _transaction_id(found: object) -> str:
     if found == "":  # ``encode`` omits it
         raise ValueError("the transaction has no id")
     return str(found)
+
+
+def _session(found: object) -> int:
+    number = as_number(found)
+    if number > SESSION_NUMBER_MAX:
+        raise ValueError("not the number of a session")
+    return number
 
 
 def _participant_fields(participant: Participant) -> list[str]:

@@ -123,6 +123,13 @@ HEADERS_BYTES_MAX = 2**16 - 1
 COMMIT_RECORD_TRAILER = struct.Struct("<I")
 """Size of the whole decision frame; stands behind its JSON, so that the frame is found from behind."""
 
+NONCE = struct.Struct("<8sQ")
+"""Random bytes of a thread, its count."""
+NONCE_THREAD_BYTES = 8
+
+SESSION_NUMBER_MAX = 2**32 - 1
+"""Numbers of sessions have 4 bytes; 0 is no session."""
+
 # -- Seal frame payload ----------------------------------------------------------------------------------------------
 
 SEAL = struct.Struct("<IQQI")

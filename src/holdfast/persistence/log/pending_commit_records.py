@@ -1,5 +1,9 @@
 """The pending commit records: their consequences are not all durable elsewhere, so recovery would have to redo them.
 
+A record with a session is pending also while that session may not have the answer yet, and may send the request again.
+Only the last one of each thread can wait for this, because a thread sends a request once it has the answer to the one
+before.
+
 Each is in the active data file: committed there, or carried there when the file was begun. ``write.mark`` has the
 position of the first, so that opening a queue reads no further back. docs/format.md, "Commit records".
 """
@@ -14,7 +18,7 @@ from enum import Enum, auto
 from itertools import chain
 
 from holdfast.errors import HoldfastError
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, count_of, thread_of
 
 logger = logging.getLogger("holdfast")
 
@@ -58,6 +62,8 @@ class PendingCommitRecords:
         self._commit_records: dict[bytes, CommitRecord] = {}
         self._durable: set[bytes] = set()
         self._needs: dict[bytes, Needs] = {}
+        self._unanswered: dict[bytes, bytes] = {}
+        self._settled: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._commit_records)
@@ -67,12 +73,31 @@ class PendingCommitRecords:
             return iter(list(self._commit_records.values()))
 
     def add(self, commit_record: CommitRecord, position: int, *, is_durable: bool = False) -> None:
-        """Add a commit record that is, or is about to be, at ``position`` of the active file."""
+        """Add a commit record that is, or is about to be, at ``position`` of the active file.
+
+        If its thread has an earlier one, that one was answered.
+        """
+        nonce = commit_record.nonce
         with self._lock:
-            self._commit_records[commit_record.nonce] = commit_record
-            self._positions[commit_record.nonce] = position
+            self._commit_records[nonce] = commit_record
+            self._positions[nonce] = position
             if is_durable:
-                self._durable.add(commit_record.nonce)
+                self._durable.add(nonce)
+            if commit_record.session:
+                self._await_answer(commit_record)
+
+    def _await_answer(self, commit_record: CommitRecord) -> None:
+        """Let the later one of a thread wait for its session; in an adopted file that may be the first one."""
+        nonce, thread = commit_record.nonce, thread_of(commit_record.nonce)
+        if not commit_record.has_consequences:
+            self._settled.add(nonce)
+        other = self._unanswered.get(thread, nonce)
+        if count_of(other) > count_of(nonce):
+            self._end_if_settled(nonce)
+            return
+        self._unanswered[thread] = nonce
+        if other != nonce:
+            self._end_if_settled(other)
 
     def confirm(self, nonce: bytes) -> None:
         """Note that a commit record is on the disk: before that no step may act upon it, and its outcome is unknown."""
@@ -87,10 +112,16 @@ class PendingCommitRecords:
     def remove(self, nonce: bytes) -> None:
         """Forget a commit record: it could not be written, or has ended."""
         with self._lock:
-            self._commit_records.pop(nonce, None)
-            self._positions.pop(nonce, None)
-            self._durable.discard(nonce)
-            self._needs.pop(nonce, None)
+            self._remove(nonce)
+
+    def _remove(self, nonce: bytes) -> None:
+        self._commit_records.pop(nonce, None)
+        self._positions.pop(nonce, None)
+        self._durable.discard(nonce)
+        self._needs.pop(nonce, None)
+        self._settled.discard(nonce)
+        if self._unanswered.get(thread_of(nonce)) == nonce:
+            del self._unanswered[thread_of(nonce)]
 
     def find(self, nonce: bytes) -> CommitRecord | None:
         """Return a pending commit record, or None."""
@@ -111,6 +142,7 @@ class PendingCommitRecords:
         with self._lock:
             if nonce in self._commit_records:
                 self._needs[nonce] = needs
+                self._settled.discard(nonce)
 
     def applied_needs(self, *, own_only: bool = False) -> dict[bytes, Needs]:
         """Return the needs of applied records; ``own_only``: of those that need only the queue's own files."""
@@ -140,7 +172,50 @@ class PendingCommitRecords:
             if left.own or left.others:
                 self.applied(nonce, left)  # what is durable stays so
             else:
-                self.remove(nonce)
+                self._settle(nonce)
+
+    # -- Answers that sessions wait for ------------------------------------------------------------------------------
+
+    @property
+    def unsettled_count(self) -> int:
+        """How many do not wait for their session only."""
+        return len(self._commit_records) - len(self._settled)
+
+    def acknowledge(self, thread: bytes, count: int) -> None:
+        """Note that a thread has the answers to its requests up to ``count``."""
+        with self._lock:
+            nonce = self._unanswered.get(thread)
+            if nonce is not None and count_of(nonce) <= count:
+                self._answered(nonce)
+
+    def keep_sessions(self, is_alive: Callable[[int], bool]) -> None:
+        """Let no record wait for a session that is not alive."""
+        with self._lock:
+            sessions = {nonce: self._commit_records[nonce].session for nonce in self._unanswered.values()}
+        dead = {session for session in set(sessions.values()) if not is_alive(session)}  # may look at files
+        with self._lock:
+            for nonce, session in sessions.items():
+                if session in dead:
+                    self._answered(nonce)
+
+    def _settle(self, nonce: bytes) -> None:
+        """End a record with nothing to be made durable, unless its session waits for it."""
+        with self._lock:
+            self._needs.pop(nonce, None)
+            if nonce in self._commit_records:
+                self._settled.add(nonce)
+                if self._unanswered.get(thread_of(nonce)) != nonce:
+                    self._remove(nonce)
+
+    def _answered(self, nonce: bytes) -> None:
+        """Let a record not wait for its session any more."""
+        if self._unanswered.get(thread_of(nonce)) == nonce:
+            del self._unanswered[thread_of(nonce)]
+            self._end_if_settled(nonce)
+
+    def _end_if_settled(self, nonce: bytes) -> None:
+        if nonce in self._settled:
+            self._remove(nonce)
 
 
 def is_durable(check: DurabilityCheck) -> bool:

@@ -29,8 +29,6 @@ from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
     groups_locked,
-    list_groups,
-    sync_deletions,
 )
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.groups.progress import GroupProgress
@@ -42,9 +40,8 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
-from holdfast.persistence.outcomes.redo import redo_commit_records
 from holdfast.persistence.recovery.admission import admit, check_file_system
-from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
+from holdfast.persistence.recovery.log_recovery import RecoveredLog
 from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
 from holdfast.queue.consumer.known_since import KnownSince
 from holdfast.queue.consumer.look_side import LookSide
@@ -58,6 +55,7 @@ from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.lock_advice import owned_group, owned_writes
+from holdfast.queue.engine.recovering import recover
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
@@ -82,6 +80,9 @@ class QueueHandle:
         The queue, and how it is opened.
     make_helper : callable or None
         Makes the helper that serves requests while the write side has no owner; None: this handle asks no other one.
+    living : callable
+        Whether the session of a number is alive: what is kept for it is kept over this opening. Others are dead, for
+        ever.
 
     Attributes
     ----------
@@ -96,6 +97,7 @@ class QueueHandle:
         root: Path,
         options: Options,
         make_helper: Callable[[QueueHandle], Helper] | None = None,
+        living: Callable[[int], bool] = lambda session: False,
     ) -> None:
         self.storage = storage
         self.path = root
@@ -117,6 +119,7 @@ class QueueHandle:
         self.coordinator: Coordinator | None = None
         self.submit_side: SubmitSide | None = None
         self._make_helper = make_helper
+        self._living = living
         self.capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         if not options.writes:  # else once this handle has the lock: the owner before may change them
             self._adopt_settings(is_owner=False)
@@ -198,16 +201,10 @@ class QueueHandle:
             raise
 
     def _recover(self) -> RecoveredLog:
-        started = self.clock.monotonic()
-        seen = 0
-        groups = list_groups(self.storage, self.directory)
-        sync_deletions(self.storage, self.directory, groups)  # the result of opening does not change
-        for group in groups:
-            seen = max(seen, self.group.recover(group).seen_end)
-        log = recover_log(self.storage, self.directory, self.files, self.queue_id, finished_offset=seen)
-        undone = redo_commit_records(self.storage, self.directory, self.queue_id, self.clock, log.tail.commit_records)
-        seconds = self.clock.monotonic() - started
-        self.report = replace(log.report, seconds=seconds, progress_damage=tuple(undone))
+        log = recover(
+            self.storage, self.directory, self.queue_id, self.clock, self.files, self.group, living=self._living
+        )
+        self.report = log.report
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:

@@ -14,7 +14,8 @@ from holdfast.persistence.log.pending_commit_records import Needs, OwnFile, Pend
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 
 _PENDING_MAX = 256
-"""At so many pending records those that can end are ended: with one sync of each position file for all of them."""
+"""At so many pending records those that can end are ended: with one sync of each position file for all of them. Records
+that wait for nothing but the answer of their session are not counted."""
 
 _DEFERRED_SECONDS = 1.0
 """How often the background tries to end records that need files of other queues."""
@@ -60,7 +61,7 @@ class CommitRecordEnds:
 
     def end_if_many(self) -> None:
         """Keep their number bounded: as :meth:`end_all`, if there are many."""
-        if len(self._pending) >= _PENDING_MAX:
+        if self._pending.unsettled_count >= _PENDING_MAX:
             follow_up("decisions stay open for now", self.end_all)
 
     def end_deferred(self, now: float) -> bool:

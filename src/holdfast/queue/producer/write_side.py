@@ -24,28 +24,18 @@ from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.options.put_options import as_ns
 from holdfast.queue.options.settings import Settings
+from holdfast.queue.producer.answered_requests import AnsweredRequests
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import Deduplication
-from holdfast.queue.threads.flusher import Flusher
+from holdfast.queue.producer.upkeep import Upkeep
 from holdfast.queue.threads.group_commit import GroupCommit
-from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
 
 logger = logging.getLogger("holdfast")
 
-EARLY_SYNC_BYTES = 8 * 2**20
-"""Policies that do not sync every commit still start writing this often, so that sealing a file, which always syncs,
-waits for little, and so that recovery after a power cut has little to read."""
 
-_PUBLISH_SECONDS = 0.005
-"""How far other processes lag behind a policy that does not sync every commit."""
-
-_IDLE_SECONDS = 1.0
-"""A queue that is idle for this long writes a mark frame as the witness of its last commit."""
-
-
-class WriteSide:
+class WriteSide(Upkeep):
     """Appends for all threads of a process.
 
     Parameters
@@ -84,30 +74,18 @@ class WriteSide:
         capacity: Capacity,
         record_ends: CommitRecordEnds,
     ) -> None:
-        self._writer = writer
-        self._record_ends = record_ends
+        super().__init__(writer, policy, clock, record_ends)
+        self._answered = AnsweredRequests(writer.pending_commit_records)
         self._capacity = capacity
         self.deduplication = deduplication
         self._lock = lock
-        self._policy = policy
-        self._append_lock = threading.Lock()
         self._commits = GroupCommit(writer.sync)
-        self._synced_only = policy.syncs_every_commit
         self.end: Callable[[], LogEnd] = partial(attrgetter("synced" if self._synced_only else "end"), writer)
         self.prioritized_end: Callable[[], int] = partial(attrgetter("prioritized_end"), writer)
         self._policy_commits = policy.commits
         self._unsynced_commits = 0
         self._due = 0
-        self._unsynced_since: float | None = None
-        self._marked_end = writer.end
-        self._seen_end = writer.end
-        self._moved_at = 0.0
-        self._lifecycle = Lifecycle()
         self.data_available = Notifier()
-        interval = _IDLE_SECONDS if self._synced_only else _PUBLISH_SECONDS
-        if policy.seconds is not None:
-            interval = min(interval, policy.seconds / 2)
-        self._flusher = Flusher(self._tick, self._flush_now, interval, clock)
 
     @property
     def next_offset(self) -> int:
@@ -198,9 +176,14 @@ class WriteSide:
     def decide(
         self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord
     ) -> range:
-        """Append a batch that ends with a commit record, and sync it under any policy; return its offsets."""
+        """Append a batch that ends with a commit record, and sync it under any policy; return its offsets.
+
+        Raises UsageError if it is an old copy of a request that was answered, or that :meth:`answer_to` answers.
+        """
         with self._append_lock:
             self._lifecycle.check()
+            if commit_record.session:
+                self._answered.check_new(commit_record)
             offsets = self._append_batch(payloads, headers, commit_record)
         if payloads:
             self._commits.wait(offsets.stop)
@@ -219,14 +202,42 @@ class WriteSide:
         CommitUnknownError, PoisonedError
             The outcome is unknown.
         """
+        return self._durable(nonce) is not None
+
+    def _durable(self, nonce: bytes) -> CommitRecord | None:
         with self._append_lock:  # so it is there whole, or could not be taken back
             commit_records = self._writer.pending_commit_records
-            if commit_records.find(nonce) is None:
-                return False
-            if not commit_records.is_durable(nonce):
+            found = commit_records.find(nonce)
+            if found is not None and not commit_records.is_durable(nonce):
                 self._writer.sync()
                 commit_records.confirm(nonce)
-            return True
+            return found
+
+    # -- Requests of other processes, which may come again ------------------------------------------------------------
+
+    def answer_to(self, nonce: bytes) -> range | None:
+        """Return the offsets of a request that is in the log, synced under any policy; None if it is not pending.
+
+        Raises as :meth:`has_decided`.
+        """
+        found = self._durable(nonce)
+        return None if found is None else found.offsets
+
+    def acknowledge_answers(self, thread: bytes, count: int) -> None:
+        """Note that a thread has the answers to its requests up to ``count``: these are never done again.
+
+        Parameters
+        ----------
+        thread : bytes, length 8
+            The first half of the nonces of its requests.
+        count : int
+            The second half of the last one's.
+        """
+        self._answered.acknowledge(thread, count)
+
+    def end_session(self, session: int) -> None:
+        """Note that a session is dead, for ever: nothing is kept for it, and it sends no request again."""
+        self._answered.end_session(session)
 
     def append_requested(
         self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord, dedup_id: str
@@ -234,10 +245,15 @@ class WriteSide:
         """Append the batch of another process, and return its offsets; None if a bounded queue is full now.
 
         It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, if the second
-        value is false: its id is remembered, and it was not appended.
+        value is false: the same request, or a message of its id, is in the log, and nothing was appended.
+
+        Raises UsageError if it is an old copy of a request whose answer has arrived.
         """
         with self._append_lock:
             self._lifecycle.check()
+            earlier = self._answered.known(commit_record)
+            if earlier is not None:
+                return earlier.offsets, False
             known = self.deduplication.find(dedup_id)
             if known is not None:
                 return range(known, known + 1), False
@@ -253,23 +269,25 @@ class WriteSide:
         """Whether a bounded queue may have space now; a put also finds out that it is closed."""
         return self._lifecycle.refusal is not None or self._capacity.has_space(1, FRAME_HEADER_BYTES)
 
-    def settle(self, ticket: int, commit_count: int) -> None:
+    def settle(self, ticket: int, commit_count: int, *, synced: bool = False) -> None:
         """Make ``commit_count`` commits below offset ``ticket`` as durable as the policy requires, and announce them.
+
+        ``synced``: on the disk under any policy.
 
         Raises
         ------
         CommitUnknownError
             The sync failed: the outcome of all of them is unknown.
         """
-        if self._synced_only:
+        if synced or self._synced_only:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:
             self._count_commit(self._policy_commits, commit_count)
         self._announce()
 
-    def confirm(self, ticket: int) -> None:
-        """Return once a commit below offset ``ticket`` is as durable as its own return says. Raises as above."""
-        if self._synced_only or ticket <= self._due:
+    def confirm(self, ticket: int, *, synced: bool = False) -> None:
+        """Return once a commit below offset ``ticket`` is as durable as its own return says. As above."""
+        if synced or self._synced_only or ticket <= self._due:
             self._commits.wait(ticket)
         elif self._policy_commits is not None:  # its own thread may not have counted it yet
             self._count_commit(self._policy_commits)
@@ -278,6 +296,8 @@ class WriteSide:
         """Make a batch file the next data file: that decides it; return its offsets."""
         with self._append_lock:
             self._lifecycle.check()
+            if batch.commit_record.session:
+                self._answered.check_new(batch.commit_record)
             self._writer.check_fence()
             self._prepare_to_leave()
             offsets = self._writer.adopt(file, batch)
@@ -387,58 +407,6 @@ class WriteSide:
             ticket = self._writer.end[2]
         self._commits.wait(ticket)
         self._writer.publish()
-
-    # -- In the background -------------------------------------------------------------------------------------------
-
-    def _tick(self) -> bool:
-        """Do due work; return whether more work will be due without another commit."""
-        writer = self._writer
-        end = writer.end
-        moved, self._seen_end = end != self._seen_end, end
-        now = time.monotonic()
-        if moved:
-            self._moved_at = now
-        if not self._synced_only:
-            writer.publish()
-            if self._is_sync_due():
-                writer.sync()
-        has_deferred = self._record_ends.end_deferred(now)
-        if moved or (self._policy.seconds is not None and writer.end != writer.synced):
-            return True
-        if self._policy.commits is None or end == self._marked_end:
-            return has_deferred
-        if now - self._moved_at < _IDLE_SECONDS:
-            return True
-        self._leave_mark()
-        return has_deferred
-
-    def _flush_now(self) -> None:
-        """Do the background's work at once, if it has no thread."""
-        writer = self._writer
-        if self._policy.seconds is not None or writer.unsynced_bytes >= EARLY_SYNC_BYTES:
-            writer.sync()
-        else:
-            writer.publish()
-
-    def _is_sync_due(self) -> bool:
-        writer = self._writer
-        if writer.end == writer.synced:
-            self._unsynced_since = None
-            return False
-        now = time.monotonic()
-        if self._unsynced_since is None:
-            self._unsynced_since = now
-        overdue = self._policy.seconds is not None and now - self._unsynced_since >= self._policy.seconds / 2
-        is_due = overdue or writer.unsynced_bytes >= EARLY_SYNC_BYTES
-        if is_due:
-            self._unsynced_since = None
-        return is_due
-
-    def _leave_mark(self) -> None:
-        with self._append_lock:
-            if self._lifecycle.refusal is None and self._writer.end == self._seen_end:
-                self._writer.append_mark()
-                self._marked_end = self._seen_end = self._writer.end
 
     def check_fence(self) -> None:
         """Return if no other owner has opened the queue. Raises FencedError, StorageError."""

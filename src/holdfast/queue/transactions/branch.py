@@ -45,6 +45,8 @@ class Branch:
         Of the transaction.
     record_bytes_max : int
         Largest payload.
+    session : int
+        Number of the session that the transaction belongs to; 0: it is this process's own.
 
     Attributes
     ----------
@@ -56,10 +58,13 @@ class Branch:
         Files here with the commit record's consequences; None if the next opening has to note them.
     """
 
-    def __init__(self, handle: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int) -> None:
+    def __init__(
+        self, handle: QueueHandle, holder: Holder, nonce: bytes, record_bytes_max: int, *, session: int = 0
+    ) -> None:
         self.handle = handle
         self._holder = holder
         self._nonce = nonce
+        self._session = session
         self._record_bytes_max = record_bytes_max
         self._spill_bytes = handle.settings.spill_bytes
         self._payloads: list[bytes] = []
@@ -251,13 +256,16 @@ class Branch:
             self.handle.require_write_side().wait_for_space(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
 
     def commit(self, transaction_id: str, timeout: float | None) -> range:
-        """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for space; return the puts' offsets."""
-        if not self.put_count:
+        """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for space; return the puts' offsets.
+
+        One of a session goes into the log with a commit record in any case, so that it can be asked for again.
+        """
+        if not self.put_count and not self._session:
             end = self.handle.next_offset()  # which may fail, so before anything is done
             if self.acked:
                 self.handle.require_read_side().ack(list(self.acked.values()), self._holder)
             return range(end, end)
-        if self._writer is None and not self.acked:
+        if self._writer is None and not self.acked and not self._session:
             return self.handle.require_putting().put_many(self._payloads, timeout, self._headers)
         if self.handle.submit_side is not None:
             return self._submit(self.handle.submit_side, timeout)
@@ -275,7 +283,7 @@ class Branch:
         handle = self.handle
         write_side = handle.require_write_side()
         acked = list(self.acked.values())
-        commit_record = replace(commit_record, acknowledged=self._acknowledged(acked))
+        commit_record = replace(commit_record, acknowledged=self._acknowledged(acked), session=self._session)
         if self._writer is None:
             offsets = write_side.decide(self._payloads, self._headers, commit_record)
         else:

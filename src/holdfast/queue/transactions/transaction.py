@@ -6,7 +6,6 @@ the messages that it has received.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -34,6 +33,7 @@ from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.options.put_options import Put
 from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.transactions.branch import Branch, check_deliveries
 from holdfast.queue.transactions.transaction_state import State, next_state
@@ -60,7 +60,7 @@ class TransactionBase(ABC):
 
     def __init__(self, clock: Clock, timeout: float) -> None:
         wait_for(True, timeout)  # refuses an invalid time
-        self._nonce = secrets.token_bytes(16)
+        self._nonce = next_nonce()
         self.id = self._nonce.hex()
         self.state = State.OPEN
         self._reason = ""
