@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from holdfast.persistence.filesystem.storage import File, OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import File, FileIdentity, OsFile, OsStorage
 
 
 class Syncs(NamedTuple):
@@ -78,8 +78,11 @@ class _CountingFile(OsFile):
     def link_count(self) -> int:
         return self._file.link_count()
 
-    def try_lock(self) -> bool:
-        return self._file.try_lock()
+    def identity(self) -> FileIdentity:
+        return self._file.identity()
+
+    def try_lock(self, *, shared: bool = False) -> bool:
+        return self._file.try_lock(shared=shared)
 
     def close(self) -> None:
         self._file.close()

@@ -21,6 +21,7 @@ USES: dict[str, Callable[[File], object]] = {
     "size": lambda file: file.size(),
     "link_count": lambda file: file.link_count(),
     "owner": lambda file: file.owner(),
+    "identity": lambda file: file.identity(),
     "try_lock": lambda file: file.try_lock(),
 }
 
@@ -256,6 +257,40 @@ class TestLocksAndHandles:
         assert not moved.try_lock()
         fresh.close()
         moved.close()
+
+    def test_shared_locks_exclude_an_exclusive_one_only(self, place: Place, file: File) -> None:
+        """Any number of handles that test a lock do not disturb one another, and hold up who takes it."""
+        second, third = (place.storage.open(place.root / "file", writable=False) for _ in range(2))
+        assert file.try_lock(shared=True)
+        assert second.try_lock(shared=True)
+        assert second.try_lock(shared=True)
+        assert not third.try_lock()
+        second.close()
+        assert not third.try_lock()
+        file.close()
+        assert third.try_lock()
+        third.close()
+
+    def test_an_exclusive_lock_excludes_shared_ones(self, place: Place, file: File) -> None:
+        """So a test finds out whether somebody holds the lock."""
+        other = place.storage.open(place.root / "file", writable=False)
+        assert file.try_lock()
+        assert not other.try_lock(shared=True)
+        file.close()
+        assert other.try_lock(shared=True)
+        other.close()
+
+    def test_two_handles_of_one_file_have_one_identity(self, place: Place, file: File) -> None:
+        """Under any name; another file has another one, also if it has taken the name of the first."""
+        place.storage.rename(place.root / "file", place.root / "moved")
+        moved = place.storage.open(place.root / "moved", writable=False)
+        assert moved.identity() == file.identity()
+        place.storage.remove(place.root / "moved")
+        fresh = place.storage.open(place.root / "file", create=True)
+        assert fresh.identity() != file.identity()
+        assert moved.identity() == file.identity()
+        moved.close()
+        fresh.close()
 
     def test_close_twice_does_nothing(self, place: Place, file: File) -> None:
         """A second close must not hit somebody else's handle."""

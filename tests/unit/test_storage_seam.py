@@ -1,4 +1,7 @@
-"""Only ``storage.py`` calls the operating system's files; that is what lets a test stand in for the disk."""
+"""Only ``storage.py`` calls the operating system's files; that is what lets a test stand in for the disk.
+
+``endpoint.py`` alone makes sockets, and calls what the name of a socket needs: no disk could fail there in a test.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -18,6 +21,13 @@ PATH_METHODS = {
     "lchmod", "lstat", "mkdir", "read_bytes", "read_text", "readlink", "rglob", "rmdir", "samefile", "stat",
     "symlink_to", "touch", "unlink", "walk", "write_bytes", "write_text",
 }  # fmt: skip
+ENDPOINT = PACKAGE / "queue" / "transport" / "endpoint.py"
+SOCKET_NAME_CALLS = {
+    "import tempfile", "os.O_CLOEXEC", "os.O_DIRECTORY", "os.O_RDONLY", "os.chmod", "os.close", "os.fsencode",
+    "os.listdir", "os.lstat", "os.open", "os.path.realpath", "os.rename", "os.strerror", "os.unlink",
+    "_DESCRIPTORS.is_dir", "path.mkdir",
+}  # fmt: skip
+SOCKET_CALLS = {"create_connection", "create_server", "from_fd", "fromfd", "socket", "socketpair"}
 PORT_VERBS = {"open", "rename"}  # of a Path too
 PORTS = ("storage", "self.group")  # a group is opened through the port
 
@@ -77,5 +87,48 @@ def test_only_the_storage_module_calls_the_files_of_the_operating_system() -> No
         f"{path.relative_to(PACKAGE)}: {call}"
         for path in SOURCES
         for call in file_calls(path.read_text(encoding="utf-8"))
+        if path != ENDPOINT or call.removesuffix("()") not in SOCKET_NAME_CALLS
     ]
     assert not found, "\n".join(found)
+
+
+def test_each_call_that_the_endpoint_may_make_is_one_that_it_makes() -> None:
+    """What it no longer needs is no longer allowed."""
+    made = {call.removesuffix("()") for call in file_calls(ENDPOINT.read_text(encoding="utf-8"))}
+    assert made == SOCKET_NAME_CALLS
+
+
+def socket_calls(source: str) -> Iterator[str]:
+    """Yield what of a source makes a socket."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in {"socket", "_socket"}:
+            yield from (
+                f"from socket import {each.name}" for each in node.names if each.name in SOCKET_CALLS - {"socket"}
+            )
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute | ast.Name):
+            name = ast.unparse(called)
+            is_made = name == "socket" or (
+                name.startswith(("socket.", "sockets.")) and name.split(".")[1] in SOCKET_CALLS
+            )
+            yield from [f"{name}()"] * is_made
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["socket.socket(1, 2)", "socket.socketpair()", "from socket import socketpair", "socket()", "sockets.socket()"],
+)
+def test_a_socket_that_is_made_is_seen(source: str) -> None:
+    """By module, by name, or as a pair."""
+    assert list(socket_calls(source))
+
+
+def test_only_the_endpoint_makes_sockets() -> None:
+    """So that each of them is checked for its peer, and closed in a forked child. A loop wakes itself by a pair."""
+    found = {
+        (path, call)
+        for path in SOURCES
+        for call in socket_calls(path.read_text(encoding="utf-8"))
+        if path.parent != ENDPOINT.parent or call != "socket.socketpair()"
+    }
+    assert found == {(ENDPOINT, "socket.socket()")}

@@ -14,5 +14,7 @@ dispatch/            which message comes next
 producer/            appends, capacity, deduplication
 remote/              how a handle reaches the owner
 options/             options of callers
+transport/           sockets between the owner and its clients
+protocol/            what goes through them
 threads/             primitives that know no queue
 """

@@ -30,7 +30,11 @@ def requested(count: int, *, thread: bytes = THREAD, session: int = SESSION, mes
 
 @contextmanager
 def owner(
-    storage: SimulatedStorage, *living: int, flush: FlushPolicy | None = None, mode: str = "exclusive", **settings: object
+    storage: SimulatedStorage,
+    *living: int,
+    flush: FlushPolicy | None = None,
+    mode: str = "exclusive",
+    **settings: object,
 ) -> Iterator[QueueHandle]:
     """Own the queue while the sessions of these numbers live; at the end it is closed in order."""
     given = {"flush": flush or FlushPolicy.every_commit(), "data_file_bytes": FILE_BYTES, **settings}

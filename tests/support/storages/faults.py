@@ -7,7 +7,19 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FILE_VERBS = ("write_at", "read_at", "truncate", "allocate", "sync", "size", "link_count", "owner", "try_lock", "close")
+FILE_VERBS = (
+    "write_at",
+    "read_at",
+    "truncate",
+    "allocate",
+    "sync",
+    "size",
+    "link_count",
+    "owner",
+    "identity",
+    "try_lock",
+    "close",
+)
 STORAGE_VERBS = (
     "open",
     "directory_status",

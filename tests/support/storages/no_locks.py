@@ -13,7 +13,7 @@ class UnlockedFile(SimulatedFile):
 
     __slots__ = ()
 
-    def try_lock(self) -> bool:
+    def try_lock(self, *, shared: bool = False) -> bool:
         return True
 
 
@@ -30,7 +30,7 @@ class UnlockedOsFile(OsFile):
 
     __slots__ = ()
 
-    def try_lock(self) -> bool:
+    def try_lock(self, *, shared: bool = False) -> bool:
         return True
 
 

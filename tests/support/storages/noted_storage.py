@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from holdfast.persistence.filesystem.storage import DirectoryStatus, OsFile, OsStorage
+from holdfast.persistence.filesystem.storage import DirectoryStatus, FileIdentity, OsFile, OsStorage
 
 
 class Notes:
@@ -94,9 +94,12 @@ class NotedFile:
     def owner(self) -> int:
         return self._file.owner()
 
-    def try_lock(self) -> bool:
+    def identity(self) -> FileIdentity:
+        return self._file.identity()
+
+    def try_lock(self, *, shared: bool = False) -> bool:
         with self._notes.verb("lock", self._path):
-            return self._file.try_lock()
+            return self._file.try_lock(shared=shared)
 
     def close(self) -> None:
         with self._notes.question():

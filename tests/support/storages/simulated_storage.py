@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus
+from holdfast.persistence.filesystem.storage import DIRECTORY_MODE, DirectoryStatus, FileIdentity
 from support.models.crash_choices import CrashChoice, Odometer, RandomChoice, SameForAll
 from support.storages.disk_operations import (
     Allocate,
@@ -136,10 +136,19 @@ class SimulatedFile:
         self._enter("owner")
         return self._storage.owner
 
-    def try_lock(self) -> bool:
+    def identity(self) -> FileIdentity:
+        self._enter("identity")
+        return FileIdentity(0, self._inode)
+
+    def try_lock(self, *, shared: bool = False) -> bool:
         self._enter("try_lock")
         with self._storage._mutex:
-            return self._storage._locks.setdefault(self._inode, self) is self
+            locks = self._storage._locks.setdefault(self._inode, {})
+            others = [is_shared for holder, is_shared in locks.items() if holder is not self]
+            if others and not (shared and all(others)):
+                return False
+            locks[self] = shared
+            return True
 
     def close(self) -> None:
         if self._closed:
@@ -149,8 +158,10 @@ class SimulatedFile:
         finally:
             with self._storage._mutex:
                 self._closed = True
-                if self._storage._locks.get(self._inode) is self:
-                    del self._storage._locks[self._inode]
+                locks = self._storage._locks.get(self._inode, {})
+                locks.pop(self, None)
+                if not locks:
+                    self._storage._locks.pop(self._inode, None)
 
     def __enter__(self) -> Self:
         return self
@@ -200,7 +211,7 @@ class SimulatedStorage:
         self.kind = "simulated"
         self._disk = Disk() if disk is None else disk
         self._start: Disk | None = None  # the disk as replaying begins; until the first change, it is the disk itself
-        self._locks: dict[int, SimulatedFile] = {}
+        self._locks: dict[int, dict[SimulatedFile, bool]] = {}  # by inode, each with whether it is shared
         self._mutex = threading.RLock()
 
     @property
@@ -286,7 +297,7 @@ class SimulatedStorage:
         """Whether somebody holds the lock of a file; asking costs no verb."""
         with self._mutex:
             inode = self._disk.find(path)
-            return inode is not None and inode in self._locks
+            return inode is not None and bool(self._locks.get(inode))
 
     def undecided_count(self) -> int:
         """Return how many unsynced pieces there are, if all names are kept."""

@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import DirectoryStatus, Storage
 
 _WRITABLE_BY_OTHERS = 0o022
-_PARTS = ("data", "groups", "spare", "prepared", "requests")
+_PARTS = ("data", "groups", "spare", "prepared", "requests", ".owner")
 _GROUPS = "groups"
 
 
@@ -46,6 +46,11 @@ def check_parts(storage: Storage, root: Path, names: Collection[str], *, writabl
             continue
         if writable:
             _check_ours(path, status)
+
+
+def check_part(storage: Storage, path: Path) -> None:
+    """Refuse a part that is not a directory of this user, or that other users may write into. Raises as above."""
+    _check_ours(path, _status(storage, path, _belongs(path.parent, path), "move the directory it points to here"))
 
 
 def writable_by_others(storage: Storage, root: Path) -> bool:

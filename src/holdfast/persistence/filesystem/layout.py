@@ -15,6 +15,7 @@
       prepared/decided, groups/<name>/decided         the latest transactions that were decided
       prepared/joint.json                             the latest joint commits
       requests/                                       requests of other processes to the owner
+      .owner/lock  socket  sessions/                  who owns the queue and who lives; see persistence/ownership/
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
-    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests"}
+    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests", ".owner"}
 )
 
 

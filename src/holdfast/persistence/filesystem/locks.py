@@ -13,11 +13,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import LockTimeoutError, QueueLockedError
@@ -65,7 +66,7 @@ class SideLock:
     """The lock of one side of a queue, held or about to be."""
 
     def __init__(self, file: File, path: Path) -> None:
-        self._file = file
+        self.file = file
         self.path = path
         _open_locks.add(self)
 
@@ -77,7 +78,7 @@ class SideLock:
     def forget(self) -> None:
         """Close the handle; the caller holds the gate."""
         _open_locks.discard(self)
-        self._file.close()
+        self.file.close()
 
 
 class Guard:
@@ -233,16 +234,20 @@ def _is_held_here(path: Path, owner: LockOwner) -> bool:
         return owner.pid == os.getpid() and any(lock.path == path for lock in _open_locks)
 
 
+def open_lock(storage: Storage, path: Path, *, create: bool = False, writable: bool = True) -> SideLock:
+    """Open a lock file, which is not locked by that; a forked child closes its copy. Raises ``OSError``."""
+    with _gate:
+        return SideLock(storage.open(path, create=create, writable=writable), path)
+
+
 def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
     """Take the lock at ``path`` if it is free, and write the owner into it."""
-    with _gate:
-        file = storage.open(path, create=True)
-        lock = SideLock(file, path)
+    lock = open_lock(storage, path, create=True)
     try:
-        if not file.try_lock():
+        if not lock.file.try_lock():
             lock.release()
             return None
-        file.write_at((_note(os.getpid(), socket.gethostname(), is_visitor),), 0)
+        lock.file.write_at((_note(os.getpid(), socket.gethostname(), is_visitor),), 0)
     except BaseException:
         lock.release()
         raise
@@ -254,7 +259,25 @@ def _note(pid: int, host: str, is_visitor: bool) -> bytes:
     note: dict[str, object] = {"pid": pid, "host": host}
     if is_visitor:
         note["visitor"] = True
-    return json.dumps(note).encode().ljust(_NOTE_BYTES)
+    return note_bytes(note, _NOTE_BYTES)
+
+
+def note_bytes(fields: Mapping[str, object], size: int) -> bytes:
+    """Return the note that a lock file begins with: JSON, padded with spaces to ``size`` bytes.
+
+    A reader that comes during a write finds no JSON, or one of the two notes.
+    """
+    return json.dumps(fields).encode().ljust(size)
+
+
+def read_note(storage: Storage, path: Path, size: int) -> dict[str, object]:
+    """Return the note of a lock file; empty if there is none, or it is unreadable."""
+    try:
+        with storage.open(path, writable=False) as file:
+            note = json.loads(file.read_at(size, 0))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def is_own_process(owner: LockOwner) -> bool:
@@ -264,17 +287,11 @@ def is_own_process(owner: LockOwner) -> bool:
 
 def read_owner(storage: Storage, path: Path) -> LockOwner:
     """Return the owner in a lock file; empty fields if it is unreadable."""
+    note: dict[str, Any] = read_note(storage, path, _NOTE_BYTES)
     try:
-        file = storage.open(path, writable=False)
-    except OSError:
-        return LockOwner()
-    try:
-        note = json.loads(file.read_at(_NOTE_BYTES, 0))
         return LockOwner(int(note["pid"]), str(note["host"]), bool(note.get("visitor", False)))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return LockOwner()
-    finally:
-        file.close()
 
 
 # -- Visitors --------------------------------------------------------------------------------------------------------
@@ -301,13 +318,11 @@ def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
 
 def is_free(storage: Storage, path: Path) -> bool:
     """Whether the lock at ``path`` is free. Call it under the guard that all use: the check takes the lock."""
-    with _gate:
-        try:
-            file = storage.open(path)
-        except FileNotFoundError:
-            return True
-        lock = SideLock(file, path)
     try:
-        return file.try_lock()
+        lock = open_lock(storage, path)
+    except FileNotFoundError:
+        return True
+    try:
+        return lock.file.try_lock()
     finally:
         lock.release()

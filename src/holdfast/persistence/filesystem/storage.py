@@ -47,6 +47,13 @@ class DirectoryStatus(NamedTuple):
     """Permission bits."""
 
 
+class FileIdentity(NamedTuple):
+    """The identity of a file on this machine; no other file has it while a handle of this one is open."""
+
+    device: int
+    inode: int
+
+
 class File(Protocol):
     """An open file; positions and sizes in bytes."""
 
@@ -74,8 +81,15 @@ class File(Protocol):
     def owner(self) -> int:
         """Return the id of the user who owns the file."""
 
-    def try_lock(self) -> bool:
-        """Take the exclusive advisory lock if it is free; it is released when the last copy of the handle is closed."""
+    def identity(self) -> FileIdentity:
+        """Return what is equal for two handles if, and only if, they are of one file."""
+
+    def try_lock(self, *, shared: bool = False) -> bool:
+        """Take the advisory lock if no other handle excludes it; it is released when its last copy is closed.
+
+        An exclusive lock excludes all others, a ``shared`` one only exclusive ones. A handle takes one kind: what
+        becomes of the one it holds when it tries for the other is not promised.
+        """
 
     def close(self) -> None:
         """Close the handle. Closing twice does nothing; a ``with`` block closes too."""
@@ -166,10 +180,15 @@ class OsFile:
     def owner(self) -> int:
         return os.fstat(self._fd).st_uid
 
-    def try_lock(self) -> bool:
+    def identity(self) -> FileIdentity:
+        status = os.fstat(self._fd)
+        return FileIdentity(status.st_dev, status.st_ino)
+
+    def try_lock(self, *, shared: bool = False) -> bool:
         self._check_open()
+        kind = portalocker.LockFlags.SHARED if shared else portalocker.LockFlags.EXCLUSIVE
         try:
-            portalocker.lock(self._fd, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+            portalocker.lock(self._fd, kind | portalocker.LockFlags.NON_BLOCKING)
         except portalocker.AlreadyLocked:
             return False
         except portalocker.LockException as error:
