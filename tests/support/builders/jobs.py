@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from holdfast import Delivery, Empty, PersistentQueue
+from holdfast.queue import local_engine
+from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
@@ -22,13 +27,18 @@ class Jobs:
     storage: SimulatedStorage = field(default_factory=SimulatedStorage)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def open(self, *, mode: Mode = "exclusive", **options: Any) -> PersistentQueue:
-        """Open it. Only a handle that takes says the back-off: the first one that says it sets it."""
+    def open(self, *, mode: Mode = "exclusive", living: Collection[int] = (), **options: Any) -> PersistentQueue:
+        """Open it, while these sessions live.
+
+        Only a handle that takes says the back-off: the first one that says it sets it.
+        """
         if mode in ("exclusive", "consume"):
             options.setdefault("backoff", [])
-        return PersistentQueue(
-            ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options
-        )
+        handle = partial(QueueHandle, living=living.__contains__)
+        with mock.patch.object(local_engine, "QueueHandle", handle):
+            return PersistentQueue(
+                ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options
+            )
 
     def killed(self) -> Jobs:
         """Return what is left where the process dies now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,23 +14,28 @@ from holdfast.persistence.format.constants import (
     ENTRY_FLAG_FIRST,
     ENTRY_FLAG_LAST,
     ENTRY_KINDS,
+    ENTRY_KINDS_NUMBERED,
     ENTRY_OUTCOME,
+    ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     ENTRY_TEXT,
     ENTRY_VOTE,
     NUMBER_MAX,
 )
-from holdfast.persistence.groups.position_entry import Change, decode_entry, encode_entry, run_flags
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
 
 SALT = 99
 
 
-def encoded(change: Change, number: int = 5, salt: int = SALT) -> bytes:
+def encoded(change: Change, number: int = 5, salt: int = SALT, flags: int = 3) -> bytes:
     """Return an entry."""
-    return encode_entry(salt, change, number=number, flags=3, timestamp_ns=10**18, synced_mark=4, generation=2**33 + 1)
+    return encode_entry(
+        salt, change, number=number, flags=flags, timestamp_ns=10**18, synced_mark=4, generation=2**33 + 1
+    )
 
 
 OF_TEXT = (ENTRY_VOTE, ENTRY_TEXT, ENTRY_OUTCOME)  # their numbers may be any eight bytes
-OF_RUNS = sorted(ENTRY_KINDS - set(OF_TEXT))
+OF_RUNS = sorted(ENTRY_KINDS - {*OF_TEXT, ENTRY_TAKEN_AWAY})
 ANY, OFFSETS = st.integers(0, 2**64 - 1), st.integers(0, NUMBER_MAX // 2)
 
 
@@ -47,6 +53,28 @@ def test_an_entry_comes_back(numbers: tuple[int, int, int], hint: tuple[int, int
     entry = decode_entry(b"x" + raw, 1, SALT, 5)
     assert entry is not None
     assert (entry.number, entry.flags, entry.synced_mark, entry.change) == (5, 3, 4, change)
+
+
+@pytest.mark.parametrize("kind", sorted(ENTRY_KINDS))
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+def test_an_entry_has_a_delivery_number_if_its_kind_has_one_there(kind: int, is_checkpoint: bool) -> None:
+    """Another one was never written: what is taken away is told once, by its own kind in a checkpoint."""
+    numbered = Change(kind, 7, 1, (1, 5000), 1, 2**64 - 1)
+    entry = decode_entry(encoded(numbered, flags=run_flags(1, 3, is_checkpoint=is_checkpoint)), 0, SALT, 5)
+    in_checkpoint = {ENTRY_DELIVERED, ENTRY_TAKEN_AWAY}
+    if kind in (in_checkpoint if is_checkpoint else ENTRY_KINDS_NUMBERED - {ENTRY_TAKEN_AWAY}):
+        assert entry is not None
+        assert entry.change == numbered
+    else:
+        assert entry is None
+
+
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+def test_nothing_is_taken_away_from_no_delivery(is_checkpoint: bool) -> None:
+    """An entry that says so was never written."""
+    flags = run_flags(1, 3, is_checkpoint=is_checkpoint)
+    assert decode_entry(encoded(Change(ENTRY_TAKEN_AWAY, 7, 1, NO_HINT), flags=flags), 0, SALT, 5) is None
+    assert decode_entry(encoded(Change(ENTRY_RETURNED, 7, 1, NO_HINT), flags=flags), 0, SALT, 5) is not None
 
 
 def test_a_delivery_count_stops_at_its_largest() -> None:

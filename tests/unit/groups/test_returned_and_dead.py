@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.persistence.format.constants import DEAD_REASONS, ENTRY_DELIVERED, ENTRY_DONE
+from holdfast.persistence.format.constants import (
+    DEAD_REASONS,
+    ENTRY_DELIVERED,
+    ENTRY_DONE,
+    ENTRY_FLAG_CHECKPOINT,
+    ENTRY_TAKEN_AWAY,
+)
 from holdfast.persistence.format.dead_letter import DeadMark, reason_of
 from holdfast.persistence.groups.position_entry import (
     NO_HINT,
@@ -27,18 +33,24 @@ OFFSETS = st.integers(0, 12)
 COUNTS = st.integers(0, 2**16 - 1)
 TIMES = st.integers(0, NS_MAX)
 MARKS = st.builds(DeadMark, st.sampled_from(DEAD_REASONS), COUNTS, TIMES, TIMES)
+TIMES_OUT = st.integers(1, 3)
+NUMBERS = st.sampled_from([0, 2**32 + 1, 2**32 + 2, 2**64 - 1])
 CHANGES = st.one_of(
     st.builds(returned_change, OFFSETS, st.integers(0, 3), st.sampled_from([0, 5, NS_MAX]), st.integers(0, 2)),
+    st.builds(returned_change, OFFSETS, st.just(1), st.just(0), st.just(0), st.integers(1, 3), NUMBERS),
     st.builds(returned_change, OFFSETS, st.just(1), st.just(7), st.just(1), st.integers(1, 3)),
-    st.builds(dead_change, OFFSETS, MARKS),
+    st.builds(dead_change, OFFSETS, MARKS, NUMBERS),
     st.builds(Change, st.just(ENTRY_DONE), OFFSETS, st.integers(1, 3), st.just((1, 600))),
-    st.builds(Change, st.just(ENTRY_DELIVERED), OFFSETS, st.integers(1, 3), st.just(NO_HINT), st.integers(1, 3)),
+    st.builds(
+        Change, st.just(ENTRY_DELIVERED), OFFSETS, st.integers(1, 3), st.just(NO_HINT), st.integers(1, 3), NUMBERS
+    ),
 )
 
 
 def written(change: Change) -> Change:
     """Return what is read of an entry that was written."""
-    data = encode_entry(9, change, number=3, flags=0, timestamp_ns=1, synced_mark=0, generation=1)
+    flags = ENTRY_FLAG_CHECKPOINT if change.kind == ENTRY_TAKEN_AWAY else 0
+    data = encode_entry(9, change, number=3, flags=flags, timestamp_ns=1, synced_mark=0, generation=1)
     entry = decode_entry(data, 0, 9, 3)
     assert entry is not None
     return entry.change
@@ -53,6 +65,8 @@ def told(progress: GroupProgress) -> dict[str, Any]:
         "deliveries": progress.deliveries,
         "returned": progress.returned,
         "dead": list(progress.dead.items()),  # their order counts
+        "numbers": progress.numbers,
+        "taken_away": progress.taken_away,
     }
 
 
@@ -121,6 +135,8 @@ def test_a_message_is_finished_or_dead_or_given_back_and_counted_once(changes: l
     for offset in {*progress.dead, *(offset for offset in progress.returned if offset < progress.finished_end)}:
         assert not progress.is_finished(offset) or offset not in progress.dead
         assert offset not in progress.dead or offset not in progress.returned
+    assert all(progress.is_out(offset) for offset in progress.numbers)
+    assert all(progress.taken_away.values())
     end = 30
     live = [offset for offset in range(end) if not progress.is_finished(offset) and offset not in progress.dead]
     assert progress.live_count(end) == len(live)
@@ -131,6 +147,7 @@ def states() -> Iterator[GroupProgress]:
     for changes in (
         [],
         [Change(ENTRY_DELIVERED, 5, 1, NO_HINT, 4)],
+        [Change(ENTRY_DELIVERED, 5, 1, NO_HINT, 4, 2**32 + 1)],
         [returned_change(5, 4, 99, 7)],
         [dead_change(5, DeadMark("rejected", 4, 5, 6))],
     ):
@@ -141,14 +158,14 @@ def test_finishing_forgets_whatever_was_known() -> None:
     """Memory follows what is unfinished."""
     for progress in states():
         progress.finish(5, 1)
-        assert (progress.deliveries, progress.returned, progress.dead) == ({}, {}, {})
+        assert (progress.deliveries, progress.returned, progress.dead, progress.numbers) == ({}, {}, {}, {})
 
 
 def test_giving_back_uncounted_forgets_the_count_and_the_death() -> None:
     """As if it never had been handed out."""
     for progress in states():
         progress.give_back(5, 1, 0, 0, 0)
-        assert (progress.deliveries, progress.returned, progress.dead) == ({}, {}, {})
+        assert (progress.deliveries, progress.returned, progress.dead, progress.numbers) == ({}, {}, {}, {})
 
 
 def test_a_dead_letter_that_dies_again_is_the_last_one() -> None:

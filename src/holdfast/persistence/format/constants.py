@@ -146,11 +146,11 @@ INDEX_STRIDE_BYTES = 64 * 2**10
 
 # -- Position file entries -------------------------------------------------------------------------------------------
 
-ENTRY = struct.Struct("<IBBHQQQQQQII")
-"""CRC-32C of what follows started from the salt, kind, flags, delivery count, entry number, sequence, first offset,
-count, timestamp, synced mark (entries known synced), end position in the data file, generation."""
+ENTRY = struct.Struct("<IBBHIIQQQQQII")
+"""CRC-32C of what follows started from the salt, kind, flags, delivery count, entry number, synced mark (entries known
+synced), sequence, first offset, count, timestamp, delivery number, end position in the data file, generation."""
 
-ENTRY_BODY = struct.Struct("<BBHQQQQQQII")
+ENTRY_BODY = struct.Struct("<BBHIIQQQQQII")
 ENTRY_CRC = struct.Struct("<I")
 ENTRY_GENERATION = struct.Struct("<I")
 """The last four bytes of an entry."""
@@ -176,7 +176,15 @@ the sequence field holds from when on they may be again (ns), the end position w
 ENTRY_DEAD = 10
 """One message became a dead letter: ``delivery count`` as in ENTRY_RETURNED, ``count`` holds when it failed first and
 the sequence field when it failed last (ns), the end position one of ``DEAD_REASONS``."""
-ENTRY_KINDS = frozenset(range(ENTRY_FLOOR, ENTRY_DEAD + 1))
+ENTRY_TAKEN_AWAY = 11
+"""Checkpoint: the run was taken away from the delivery of this number, and its session has yet to hear of it."""
+ENTRY_KINDS = frozenset(range(ENTRY_FLOOR, ENTRY_TAKEN_AWAY + 1))
+
+ENTRY_KINDS_NUMBERED = frozenset({ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DEAD, ENTRY_TAKEN_AWAY})
+"""Those with a delivery number: of ENTRY_DELIVERED the take, of the others the delivery that was taken away."""
+
+SESSION_SHIFT = 32
+"""The digits of a delivery number above these 32 bits are its session, those below count the session's takes."""
 
 DEAD_REASONS = ("", "exception", "lease_expired", "rejected", "expired", "undecodable", "max_deliveries")
 """Why a message is a dead letter; an entry holds the place in this list. New ones come at the end."""
@@ -275,6 +283,7 @@ assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
 assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
 assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24
 assert HEADER_BLOCK_BYTES % ENTRY.size == 0, "entries never straddle a sector"
+assert POSITION_FILE_BYTES_LIMIT // ENTRY.size < 2**32, "slots and synced marks take 4 bytes"
 assert WRITE_MARK.size == 88 and WRITE_MARK_BYTES == 92
 assert WRITE_MARK_BYTES <= FENCE_POSITION >= HEADER_BLOCK_BYTES
 assert FENCE_POSITION + FENCE.size <= HEADER_COPY_POSITIONS[1]

@@ -11,13 +11,16 @@ from holdfast.persistence.format.constants import (
     ENTRY_BODY,
     ENTRY_CRC,
     ENTRY_DEAD,
+    ENTRY_DELIVERED,
     ENTRY_FLAG_CHECKPOINT,
     ENTRY_FLAG_FIRST,
     ENTRY_FLAG_LAST,
     ENTRY_FLOOR,
     ENTRY_KINDS,
+    ENTRY_KINDS_NUMBERED,
     ENTRY_OUTCOME,
     ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     ENTRY_TEXT,
     ENTRY_VOTE,
     NUMBER_MAX,
@@ -52,6 +55,8 @@ class Change:
         Data file of the run, and the position behind its last record.
     delivery_count : int
         For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 if it is committed.
+    delivery_number : int
+        For ENTRY_DELIVERED the take, for the other kinds that have one the delivery that was taken away; 0: none.
 
     Notes
     -----
@@ -63,18 +68,21 @@ class Change:
     count: int
     hint: Hint
     delivery_count: int = 0
+    delivery_number: int = 0
 
 
-def returned_change(offset: int, delivery_count: int, until_ns: int, first_failure_s: int, count: int = 1) -> Change:
-    """Return the entry that gives messages back."""
+def returned_change(
+    offset: int, delivery_count: int, until_ns: int, first_failure_s: int, count: int = 1, taken_away_from: int = 0
+) -> Change:
+    """Return the entry that gives messages back; by their owner, if they are ``taken_away_from`` a delivery."""
     hint = (until_ns, min(first_failure_s, _FIRST_FAILURE_S_MAX))
-    return Change(ENTRY_RETURNED, offset, count, hint, delivery_count)
+    return Change(ENTRY_RETURNED, offset, count, hint, delivery_count, taken_away_from)
 
 
-def dead_change(offset: int, mark: DeadMark) -> Change:
-    """Return the entry that makes a message a dead letter."""
+def dead_change(offset: int, mark: DeadMark, taken_away_from: int = 0) -> Change:
+    """Return the entry that makes a message a dead letter; it may be ``taken_away_from`` a delivery by that."""
     hint = (mark.last_failure_ns, mark.reason_number)
-    return Change(ENTRY_DEAD, offset, mark.first_failure_ns, hint, mark.delivery_count)
+    return Change(ENTRY_DEAD, offset, mark.first_failure_ns, hint, mark.delivery_count, taken_away_from)
 
 
 class Entry(NamedTuple):
@@ -97,11 +105,12 @@ def encode_entry(
         flags,
         delivery_count if delivery_count < _DELIVERY_COUNT_MAX else _DELIVERY_COUNT_MAX,
         number,
+        synced_mark,
         sequence,
         change.first_offset,
         change.count,
         timestamp_ns,
-        synced_mark,
+        change.delivery_number,
         end_position,
         generation & 0xFFFFFFFF,
     )
@@ -113,12 +122,22 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
     raw = data[at : at + ENTRY.size]
     if len(raw) < ENTRY.size:
         return None
-    crc, kind, flags, deliveries, found, sequence, first, count, _, synced_mark, end_position, _ = ENTRY.unpack(raw)
+    fields = ENTRY.unpack(raw)
+    crc, kind, flags, deliveries, found, synced_mark, sequence, first, count, _, delivery, end_position, _ = fields
     if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
         return None
     if kind in _KINDS_OF_RUNS and first + (0 if kind == ENTRY_DEAD else count) > NUMBER_MAX:
         return None
-    return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries))
+    if (delivery or kind == ENTRY_TAKEN_AWAY) and not _may_have_number(kind, flags, delivery):
+        return None
+    return Entry(number, flags, synced_mark, Change(kind, first, count, (sequence, end_position), deliveries, delivery))
+
+
+def _may_have_number(kind: int, flags: int, delivery_number: int) -> bool:
+    """Whether an entry of this kind may have this delivery number: what was taken away is told once."""
+    if flags & ENTRY_FLAG_CHECKPOINT:
+        return kind in (ENTRY_DELIVERED, ENTRY_TAKEN_AWAY) and delivery_number > 0
+    return kind in ENTRY_KINDS_NUMBERED and kind != ENTRY_TAKEN_AWAY
 
 
 def reach_of(change: Change) -> int:

@@ -13,6 +13,7 @@ from holdfast.persistence.format.constants import (
     ENTRY_LOST,
     ENTRY_OUTCOME,
     ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     ENTRY_VOTE,
 )
 from holdfast.persistence.format.dead_letter import DeadMark, reason_of
@@ -51,7 +52,7 @@ def _apply(change: Change, progress: GroupProgress) -> None:
     if kind == ENTRY_DONE:
         progress.finish(change.first_offset, change.count, change.hint)
     elif kind == ENTRY_DELIVERED:
-        progress.deliver(change.first_offset, change.count, change.delivery_count)
+        progress.deliver(change.first_offset, change.count, change.delivery_count, change.delivery_number)
     elif kind == ENTRY_LOST:
         progress.lost_count += progress.finish(change.first_offset, change.count, change.hint)
     elif kind == ENTRY_FLOOR:
@@ -60,11 +61,14 @@ def _apply(change: Change, progress: GroupProgress) -> None:
         progress.lost_count = max(progress.lost_count, change.count)
     elif kind == ENTRY_RETURNED:
         until_ns, first_failure_s = change.hint
-        progress.give_back(change.first_offset, change.count, change.delivery_count, until_ns, first_failure_s)
+        run = change.first_offset, change.count
+        progress.give_back(*run, change.delivery_count, until_ns, first_failure_s, change.delivery_number)
     elif kind == ENTRY_DEAD:
         last_failure_ns, reason = change.hint
         mark = DeadMark(reason_of(reason), change.delivery_count, change.count, last_failure_ns)
-        progress.bury(change.first_offset, mark)
+        progress.bury(change.first_offset, mark, change.delivery_number)
+    elif kind == ENTRY_TAKEN_AWAY:
+        progress.take_away(change.delivery_number, change.first_offset, change.count)
 
 
 def _apply_votes(changes: Sequence[Change], progress: GroupProgress) -> list[str]:
@@ -110,10 +114,15 @@ def checkpoint(progress: GroupProgress) -> list[Change]:
     """Return the entries that express all of ``progress``; the floor is first and last, so one bad entry spares it."""
     floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
     runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
-    again = [Change(ENTRY_DELIVERED, each, 1, NO_HINT, progress.deliveries[each]) for each in sorted(progress.again)]
+    numbers = progress.numbers
+    again = [
+        Change(ENTRY_DELIVERED, each, 1, NO_HINT, progress.deliveries[each], numbers.get(each, 0))
+        for each in sorted(progress.again)
+    ]
     dead = [dead_change(offset, mark) for offset, mark in progress.dead.items()]
     votes = [change for vote in progress.votes.values() for change in vote_changes(vote)]
-    return [floor, *runs, *_delivery_runs(progress), *_returned_runs(progress), *again, *dead, *votes, floor]
+    delivered, returned, taken_away = _delivery_runs(progress), _returned_runs(progress), _taken_away_runs(progress)
+    return [floor, *runs, *delivered, *returned, *again, *dead, *taken_away, *votes, floor]
 
 
 def _returned_runs(progress: GroupProgress) -> Iterator[Change]:
@@ -131,13 +140,28 @@ def _returned_runs(progress: GroupProgress) -> Iterator[Change]:
 
 
 def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
-    first = end = times = 0
-    for offset, count in sorted(progress.deliveries.items()):
-        if offset == end and count == times:
-            end += 1
+    numbers, run = progress.numbers, Change(0, 0, 0, NO_HINT)
+    for offset, times in sorted(progress.deliveries.items()):
+        number = numbers.get(offset, 0)
+        is_next = offset == run.first_offset + run.count
+        if is_next and (times, number) == (run.delivery_count, run.delivery_number):
+            run.count += 1
             continue
-        if end > first:
-            yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
-        first, end, times = offset, offset + 1, count
-    if end > first:
-        yield Change(ENTRY_DELIVERED, first, end - first, (0, 0), times)
+        if run.count:
+            yield run
+        run = Change(ENTRY_DELIVERED, offset, 1, NO_HINT, times, number)
+    if run.count:
+        yield run
+
+
+def _taken_away_runs(progress: GroupProgress) -> Iterator[Change]:
+    for number, offsets in sorted(progress.taken_away.items()):
+        run = Change(0, 0, 0, NO_HINT)
+        for offset in sorted(offsets):
+            if offset == run.first_offset + run.count and run.count:
+                run.count += 1
+                continue
+            if run.count:
+                yield run
+            run = Change(ENTRY_TAKEN_AWAY, offset, 1, NO_HINT, 0, number)
+        yield run

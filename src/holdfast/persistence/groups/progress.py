@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator
 
+from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.format.dead_letter import DeadMark
 from holdfast.persistence.groups.position_entry import NO_HINT, Hint
 from holdfast.persistence.groups.vote import Vote
@@ -45,6 +46,10 @@ class GroupProgress:
         never), or both 0 if they were only released. Stays while they are delivered again.
     again : set of int
         Those of them that were delivered again.
+    numbers : dict of int to int
+        Delivery number of each message that is in hand under one.
+    taken_away : dict of int to set of int
+        By delivery number: the messages that their owner has taken away from it, until its session has heard of it.
     dead : dict of int to DeadMark
         Dead letters, oldest first.
     votes : dict of bytes to Vote
@@ -65,7 +70,9 @@ class GroupProgress:
         "floor",
         "hint",
         "lost_count",
+        "numbers",
         "returned",
+        "taken_away",
         "votes",
     )
 
@@ -77,6 +84,8 @@ class GroupProgress:
         self.deliveries: dict[int, int] = {}
         self.returned: dict[int, tuple[int, int]] = {}
         self.again: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        self.taken_away: dict[int, set[int]] = {}
         self.dead: dict[int, DeadMark] = {}
         self.votes: dict[bytes, Vote] = {}
         self._held: dict[int, int] = {}  # by offset: how many votes hold it, which is 1 unless something went wrong
@@ -156,8 +165,8 @@ class GroupProgress:
             at += 1
         return runs
 
-    def deliver(self, first: int, count: int, delivery_count: int) -> None:
-        """Record deliveries with their count; a finished message stays finished."""
+    def deliver(self, first: int, count: int, delivery_count: int, number: int = 0) -> None:
+        """Record deliveries with their count and their number; a finished message stays finished."""
         offsets: Iterable[int] = range(first, first + count)
         if first < self.floor or self._starts:
             offsets = [offset for offset in offsets if not self.is_finished(offset)]
@@ -165,19 +174,36 @@ class GroupProgress:
             self.deliveries[offset] = delivery_count
         if self.returned:
             self.again.update(offset for offset in offsets if offset in self.returned)
+        if number or self.numbers:
+            self._number(offsets, number)
+
+    def _number(self, offsets: Iterable[int], number: int) -> None:
+        """Record under which number messages are in hand; 0: under none."""
+        for offset in offsets:
+            if number and self.is_out(offset):  # no dead letter is handed out, and nothing that a vote holds
+                self.numbers[offset] = number
+                self.forget_taken_away(number, offset)  # the take was sent again, and has them now
+            else:
+                self.numbers.pop(offset, None)
 
     def is_out(self, offset: int) -> bool:
         """Whether a message was delivered and is not settled."""
         is_back = offset in self.dead or (offset in self.returned and offset not in self.again)
         return offset in self.deliveries and not is_back and not self.is_held(offset)
 
-    def give_back(self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int) -> None:
-        """Record that messages may be delivered again from ``until_ns`` on; dead letters too, finished ones not."""
+    def give_back(
+        self, first: int, count: int, delivery_count: int, until_ns: int, first_failure_s: int, taken_away_from: int = 0
+    ) -> None:
+        """Record that messages may be delivered again from ``until_ns`` on; dead letters too, finished ones not.
+
+        They were ``taken_away_from`` the delivery of this number; 0: their holder gave them back.
+        """
         for offset in range(first, first + count):
             if self.is_finished(offset):
                 continue
             self.dead.pop(offset, None)
             self.again.discard(offset)
+            self.numbers.pop(offset, None)
             if delivery_count:
                 self.deliveries[offset] = delivery_count
             else:
@@ -186,20 +212,27 @@ class GroupProgress:
                 self.returned[offset] = (until_ns, first_failure_s)
             else:
                 self.returned.pop(offset, None)
+            if taken_away_from:
+                self.take_away(taken_away_from, offset, 1)
 
-    def bury(self, offset: int, mark: DeadMark) -> None:
-        """Record a dead letter; a finished message stays finished."""
+    def bury(self, offset: int, mark: DeadMark, taken_away_from: int = 0) -> None:
+        """Record a dead letter, as :meth:`give_back` has it; a finished message stays finished."""
         if not self.is_finished(offset):
             self.returned.pop(offset, None)
             self.again.discard(offset)
+            self.numbers.pop(offset, None)
             self.dead.pop(offset, None)  # the latest is last
             self.dead[offset] = mark
+            if taken_away_from:
+                self.take_away(taken_away_from, offset, 1)
 
     def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
         """Record finished messages; return how many of them were not finished before."""
         end = first + count
         is_short = count < _LARGE_RUN_COUNT
         if self.deliveries:
+            if self.numbers:  # in here: what has a number was delivered
+                self._forget_numbers(first, end)
             for offset in range(first, end) if is_short else _among(self.deliveries, first, end):
                 self.deliveries.pop(offset, None)
         if self.returned or self.dead:
@@ -224,6 +257,30 @@ class GroupProgress:
         self.finished_count += newly
         return newly
 
+    # -- Delivery numbers --------------------------------------------------------------------------------------------
+
+    def take_away(self, number: int, first: int, count: int) -> None:
+        """Record that messages were taken away from a delivery."""
+        if count:
+            self.taken_away.setdefault(number, set()).update(range(first, first + count))
+
+    def forget_taken_away(self, number: int, offset: int) -> None:
+        """Forget that a message was taken away from a delivery: its session has heard of it."""
+        offsets = self.taken_away.get(number)
+        if offsets is not None:
+            offsets.discard(offset)
+            if not offsets:
+                self.taken_away.pop(number, None)
+
+    def forget_session(self, session: int, kept: Collection[int] = ()) -> None:
+        """Forget what was taken away from a session that asks about no takes but those ``kept``."""
+        for number in [each for each in self.taken_away if each >> SESSION_SHIFT == session and each not in kept]:
+            del self.taken_away[number]
+
+    def _forget_numbers(self, first: int, end: int) -> None:
+        for offset in _among(self.numbers, first, end):
+            self.numbers.pop(offset, None)
+
     # -- Votes -------------------------------------------------------------------------------------------------------
 
     def hold(self, vote: Vote) -> None:
@@ -232,6 +289,8 @@ class GroupProgress:
             self._let_go(self.votes[vote.nonce])
         self.votes[vote.nonce] = vote
         for offsets in vote.offsets:
+            if self.numbers:  # from here on they are held by the nonce
+                self._forget_numbers(offsets.start, offsets.stop)
             if len(offsets) >= _LARGE_RUN_COUNT:
                 insort(self._held_runs, (offsets.start, offsets.stop))
                 continue

@@ -15,6 +15,7 @@ from holdfast.persistence.format.constants import (
     DATA_FILE_BYTES_LIMIT,
     ENTRY_DELIVERED,
     ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     FRAME_HEADER_BYTES,
 )
 from holdfast.persistence.groups.position_entry import Change, reach_of
@@ -28,6 +29,8 @@ _UNKNOWN_BOUND = 2**62
 
 _LONG_RUN_COUNT = 1024
 """What is handed out is kept message by message: a longer run is held against the log before it is believed."""
+
+_KINDS_BY_MESSAGE = frozenset({ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_TAKEN_AWAY})
 
 
 class Reach:
@@ -67,7 +70,7 @@ class Reach:
         end = reach_of(change)
         if not self.covers(end):
             return None
-        if change.count <= _LONG_RUN_COUNT or change.kind not in (ENTRY_DELIVERED, ENTRY_RETURNED):
+        if change.count <= _LONG_RUN_COUNT or change.kind not in _KINDS_BY_MESSAGE:
             return change
         self._look()
         return change if end <= self._log_end else replace(change, count=max(0, self._log_end - change.first_offset))

@@ -22,7 +22,7 @@ from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Run
-from holdfast.persistence.format.constants import NUMBER_MAX
+from holdfast.persistence.format.constants import NUMBER_MAX, SESSION_SHIFT
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.pause_file import Pause
@@ -38,6 +38,7 @@ from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
+from holdfast.queue.dispatch.standing import Standing, none_lives, standing_of
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.options.failure import GIVEN_BACK, RAN_OUT, Failure
 from holdfast.queue.options.retry_policy import RetryPolicy
@@ -107,6 +108,7 @@ class ReadSide:
         self._lease_seconds = redelivery.policy.lease_seconds
         self._time_ns = clock.time_ns
         self._leases = Leases(clock.monotonic)
+        self._living: Callable[[int], bool] = none_lives
         self._lifecycle = Lifecycle()
         self._draining = Draining(clock)
         self._space_available = space_available
@@ -160,14 +162,16 @@ class ReadSide:
         timeout: float | None,
         holder: Holder | None = None,
         lease_seconds: float | None = None,
+        *,
+        number: int = 0,
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder.
 
-        A redelivered message comes alone.
+        A redelivered message comes alone. ``number``: the take's delivery number, if another process takes.
         """
 
         def lease(records: list[Record]) -> list[Delivery]:  # the group may begin, or be configured, while it waits
-            return self._lease(records, holder, self._lease_seconds if lease_seconds is None else lease_seconds)
+            return self._lease(records, holder, self._lease_seconds if lease_seconds is None else lease_seconds, number)
 
         return self._take(count_max, timeout, lease, alone=True, holder=holder)
 
@@ -252,12 +256,12 @@ class ReadSide:
         self._leave(records)
         return records, ticket
 
-    def _lease(self, records: list[Record], holder: Holder | None, seconds: float) -> list[Delivery]:
-        counts = self._require_progress_store().deliver(records)
+    def _lease(self, records: list[Record], holder: Holder | None, seconds: float, number: int) -> list[Delivery]:
+        counts = self._require_progress_store().deliver(records, number)
         if len(records) == 1:  # half the time of the line below for one
-            deliveries = [Delivery(self, records[0], counts[0], holder)]
+            deliveries = [Delivery(self, records[0], counts[0], holder, number)]
         else:
-            deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder)))
+            deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder), repeat(number)))
         self._grant(deliveries, seconds)
         return deliveries
 
@@ -404,8 +408,11 @@ class ReadSide:
         finally:
             self._dispatcher.must_read_anew |= not is_done
 
-    def _fail(self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure) -> None:
-        last = set(self._redelivery.fail(self._require_progress_store(), deliveries, delay, failure))
+    def _fail(
+        self, deliveries: Sequence[Delivery], delay: float | None, failure: Failure, *, by_owner: bool = False
+    ) -> None:
+        store = self._require_progress_store()
+        last = set(self._redelivery.fail(store, deliveries, delay, failure, by_owner=by_owner))
 
         def follow() -> None:
             self._leases.end([each for each in deliveries if not each.is_settled])
@@ -450,7 +457,84 @@ class ReadSide:
     def _give_back_run_out(self) -> None:
         due = [each for each in self._leases.run_out() if each.offset not in self._progress.dead]
         if due:  # a dead letter may still have a lease, if its reject was interrupted after its entry
-            self._fail(due, 0, RAN_OUT)
+            self._fail(due, 0, RAN_OUT, by_owner=True)
+
+    # -- What sessions have in hand ----------------------------------------------------------------------------------
+
+    def take_over(self, living: Callable[[int], bool]) -> None:
+        """Lease again what ``living`` sessions had in hand when the owner before ended; before the first take.
+
+        Everything else comes again at once. Raises StorageError if the log cannot be read.
+
+        Notes
+        -----
+        Memory: the messages that are in hand, as with the owner before; they are read one after another.
+        """
+        self._living = living
+        with self._take_lock:
+            progress = self._progress
+            known = {number >> SESSION_SHIFT for number in {*progress.numbers.values(), *progress.taken_away}}
+            alive = {session for session in known if living(session)}
+            for session in known - alive:
+                progress.forget_session(session)
+            deliveries = []
+            for offset, number in sorted(progress.numbers.items()):
+                record = self._dispatcher.find(offset) if number >> SESSION_SHIFT in alive else None
+                if record is not None:
+                    deliveries.append(Delivery(self, record, progress.deliveries[offset], None, number))
+                else:
+                    progress.numbers.pop(offset, None)
+            if deliveries:
+                self._grant(deliveries, self._lease_seconds)
+                self._dispatcher.must_read_anew = True  # so that they have the turns of their keys first
+
+    def in_hand(self, number: int) -> list[Delivery]:
+        """Return the deliveries of a take that are in hand, in offset order."""
+        self.give_back_due()
+        with self._take_lock:
+            self._lifecycle.check_alive()
+            found = [each for each in self._leases.by_offset.values() if each.number == number]
+        return sorted(found, key=lambda delivery: delivery.offset)
+
+    def find(self, number: int, offset: int) -> Delivery | Standing:
+        """Return the delivery of a message that is in hand under this number, or else what became of it."""
+        self.give_back_due()
+        with self._take_lock:
+            self._lifecycle.check_alive()
+            delivery = self._leases.by_offset.get(offset)
+            if delivery is not None and delivery.number == number:
+                return delivery
+            return standing_of(self._progress, number, offset)
+
+    def forget_taken_away(self, number: int, offset: int) -> None:
+        """Forget that a message was taken away from a delivery: its session has been told."""
+        with self._take_lock:
+            self._progress.forget_taken_away(number, offset)
+
+    def end_session(self, session: int) -> None:
+        """Have what a dead session has in hand come again at once, and forget what was taken away from it.
+
+        That delivery counts, and nothing has failed: it is as if the owner had died with the message in hand.
+        """
+        self.keep_only(session, ())
+
+    def keep_only(self, session: int, numbers: Collection[int]) -> None:
+        """Have all that a session has in hand come again at once but for these takes, as :meth:`end_session`.
+
+        ``numbers``: of the takes that a living session has in hand or asks about. It will ask about no others, so what
+        was taken away from those is forgotten.
+        """
+        kept = frozenset(numbers)
+        with self._take_lock:
+            if self._lifecycle.refusal is not None:
+                return
+            orphans = [each for each in self._leases.of_session(session) if each.number not in kept]
+            if orphans:
+                with suppress(StorageError):  # then they count as handed out once more, all the same
+                    self._redelivery.orphan(self._require_progress_store(), orphans)
+                self._follow(lambda: self._end_and_give_back(orphans))
+            self._progress.forget_session(session, kept)
+        self._source.wake()
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
@@ -744,7 +828,7 @@ class ReadSide:
         with self._take_lock:
             self._draining.begin(timeout)
             if immediate and self._lifecycle.refusal is None:
-                self._let_go()
+                self._let_go(none_lives)
                 self._lifecycle.drain(self._ending)
         self.wake()
 
@@ -797,20 +881,24 @@ class ReadSide:
                 self._start()
                 self._in_step(lambda: self._dispatcher.peek(1))
 
-    def _let_go(self) -> None:
-        """Give all deliveries back: none has failed."""
+    def _let_go(self, keep: Callable[[int], bool]) -> None:
+        """Give all deliveries back but for those of sessions to keep: none has failed."""
         deliveries = list(self._leases.by_offset.values())
-        if deliveries and self._progress_store is not None:
+        given_back = [each for each in deliveries if not (each.number and keep(each.number >> SESSION_SHIFT))]
+        if given_back and self._progress_store is not None:
             with suppress(StorageError):  # then they count as handed out once more
-                self._redelivery.release(self._progress_store, deliveries)
+                self._redelivery.release(self._progress_store, given_back, by_owner=True)
         self._leases.end(deliveries)
         self._dispatcher.must_read_anew = True
 
-    def close(self) -> None:
-        """Refuse further takes, give deliveries back, and let the next owner in."""
+    def close(self, keep: Callable[[int], bool] | None = None) -> None:
+        """Refuse further takes, give deliveries back, and let the next owner in.
+
+        ``keep``: whether the next owner finds in hand what this session has; None: if it lives, as in ``take_over``.
+        """
         with self._take_lock:
             self._lifecycle.close()
-            self._let_go()
+            self._let_go(self._living if keep is None else keep)
         self.wake()
         try:
             with self._take_lock:

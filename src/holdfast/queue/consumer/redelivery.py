@@ -73,11 +73,18 @@ class Redelivery:
         return self.policy.is_last(delivery_count)
 
     def fail(
-        self, progress_store: ProgressStore, deliveries: Sequence[Delivery], delay: float | None, failure: Failure
+        self,
+        progress_store: ProgressStore,
+        deliveries: Sequence[Delivery],
+        delay: float | None,
+        failure: Failure,
+        *,
+        by_owner: bool,
     ) -> list[Delivery]:
         """Note that deliveries have failed; return those that were the last of their message.
 
-        ``delay`` is how long the others wait, in seconds; None: after the back-off.
+        ``delay`` is how long the others wait, in seconds; None: after the back-off. ``by_owner``: not their holder says
+        so, who has yet to hear of it.
         """
         now = self._time_ns()
         changes, last = [], []
@@ -88,16 +95,44 @@ class Redelivery:
             wait = self.policy.wait_seconds(delivery.delivery_count) if delay is None else delay
             first_failure_s = progress_store.progress.returned.get(delivery.offset, (0, 0))[1] or now // _SECOND_NS
             until_ns = min(now + round(wait * _SECOND_NS), _NS_MAX) if wait else 0
-            changes.append(returned_change(delivery.offset, delivery.delivery_count, until_ns, first_failure_s))
-        self._bury(progress_store, [(each.offset, each.delivery_count) for each in last], failure, changes)
+            taken_away_from = delivery.number if by_owner else 0
+            changes.append(
+                returned_change(
+                    delivery.offset,
+                    delivery.delivery_count,
+                    until_ns,
+                    first_failure_s,
+                    taken_away_from=taken_away_from,
+                )
+            )
+        dead = [(each.offset, each.delivery_count, each.number if by_owner else 0) for each in last]
+        self._bury(progress_store, dead, failure, changes)
         return last
 
-    def release(self, progress_store: ProgressStore, deliveries: Sequence[Delivery]) -> None:
-        """Note that deliveries never took place."""
+    def release(self, progress_store: ProgressStore, deliveries: Sequence[Delivery], *, by_owner: bool = False) -> None:
+        """Note that deliveries never took place; ``by_owner`` as :meth:`fail` has it."""
         returned = progress_store.progress.returned
         progress_store.note(
             [
-                returned_change(each.offset, each.delivery_count - 1, *returned.get(each.offset, (0, 0)))
+                returned_change(
+                    each.offset,
+                    each.delivery_count - 1,
+                    *returned.get(each.offset, (0, 0)),
+                    taken_away_from=each.number if by_owner else 0,
+                )
+                for each in deliveries
+            ]
+        )
+
+    def orphan(self, progress_store: ProgressStore, deliveries: Sequence[Delivery]) -> None:
+        """Note that the process has died that had deliveries in hand: they count, and wait for nothing.
+
+        The last delivery of a message makes it a dead letter at the next take, as if the owner had died.
+        """
+        returned = progress_store.progress.returned
+        progress_store.note(
+            [
+                returned_change(each.offset, each.delivery_count, 0, returned.get(each.offset, (0, 0))[1])
                 for each in deliveries
             ]
         )
@@ -112,7 +147,7 @@ class Redelivery:
     ) -> None:
         """Make messages dead letters at once."""
         uncounted = 0 if is_counted else 1
-        self._bury(progress_store, [(each.offset, each.delivery_count - uncounted) for each in deliveries], failure)
+        self._bury(progress_store, [(each.offset, each.delivery_count - uncounted, 0) for each in deliveries], failure)
 
     # -- Messages that are not handed out any more -------------------------------------------------------------------
 
@@ -122,7 +157,9 @@ class Redelivery:
         deliveries = progress_store.progress.deliveries
         for reason in (EXPIRED, EXHAUSTED):
             dead = [record for record, why in ended if why == reason and (why != EXPIRED or self.policy.keeps_expired)]
-            self._bury(progress_store, [(record[0], deliveries.get(record[0], 0)) for record in dead], Failure(reason))
+            self._bury(
+                progress_store, [(record[0], deliveries.get(record[0], 0), 0) for record in dead], Failure(reason)
+            )
             self._ended.update(record[0] for record in dead)
             self.ended_count += len(dead)
         if dropped:
@@ -133,24 +170,24 @@ class Redelivery:
     def _bury(
         self,
         progress_store: ProgressStore,
-        messages: Iterable[tuple[int, int]],
+        messages: Iterable[tuple[int, int, int]],
         failure: Failure,
         more: Sequence[Change] = (),
     ) -> None:
         now, progress, changes = self._time_ns(), progress_store.progress, list(more)
         notes = {"detail": failure.detail, "exception": failure.exception, "traceback": failure.trace}
         dead = list(messages)
-        for offset, delivery_count in dead:
+        for offset, delivery_count, taken_away_from in dead:
             first_s = progress.returned.get(offset, (0, 0))[1]
             mark = DeadMark(failure.reason, delivery_count, first_s * _SECOND_NS or now, now)
             if any(notes.values()):
                 self._notes.write(offset, notes)
             else:
                 self._notes.remove(offset)  # one of an earlier death would tell a wrong story
-            changes.append(dead_change(offset, mark))
+            changes.append(dead_change(offset, mark, taken_away_from))
         if changes:
             progress_store.note(changes)
-        for offset, delivery_count in dead:
+        for offset, delivery_count, _ in dead:
             self.log.note(offset, delivery_count, failure)
 
     # -- Dead letters ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, overload
 
 from holdfast.errors import LeaseExpiredError, StaleReceiptError
+from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
@@ -92,6 +93,8 @@ class Delivery(Generic[Body]):
         Whether it was acknowledged or given back, or its lease has run out.
     has_expired : bool
         Whether its lease has run out.
+    number : int
+        The delivery number of its take: it is in hand of another process; 0: none.
     holder : Holder or None
         The transaction that settles it, with ``tx.ack``; None: its receiver does.
     record : Record
@@ -110,6 +113,7 @@ class Delivery(Generic[Body]):
         "is_open",
         "is_settled",
         "lease_seconds",
+        "number",
         "offset",
         "payload",
         "record",
@@ -117,7 +121,9 @@ class Delivery(Generic[Body]):
         "timestamp_ns",
     )
 
-    def __init__(self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None) -> None:
+    def __init__(
+        self, deliverer: Deliverer, record: Record, delivery_count: int, holder: Holder | None = None, number: int = 0
+    ) -> None:
         self._deliverer = deliverer
         self.record = record
         self.holder = holder
@@ -126,6 +132,7 @@ class Delivery(Generic[Body]):
         self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
         self.body: Body = self.payload  # type: ignore[assignment] # until it is decoded
         self.delivery_count = delivery_count
+        self.number = number
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -373,6 +380,10 @@ class Leases:
         self.end(due)
         self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)  # last: an interruption before it means another check
         return due
+
+    def of_session(self, session: int) -> list[Delivery]:
+        """Return the deliveries that a session has in hand."""
+        return [each for each in self.by_offset.values() if each.number and each.number >> SESSION_SHIFT == session]
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
         """Return the records of deliveries in offset order.

@@ -266,6 +266,10 @@ class Dispatcher:
             return True
         return record[0] < self._ahead_end and has_options(record[2]) and decode_options(record[2]).priority > 0
 
+    def find(self, offset: int) -> Record | None:
+        """Return the record of an offset; None if it is damaged, or not there."""
+        return self._cursor.find(offset)
+
     def revive(self, offset: int) -> None:
         """Have a dead letter taken again, which is none any more."""
         record = self._cursor.find(offset) if offset < max(self._cursor.next_offset, self._ahead_end) else None

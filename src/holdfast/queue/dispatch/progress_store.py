@@ -69,16 +69,16 @@ class ProgressStore:
 
     # -- Noting ------------------------------------------------------------------------------------------------------
 
-    def deliver(self, records: Sequence[Record]) -> list[int]:
-        """Note that records are about to be handed out; return the delivery count of each."""
+    def deliver(self, records: Sequence[Record], number: int = 0) -> list[int]:
+        """Note that records are about to be handed out, under this number; return the delivery count of each."""
         deliveries = self.progress.deliveries
         if len(records) == 1:  # spares single takes a loop and its list
             count = deliveries.get(records[0][0], 0) + 1
-            self._positions.append(runs_of(ENTRY_DELIVERED, records, count))
+            self._positions.append(runs_of(ENTRY_DELIVERED, records, count, number))
             return [count]
         counts = [deliveries.get(record[0], 0) + 1 for record in records]
         assert counts.count(counts[0]) == len(counts), "one that was handed out before comes alone"
-        self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0]))
+        self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0], number))
         return counts
 
     def finish(self, records: Sequence[Record]) -> int:
@@ -211,20 +211,20 @@ class ProgressStore:
         self._positions.close()
 
 
-def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0) -> list[Change]:
+def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0, number: int = 0) -> list[Change]:
     """Return what to note: one change for each run of offsets inside one data file. Deferred ones have any order."""
     if len(records) == 1:  # spares single takes the comparisons
         offset, _, _, _, end, sequence = records[0]
-        return [Change(kind, offset, 1, (sequence, end), delivery_count)]
+        return [Change(kind, offset, 1, (sequence, end), delivery_count, number)]
     records = sorted(records)  # costs little if they are
     first, last, count = records[0], records[-1], len(records)
     if last[0] - first[0] == count - 1 and first[5] == last[5]:
-        return [Change(kind, first[0], count, (last[5], last[4]), delivery_count)]
+        return [Change(kind, first[0], count, (last[5], last[4]), delivery_count, number)]
     changes = []
     start = 0
     for at in range(1, len(records) + 1):
         before = records[at - 1]
         if at == len(records) or records[at][0] != before[0] + 1 or records[at][5] != before[5]:
-            changes.append(Change(kind, records[start][0], at - start, (before[5], before[4]), delivery_count))
+            changes.append(Change(kind, records[start][0], at - start, (before[5], before[4]), delivery_count, number))
             start = at
     return changes

@@ -81,8 +81,8 @@ class QueueHandle:
     make_helper : callable or None
         Makes the helper that serves requests while the write side has no owner; None: this handle asks no other one.
     living : callable
-        Whether the session of a number is alive: what is kept for it is kept over this opening. Others are dead, for
-        ever.
+        Whether the session of a number is alive: what is kept for it is kept over this opening, and what it has in hand
+        stays so. Others are dead, for ever.
 
     Attributes
     ----------
@@ -150,6 +150,7 @@ class QueueHandle:
                 self._open_log(locks.try_acquire(self.storage, self.directory.write_lock))
         if options.reads:
             self._with_reserve(self._open_read_side)
+            self.require_read_side().take_over(self._living)
         elif options.looks:
             self._open_look_side()
         if options.mode == "submit" and self._make_helper is not None:
@@ -389,7 +390,7 @@ class QueueHandle:
     # -- Both --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give deliveries back, sync, leave the files clean, and let the next owner in.
+        """Give deliveries back that no living session has, sync, leave the files clean, and let the next owner in.
 
         The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
