@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proof.second_model.facts import DisagreementError, Now
+from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.judge import Judge
 from proof.second_model.runs import judged_history
@@ -22,6 +22,11 @@ STEPS = 80
 FIRST_MODEL_SEEDS = range(2)
 FIRST_MODEL_STEPS = 120
 NOW = Now(1_700_000_000_000_000_000, 1_000_000_000_000)
+
+
+def later(seconds: int) -> Now:
+    """Return what the clocks say some seconds after."""
+    return Now(NOW.wall + seconds * SECOND_NS, NOW.mono + seconds * SECOND_NS)
 
 
 @pytest.mark.parametrize("seed", HISTORIES)
@@ -129,7 +134,128 @@ def another_setting(judge: Judge) -> None:
     judge.told(Call("open", NOW, {"given": {"lease_seconds": 5}}), Answer())
 
 
-SETTINGS = [above_a_bound, bound_forgotten, bound_that_nobody_set, another_setting]
+def configured(judge: Judge, **settings: object) -> None:
+    """Change settings."""
+    judge.told(Call("configure", NOW, {"settings": settings}), Answer())
+
+
+def too_large(judge: Judge) -> None:
+    """Put a payload that is larger than what was set."""
+    configured(judge, record_bytes_max=1)
+    judge.told(Call("put", NOW, {"payload": b"cc"}), Answer(2))
+
+
+def too_large_for_an_open_transaction(judge: Judge) -> None:
+    """Have an open transaction refuse what was not too large when it began."""
+    judge.told(Call("begin", NOW, {"tx": 1}), Answer())
+    configured(judge, record_bytes_max=1)
+    judge.told(Call("tx_put", NOW, {"tx": 1, "items": [{"payload": b"cc"}]}), Answer(error="RecordTooLargeError"))
+
+
+def above_a_bound_of_bytes(judge: Judge) -> None:
+    """Put what makes the data files take more than what was set."""
+    configured(judge, max_bytes=2**27)
+    judge.told(Call("put", NOW, {"payload": b"c", "files": [(0, 2**26), (1, 2**26), (2, 2**18)]}), Answer(2))
+
+
+def full_though_all_is_done(judge: Judge) -> None:
+    """Find a bound of bytes reached by files in which every message is done."""
+    configured(judge, max_bytes=2**27)
+    judge.told(Call("get_many", NOW, {"max_messages": 2}), Answer([b"a", b"b"]))
+    full = {"payload": b"c", "files": [(0, 2**26), (1, 2**26), (2, 2**18)]}
+    judge.told(Call("put", NOW, full), Answer(error="Full"))
+
+
+def forgotten_at_a_longer_window(judge: Judge) -> None:
+    """Put an id again that was remembered all the time."""
+    judge.told(Call("put", NOW, {"payload": b"c", "dedup_id": "id"}), Answer(2))
+    configured(judge, dedup_window=600)
+    judge.told(Call("put", later(400), {"payload": b"d", "dedup_id": "id"}), Answer(3))
+
+
+def remembered_beyond_a_shorter_window(judge: Judge) -> None:
+    """Put an id again whose time is over since the change."""
+    judge.told(Call("put", NOW, {"payload": b"c", "dedup_id": "id"}), Answer(2))
+    configured(judge, dedup_window=10)
+    judge.told(Call("put", later(11), {"payload": b"d", "dedup_id": "id"}), Answer(2))
+
+
+def once_too_often(judge: Judge) -> None:
+    """Get a message again that was delivered as often as it may be by now."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("nack", NOW, {"receipts": [1], "delay": 0}), Answer())
+    configured(judge, max_deliveries=1)
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 2, 2)]))
+
+
+def alive_again(judge: Judge) -> None:
+    """Get a dead letter, which more deliveries do not bring back."""
+    configured(judge, max_deliveries=1)
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("nack", NOW, {"receipts": [1]}), Answer())
+    configured(judge, max_deliveries=2)
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 2, 2)]))
+
+
+def swept_too_late(judge: Judge) -> None:
+    """Find a dead letter behind a take, which was kept for as long as is set now."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("reject", NOW, {"receipts": [1], "reason": "no"}), Answer())
+    judge.told(Call("configure", later(60), {"settings": {"dead_letter_seconds": 60}}), Answer())
+    judge.told(Call("get", later(60)), Answer([b"b"]))
+    judge.told(Call("dead_count", later(60)), Answer(1))
+
+
+def a_group_by_the_rules_of_another(judge: Judge) -> None:
+    """Find a dead letter that only another group, whose rules were changed, would have."""
+    configured(judge, max_deliveries=1)
+    judge.told(Call("create_group", NOW, {"name": "slow", "start": "earliest"}), Answer(0))
+    judge.told(Call("close", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {}, "group": "slow"}), Answer())
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("nack", NOW, {"receipts": [1], "delay": 0}), Answer())
+    judge.told(Call("dead_count", NOW), Answer(1))
+
+
+def half_of_what_was_refused(judge: Judge) -> None:
+    """Find a bound of an opening that was refused for another setting."""
+    configured(judge, max_deliveries=2)
+    judge.told(Call("close", NOW), Answer())
+    given = {"maxsize": 2, "max_deliveries": 3}
+    judge.told(Call("open", NOW, {"given": given}), Answer(error="ConfigError"))
+    judge.told(Call("open", NOW, {"given": {}}), Answer())
+    judge.told(Call("put", NOW, {"payload": b"c"}), Answer(error="Full"))
+
+
+def another_owners_setting(judge: Judge) -> None:
+    """Change a setting of the queue through a handle that only consumes."""
+    judge.told(Call("close", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {}, "mode": "consume"}), Answer())
+    configured(judge, maxsize=2)
+
+
+def wrong_figures(judge: Judge) -> None:
+    """Show a setting that was reset."""
+    configured(judge, lease_seconds=4)
+    judge.told(Call("configure", NOW, {"settings": {}, "reset": ["lease_seconds"]}), Answer())
+    judge.told(Call("settings", NOW), Answer({"lease_seconds": 4}))
+
+
+def less_than_two_files(judge: Judge) -> None:
+    """Set a bound that leaves no room for two data files."""
+    configured(judge, max_bytes=2**26)
+
+
+SETTINGS = [above_a_bound, bound_forgotten, bound_that_nobody_set, another_setting, half_of_what_was_refused]
+SETTINGS += [too_large, too_large_for_an_open_transaction, above_a_bound_of_bytes, full_though_all_is_done]
+SETTINGS += [forgotten_at_a_longer_window, remembered_beyond_a_shorter_window, once_too_often, alive_again]
+SETTINGS += [
+    swept_too_late,
+    a_group_by_the_rules_of_another,
+    another_owners_setting,
+    wrong_figures,
+    less_than_two_files,
+]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
 
 

@@ -469,6 +469,15 @@ MUTATIONS = (
         "settings",
     ),
     Mutation(
+        "refused-for-its-group-and-half-stored",
+        "An opening is refused for a setting of its group, and those of the queue are changed all the same.",
+        "queue/engine/handle_settings.py",
+        "        if group is not None and group.settings is not None:  # lost",
+        "        if is_owner:\n            write_settings(storage, directory, changed)\n"
+        "        if group is not None and group.settings is not None:  # lost",
+        "settings",
+    ),
+    Mutation(
         "failed-change-not-put-back",
         "A change of settings whose name is not synced stays; the next opening takes it for durable.",
         "persistence/filesystem/document.py",

@@ -145,9 +145,10 @@ SUITES = (
     _tests(
         "settings",
         "tests/unit/engine/test_configuring.py",
+        "tests/unit/engine/test_handle_settings.py",
         "tests/crash/returned/test_returned_means_durable.py",
         "-k",
-        "configur",
+        "configur or refused_for_its_group",
     ),
     _tests("refused calls", "tests/crash/returned/test_behind_refused_calls.py"),
     _tests("durable", "tests/crash/returned/test_durable_beside_the_table.py"),

@@ -4,8 +4,9 @@ Where the documentation leaves a number or a moment open (jitter, a lease that i
 power) it is a :class:`Span`, and what the queue answers next narrows it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 SECOND_NS = 1_000_000_000
@@ -63,6 +64,7 @@ class Course(NamedTuple):
     defies_expiry: bool | None = False  # None: the documentation does not say
     was_retried: bool = False  # since it was put
     may_be_gone: bool = False  # with its data file, before the group began
+    perhaps: frozenset[str] = frozenset()  # how it may have ended by settings that were changed since
     rank: tuple[int, int] = (0, 0)  # its place in the line of its order key
     receipt: int | None = None  # who has it in hand
     lease: Span | None = None  # when it runs out; None: it does not
@@ -111,6 +113,15 @@ class Tx:
     acknowledged: tuple[int, ...] = ()
     id: str | None = None
     offsets: range = range(0)
+    record_bytes_max: int = 0  # as it was when it began
+
+
+class Remembered(NamedTuple):
+    """A deduplication id."""
+
+    offset: int
+    at: int
+    is_sure: bool = True  # else its window was over once, or others may have made it forgotten
 
 
 @dataclass(frozen=True)
@@ -126,16 +137,19 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Options:
-    """The settings that count in the handle: settings.md, and work-queue.md, the first table."""
+    """The settings that count, of a queue and one group: settings.md, the first table."""
 
     max_deliveries: int | None = 5
     backoff: tuple[float, ...] | tuple[str, float, float, bool] = ("doubling", 1, 3600, True)
     lease_seconds: float = 30
     expired: str = "drop"
+    dead_letter_seconds: float = 1_209_600
     maxsize: int = 0
+    max_bytes: int | None = None
+    record_bytes_max: int = 2**24
+    data_file_bytes: int = 2**26
     dedup_window: float = 300
     dedup_max: int = 100_000
-    dead_letter_seconds: float = 1_209_600
 
 
 OF_GROUP = frozenset({"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds"})
@@ -159,7 +173,6 @@ class Group:
 class State:
     """All that is known."""
 
-    options: Options
     group: str = "default"
     messages: tuple[Message, ...] = ()
     groups: Mapping[str, Group] = field(default_factory=lambda: {"default": Group()})
@@ -167,7 +180,8 @@ class State:
     transactions: Mapping[int, Tx] = field(default_factory=dict)
     prepared: Mapping[str, Prepared] = field(default_factory=dict)
     decided: Mapping[str, tuple[str, range]] = field(default_factory=dict)
-    ids: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ids: Mapping[str, Remembered] = field(default_factory=dict)
+    dedup_max: int = 100_000  # as it was when the present handle was opened
     forgotten: Span = NOTHING
     dropped: Span = NOTHING  # by the present handle
     has_priorities: bool = False
@@ -175,7 +189,14 @@ class State:
     has_new_groups: bool = False  # made or deleted by the present handle
     retried: int = 0
     end: str = ""  # of the present handle: closed, or shut down at once
+    mode: str = "exclusive"  # of the present handle
+    sweeps_next: bool = True  # the present handle's next take sweeps: its first one, and that behind a change
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
+
+    @cached_property
+    def options(self) -> Options:
+        """The settings that count now, those of the handle's group among them: each counts at once."""
+        return Options(**{**self.settings, **self.own.settings})
 
     @property
     def own(self) -> Group:
@@ -194,13 +215,12 @@ class State:
         return [offset for offset in every if offset not in known or known[offset].state != "done"]
 
 
-def with_settings(state: State, changed: Mapping[str, Any]) -> State:
-    """Return the state in which settings of the queue, and of the handle's group, are stored."""
-    own = state.own
-    of_group = {name: value for name, value in changed.items() if name in OF_GROUP}
-    of_queue = {name: value for name, value in changed.items() if name not in OF_GROUP}
-    state = with_group(state, replace(own, settings={**own.settings, **of_group}))
-    return replace(state, settings={**state.settings, **of_queue})
+def with_settings(state: State, changed: Mapping[str, Any], reset: Iterable[str] = ()) -> State:
+    """Return the state in which settings of the queue, and of the handle's group, are stored or have their defaults."""
+    own, reset = state.own, set(reset)
+    of_group = {name: value for name, value in {**own.settings, **changed}.items() if name in OF_GROUP - reset}
+    of_queue = {name: value for name, value in {**state.settings, **changed}.items() if name not in OF_GROUP | reset}
+    return replace(with_group(state, replace(own, settings=of_group)), settings=of_queue)
 
 
 def course_in(state: State, group: Group, offset: int) -> Course:

@@ -30,8 +30,21 @@ ROOT = "/q"
 IDS = ("a", "b", "c", "d")
 KEYS = ("x", "y")
 GROUPS = ("default", "other")
-SIZES, LEASES = (0, 0, 6, 20), (4, 30)
-"""What the settings that are changed may be: ``maxsize`` of the queue, ``lease_seconds`` of the group."""
+DATA_FILE_BYTES = 16 * 2**10
+OF_QUEUE: dict[str, tuple[Any, ...]] = {
+    "maxsize": (0, 0, 6, 20),
+    "max_bytes": (None, None, 2 * DATA_FILE_BYTES, 4 * DATA_FILE_BYTES),
+    "record_bytes_max": (2**24, 2**24, 3002, 100),
+    "dedup_window": (10, 300),
+}
+OF_GROUP: dict[str, tuple[Any, ...]] = {
+    "max_deliveries": (1, 2, 3, None),
+    "backoff": ([], [1, 8], Backoff(1, 8, jitter=False), Backoff(2, 16)),
+    "lease_seconds": (4, 30),
+    "dead_letter_seconds": (60, 1_209_600),
+    "expired": ("drop", "dead"),
+}
+"""What the settings may be that count at once."""
 
 STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
 OPEN_MAX = 3
@@ -57,21 +70,14 @@ class Player:
         self.storage = SimulatedStorage()
         self.payload_count = self.restart_count = self.crash_count = 0
         self.uses_priorities = rng.random() < 0.5
-        of_group: dict[str, Any] = {
-            "max_deliveries": rng.choice([1, 2, 3, None]),
-            "backoff": rng.choice([[], [1, 8], Backoff(1, 8, jitter=False), Backoff(2, 16)]),
-            "lease_seconds": rng.choice(LEASES),
-            "expired": rng.choice(["drop", "dead"]),
-            "dead_letter_seconds": rng.choice([60, 1_209_600]),
-        }
+        of_group: dict[str, Any] = {name: rng.choice(values) for name, values in OF_GROUP.items()}
         self.of_queue: dict[str, Any] = {
-            "maxsize": rng.choice(SIZES),
-            "dedup_window": rng.choice([10, 300]),
+            **{name: rng.choice(values) for name, values in OF_QUEUE.items()},
             "dedup_max": rng.choice([2, 100]),
-            "data_file_bytes": 16 * 2**10,
+            "data_file_bytes": DATA_FILE_BYTES,
         }
         self.of_groups = {group: dict(of_group) for group in GROUPS}
-        self.changed: tuple[dict[str, Any], str] | None = None
+        self.changed: dict[str, Any] = {}
         self.group = "default"
         self.open()
 
@@ -95,7 +101,7 @@ class Player:
         """Make so many steps, and look at everything at the end."""
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [self.looks, self.rules, self.wait]
-        kinds = [*kinds * 2, self.configures]
+        kinds = [*kinds * 2, self.configures, self.configures]
         for _ in range(call_count):
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
@@ -231,7 +237,11 @@ class Player:
         state, limit = rng.choice(states), rng.choice([2, 100])
         after, count = rng.choice([None, 3]), rng.choice([1, 4])
         looks = [queue.stats, queue.qsize, queue.empty, queue.full, queue.dead.list, lambda: len(queue.dead)]
-        looks += [lambda: queue.browse(state, limit=limit, after=after), lambda: queue.peek(count)]
+        looks += [
+            lambda: queue.settings,
+            lambda: queue.browse(state, limit=limit, after=after),
+            lambda: queue.peek(count),
+        ]
         return rng.choice(looks)
 
     def rules(self) -> Callable[[], object]:
@@ -249,6 +259,7 @@ class Player:
             queue.resume,
             queue.resume,
             lambda: queue.groups.create(name, start),
+            self.creates_with_settings(name, start),
             lambda: queue.groups.delete("third"),
             queue.groups.list,
             queue.purge,
@@ -257,24 +268,44 @@ class Player:
         return rng.choice(verbs)
 
     def configures(self) -> Callable[[], object]:
-        """Choose a setting of the queue or of the group to change; later openings say it, or leave it out."""
+        """Choose settings to change, of the queue and of the group; later openings say them, or leave them out."""
         rng, queue = self.rng, self.queue
-        chosen: dict[str, tuple[int, ...]] = {"maxsize": SIZES, "lease_seconds": LEASES}
-        name = rng.choice(sorted(chosen))
-        value, is_said = rng.choice(chosen[name]), rng.random() < 0.5
-        known = self.of_queue if name == "maxsize" else self.of_groups[self.group]
-        if name != "maxsize" and self.group not in self.groups():
-            return self.looks()  # one that has not begun gets what its first handle says
+        known = OF_QUEUE if self.group not in self.groups() else OF_QUEUE | OF_GROUP  # else its first handle sets them
+        names = rng.sample(sorted(known), rng.choice([1, 1, 1, 2, 4]))
+        changed = {name: rng.choice(known[name]) for name in names}
+        reset = [name for name in names if rng.random() < 0.2]
+        if rng.random() < 0.05:
+            changed["max_bytes"] = DATA_FILE_BYTES  # less than two data files
+        elif rng.random() < 0.95:  # else some are to be set and to be reset
+            changed = {name: value for name, value in changed.items() if name not in reset}
+        are_said = rng.random() < 0.5
 
         def configure() -> None:
-            self.changed = (known, name)
-            queue.configure(**{name: value})  # type: ignore[arg-type]
-            if is_said:
-                known[name] = value
-            else:
-                known.pop(name, None)
+            self.changed = {**changed, **dict.fromkeys(reset)}
+            queue.configure(reset=reset, **changed)
+            self.note(changed if are_said else {}, self.changed)
 
         return configure
+
+    def creates_with_settings(self, name: str, start: str | int) -> Callable[[], object]:
+        """Choose the settings of a group to make."""
+        rng, queue, is_there = self.rng, self.queue, name in self.groups()
+        given = {each: rng.choice(OF_GROUP[each]) for each in rng.sample(sorted(OF_GROUP), 2)}
+
+        def create() -> None:
+            if not is_there:
+                self.note({}, given, name)
+            queue.groups.create(name, start, **given)
+
+        return create
+
+    def note(self, said: dict[str, Any], changed: dict[str, Any], group: str | None = None) -> None:
+        """Have later openings say some settings, and leave out the others that were changed."""
+        for name in changed:
+            known = self.of_queue if name in OF_QUEUE else self.of_groups.setdefault(group or self.group, {})
+            known.pop(name, None)
+            if name in said:
+                known[name] = said[name]
 
     def wait(self) -> Callable[[], object]:
         """Choose how long to wait: also to just before, just at and just behind the end of a lease."""
@@ -294,7 +325,16 @@ class Player:
         self.group = self.rng.choice(names or ["default"])
         if self.rng.random() < 0.3:
             self.visit()
+        if self.rng.random() < 0.3:
+            self.make(self.opens_otherwise)
         self.open()
+
+    def opens_otherwise(self) -> None:
+        """Ask for settings that may be others than the queue's; what was never set is set then."""
+        rng, known = self.rng, OF_QUEUE | OF_GROUP
+        asked = {name: rng.choice(known[name]) for name in rng.sample(sorted(known), 2)}
+        with PersistentQueue(ROOT, storage=self.storage, clock=self.clock, group=self.group, **asked):
+            self.note({}, asked)
 
     def end(self) -> None:
         """Close the handle in order, be killed, or lose the power."""
@@ -314,7 +354,7 @@ class Player:
             self.make(self.queue.purge)
             self.queue.close()
             return
-        for verb in (self.takes, self.settles, lambda: self.queue.purge, self.takes):
+        for verb in (self.takes, self.settles, self.configures, lambda: self.queue.purge, self.takes):
             self.step(verb())
         self.end()
 
@@ -345,12 +385,11 @@ class Player:
                 left.append(self.left_by(how))
 
         self.storage.before_verb = watch
-        self.changed = None
+        self.changed = {}
         self.make(verb)
         self.storage.before_verb = None
-        if left and self.changed is not None:  # or not: what is on the disk counts
-            known, name = self.changed
-            known.pop(name, None)
+        if left:  # what a change was cut off from is on the disk, or not: then openings leave it out
+            self.note({}, self.changed)
         if left:
             self.go_on_with(left[0])
             self.open()

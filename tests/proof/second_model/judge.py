@@ -5,9 +5,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from proof.second_model.facts import DisagreementError, Group, Options, State, with_settings
+from proof.second_model.facts import DisagreementError, Group, State, with_settings
 from proof.second_model.history import Answer, Call
-from proof.second_model.rules import dead_letters, life, looking, purging, putting, settling, taking, transacting
+from proof.second_model.rules import (
+    configuring,
+    dead_letters,
+    life,
+    looking,
+    purging,
+    putting,
+    settling,
+    taking,
+    transacting,
+)
 from proof.second_model.rules.settling import has_run_out, ran_out, unsettled
 from proof.second_model.rules.transitions import aborted, brought_up_to, with_pause_over
 
@@ -22,6 +32,7 @@ RULES: dict[str, Rule] = {
     **looking.RULES,
     **transacting.RULES,
     **life.RULES,
+    **configuring.RULES,
 }
 
 #: Leases are looked at "when somebody takes, waits, settles, looks or asks for figures" (work-queue.md, "Limits"):
@@ -44,10 +55,14 @@ class Judge:
     """Holds all states that the queue may be in after the calls so far."""
 
     def __init__(self, given: Mapping[str, Any] | None = None, group: str = "default") -> None:
-        state = with_settings(State(Options(), group, groups={"default": Group(), group: Group()}), given or {})
-        options = Options(**{**state.settings, **state.own.settings})
-        self.states: tuple[State, ...] = (replace(state, options=options),)
+        state = with_settings(State(group, groups={"default": Group(), group: Group()}), given or {})
+        self.states: tuple[State, ...] = (replace(state, dedup_max=state.options.dedup_max),)
         self.calls: list[tuple[Call, Answer]] = []
+
+    @property
+    def has_bytes_bound(self) -> bool:
+        """Whether ``max_bytes`` may bound the queue."""
+        return any(state.options.max_bytes is not None for state in self.states)
 
     def told(self, call: Call, answer: Answer) -> None:
         """Follow one call; raise DisagreementError where no state allows its answer."""
@@ -78,6 +93,7 @@ class Judge:
                     continue
                 states += transacting.cut_off(state, call, answer)
                 states += purging.cut_off(state, call, answer)
+                states += configuring.cut_off(state, call, answer)
         self.states = unique(states)
 
     def copy(self) -> "Judge":

@@ -10,7 +10,8 @@ from proof.second_model.facts import SECOND_NS
 from proof.second_model.history import Seen
 
 ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
-OPTIONS = ("max_deliveries", "lease_seconds", "expired", "maxsize", "dedup_window", "dedup_max", "dead_letter_seconds")
+OPTIONS: tuple[str, ...] = ("max_deliveries", "lease_seconds", "dead_letter_seconds", "expired")
+OPTIONS += ("maxsize", "max_bytes", "record_bytes_max", "data_file_bytes", "dedup_window", "dedup_max")
 
 
 def seconds(value: Any) -> float | None:

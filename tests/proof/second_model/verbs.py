@@ -130,6 +130,17 @@ def which(call: Reading) -> dict[str, Any]:
     return {"offsets": translation.offsets_of(call["which"]), "reason": call["reason"]}
 
 
+def configuring(call: Reading) -> dict[str, Any]:
+    """Return which settings are changed."""
+    return {"settings": translation.settings(call["settings"] or {}), "reset": list(call["reset"] or ())}
+
+
+def creating(call: Reading) -> dict[str, Any]:
+    """Return how a group begins."""
+    start, given = call["start"], translation.settings(call["settings"] or {})
+    return {"name": call["name"], "start": "earliest" if start is None else start, "settings": given}
+
+
 QUEUE = {
     "put": Reader("put", lambda call: {**translation.ask(call.given), **asked("dedup_id")(call)}, plain),
     "put_many": Reader("put_many", lambda call: {"items": translation.asks(call["payloads"])}, offsets),
@@ -150,7 +161,7 @@ QUEUE = {
     "pause": Reader("pause", lambda c: {"until": translation.instant_ns(c["until"]), "reason": c["reason"]}),
     "resume": Reader("resume"),
     "purge": Reader("purge", answer=plain),
-    "configure": Reader("configure", lambda call: {"settings": translation.settings(call["settings"])}),
+    "configure": Reader("configure", configuring),
     "shutdown": Reader("shutdown", asked("immediate")),
     "close": Reader("close"),
     "begin": Reader("begin", lambda call: call.given, beginning),
@@ -181,7 +192,7 @@ DEAD = {
     "discard": Reader("dead_discard", which, plain),
 }
 GROUPS = {
-    "create": Reader("create_group", lambda c: {"name": c["name"], "start": c["start"] or "earliest"}, plain),
+    "create": Reader("create_group", creating, plain),
     "delete": Reader("delete_group", asked("name")),
     "list": Reader("list_groups", answer=plain),
 }

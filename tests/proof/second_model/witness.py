@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
+from holdfast import ConfigError, DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
 from holdfast.queue.transactions.transaction import TransactionBase
 from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call
@@ -22,6 +23,9 @@ from proof.second_model.verbs import FAILING, READERS, Reader, Reading
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
 
+BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
+"""Verbs that ask whether there is space: the judge of a queue with ``max_bytes`` is told which data files there are."""
+
 
 @dataclass
 class DurabilityCheck:
@@ -29,6 +33,7 @@ class DurabilityCheck:
 
     clock: FakeClock
     judge: Judge | None
+    storage: SimulatedStorage
     numbers: dict[int, tuple[int, Any]] = field(default_factory=dict)
     is_open: bool = True
 
@@ -40,6 +45,11 @@ class DurabilityCheck:
     def now(self) -> Now:
         """Return both clocks."""
         return Now(self.clock.time_ns(), round(self.clock.monotonic() * SECOND_NS))
+
+    def data_files(self) -> list[tuple[int, int]]:
+        """Return the first offset and the size of each data file that is there; their names have both (format.md)."""
+        found = [(path.stem, len(content or b"")) for path, content in self.storage.tree().items() if is_data(path)]
+        return [(int(stem.split("-")[1]), size) for stem, size in sorted(found)]
 
     def told(self, verb: str, arguments: dict[str, Any], answer: Answer) -> Call:
         """Tell the judge."""
@@ -87,15 +97,27 @@ class Watch:
         is_followed = mode in ("exclusive", "consume") and "also_read" not in given
         group = given.get("group", "default")
         if known is None:
-            witness = DurabilityCheck(clock, Judge(settings(given), group) if is_followed and is_new(storage) else None)
+            judge = Judge(settings(given), group) if is_followed and is_new(storage) else None
+            witness = DurabilityCheck(clock, judge, storage)
             self.by_storage[id(storage)] = (storage, witness)
         else:
             witness = known[1]
             witness.clock, witness.is_open = clock, True
             witness.judge = witness.judge if is_followed else None
-            witness.told("open", {"given": settings(given), "group": group}, Answer())
+            witness.told("open", {"given": settings(given), "group": group, "mode": mode}, Answer())
         self.remember(queue, witness)
         self.remember(queue.groups, witness)
+
+    def refused(self, given: dict[str, Any], error: ConfigError) -> None:
+        """Take note of a handle that was not opened, as its settings are not the queue's."""
+        known = self.by_storage.get(id(given.get("storage")))
+        if (
+            known is not None
+            and given.get("mode", "exclusive") in ("exclusive", "consume")
+            and known[1].judge is not None
+        ):
+            asked = {"given": settings(given), "group": given.get("group", "default")}
+            self.tell(known[1], "open", asked, Answer(error=type(error).__name__))
 
     def fork(self, old: SimulatedStorage, new: SimulatedStorage, verb: str) -> None:
         """Follow what a kill or a loss of power leaves: the disk continues as another one."""
@@ -103,7 +125,7 @@ class Watch:
             known = self.by_storage.get(id(old))
             if known is None:
                 return
-            witness = DurabilityCheck(known[1].clock, None)
+            witness = DurabilityCheck(known[1].clock, None, new)
             judge = known[1].judge
             if judge is not None:
                 witness.judge = judge.copy()
@@ -158,6 +180,8 @@ class Watch:
             if not witness.is_open:
                 return
             witness.is_open = False
+        if verb in BOUNDED and witness.judge is not None and witness.judge.has_bytes_bound:
+            arguments["files"] = witness.data_files()
         try:
             call = witness.told(verb, arguments, answer)
             for crashed, how in self.under_way:
@@ -172,9 +196,14 @@ class Watch:
             raise
 
 
+def is_data(path: Path) -> bool:
+    """Whether a path is that of a data file."""
+    return path.suffix == ".data" and path.parent.name == "data"
+
+
 def is_new(storage: SimulatedStorage) -> bool:
     """Whether a queue that has just been opened is empty: one that a test has built otherwise is not followed."""
-    return not any("/data/" in str(path) for path in storage.tree())
+    return not any(is_data(path) for path in storage.tree())
 
 
 @contextmanager
@@ -187,6 +216,7 @@ def watching() -> Iterator[Watch]:
         undo.append(replaced(TransactionBase, "__exit__", failing(watch, TransactionBase.__exit__)))
         undo.append(replaced(PersistentQueue, "__init__", opening(watch, PersistentQueue.__init__)))
         undo.append(replaced(PersistentQueue, "dead", dead_letters(watch)))
+        undo.append(replaced(PersistentQueue, "settings", shown_settings(watch)))
         for name, verb in (("crash_keeping_all", "kill"), ("crash", "power_loss")):
             undo.append(replaced(SimulatedStorage, name, crashing(watch, getattr(SimulatedStorage, name), verb)))
         yield watch
@@ -238,7 +268,11 @@ def opening(watch: Watch, original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def told(queue: PersistentQueue, path: Any, **given: Any) -> None:
-        original(queue, path, **given)
+        try:
+            original(queue, path, **given)
+        except ConfigError as error:
+            watch.refused(given, error)
+            raise
         watch.opened(queue, given)
 
     return told
@@ -254,6 +288,17 @@ def dead_letters(watch: Watch) -> property:
         if witness is not None:
             watch.remember(letters, witness)
         return letters
+
+    return property(told)
+
+
+def shown_settings(watch: Watch) -> property:
+    """Return the property of settings, which is a look."""
+    original: Any = PersistentQueue.settings
+    reader = Reader("settings", answer=lambda call, result: settings(result))
+
+    def told(queue: PersistentQueue) -> Any:
+        return watch.judged(reader, queue, lambda: original.fget(queue), {})
 
     return property(told)
 

@@ -88,6 +88,21 @@ def test_another_value_is_refused_with_both(path: Path, given: dict[str, Any], t
         assert queue.get() == b"x"
 
 
+@pytest.mark.parametrize("mode", ["exclusive", "produce"])
+def test_a_handle_that_is_refused_for_its_group_changes_nothing_of_the_queue(path: Path, mode: Any) -> None:
+    """All that it asks for is compared before any of it is stored."""
+    with PersistentQueue(path, max_deliveries=2) as queue:
+        queue.put(b"x")
+        queue.get()
+    PersistentQueue(path).close()
+    before = documents(path)
+    with pytest.raises(ConfigError, match="has max_deliveries=2"):
+        PersistentQueue(path, mode=mode, maxsize=5, max_deliveries=3)
+    assert documents(path) == before == ({}, {"max_deliveries": 2})
+    with PersistentQueue(path, maxsize=6) as queue:
+        assert queue.maxsize == 6
+
+
 def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A consumer may make the queue: what is not set yet is set by the first program that says it."""
     with PersistentQueue(path, mode="consume"):

@@ -64,7 +64,6 @@ class HandleSettings:
         self._group = options.group
         self.changing = threading.Lock()
         self._is_reader = options.mode == "read_only"
-        self._takes = options.reads
         self._given = given = options.settings
         self._configured = configured = options.configured
         self.values: Settings = {**DEFAULTS, **given, **configured}
@@ -139,11 +138,11 @@ class HandleSettings:
         changed = self._adopt(document, _EVERY if waits else QUEUE_SETTINGS, directory.identity)
         if not waits:
             changed = only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
-        if is_owner and changed != document:
+        if group is not None and group.settings is not None:  # lost ones stop only who takes
+            self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
+        if is_owner and changed != document:  # nothing was refused: a handle changes all that it asks for, or nothing
             write_settings(storage, directory, changed)
             logger.info("%s: its settings are %s from now on", self._root, changed)
-        if group is not None and not self._takes and group.settings is not None:  # lost ones stop only who takes
-            self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
 
     def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
         """Take over the settings of a group whose lock this handle has, as :meth:`adopt_queue`; return it."""

@@ -1,6 +1,7 @@
 """Rules for dead letters: work-queue.md, "Dead letters"; the docstrings of ``queue.dead``."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
@@ -8,6 +9,8 @@ from proof.second_model.rules.order import NO, doom, expiry, is_passing
 from proof.second_model.rules.transitions import buried, failed, finished, revived
 
 DEAD = 'work-queue.md "Dead letters"'
+
+SWEPT_LATE_NS = 60 * SECOND_NS
 
 
 def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
@@ -19,7 +22,7 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
         return set()
     if course.state == "leased":
         return {"lease_expired"}
-    reasons = set()
+    reasons = set(course.perhaps - {"dropped", "swept"})
     if doom(state, course) != NO:
         reasons |= {"max_deliveries", "lease_expired"}
     if expiry(state, offset, now) != NO and (state.options.expired == "dead" or state.own.blurred):
@@ -30,14 +33,27 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
 def may_be_swept(state: State, offset: int, now: Now) -> bool:
     """Whether a letter was kept for long enough: swept "when it takes messages"."""
     course = state.course(offset)
-    return now.wall >= course.dead_at.low + round(state.options.dead_letter_seconds * SECOND_NS)
+    return "swept" in course.perhaps or now.wall >= course.dead_at.low + round(
+        state.options.dead_letter_seconds * SECOND_NS
+    )
+
+
+def swept(state: State, now: Now) -> State:
+    """Finish the letters that were kept for long enough: a take sweeps, "once a minute at the most"."""
+    kept_ns = round(state.options.dead_letter_seconds * SECOND_NS)
+    late_ns = 0 if state.sweeps_next else SWEPT_LATE_NS
+    for offset in state.live():
+        course = state.course(offset)
+        if course.state == "dead" and now.wall >= course.dead_at.high + kept_ns + late_ns:
+            state = with_course(state, offset, course._replace(state="done", reasons=course.reasons | {"swept"}))
+    return replace(state, sweeps_next=False)
 
 
 def known_dead(state: State, seen: Seen, now: Now) -> State:
     """Take over that a message has become a dead letter meanwhile."""
     course = state.course(seen.offset)
     if course.state == "dead":
-        return with_course(state, seen.offset, course._replace(reasons=frozenset({seen.reason})))
+        return with_course(state, seen.offset, course._replace(reasons=frozenset({seen.reason}), perhaps=frozenset()))
     if course.state == "leased":
         return failed(state, seen.offset, "lease_expired", now, course.ready_at, "run_out")
     return buried(state, seen.offset, {seen.reason}, now, since=state.messages[seen.offset].put_at)
@@ -105,6 +121,15 @@ def surely_dead(state: State, now: Now) -> int:
 def perhaps_dead(state: State, now: Now) -> int:
     """Return how many there are at the most."""
     return sum(bool(may_be_dead(state, offset, now)) for offset in state.live())
+
+
+def died_and_swept(state: State, now: Now) -> int:
+    """Return how many messages may have become dead letters unseen, and have been kept for long enough since."""
+    kept_ns = round(state.options.dead_letter_seconds * SECOND_NS)
+    offsets = [offset for offset in state.live() if state.course(offset).state != "dead"]
+    old = [offset for offset in offsets if now.wall >= state.messages[offset].put_at + kept_ns]
+    found = {offset for offset in offsets if "swept" in state.course(offset).perhaps}
+    return len(found.union(offset for offset in old if may_be_dead(state, offset, now)))
 
 
 def counted(state: State, call: Call, answer: Answer) -> State:

@@ -1,14 +1,12 @@
 """Rules for pauses, groups, closing, opening, and the death of the process or of the power."""
 
 from dataclasses import replace
-from typing import Any
 
 from proof.second_model.facts import (
     NOTHING,
     Course,
     Group,
     Now,
-    Options,
     Pause,
     Span,
     State,
@@ -18,7 +16,7 @@ from proof.second_model.facts import (
     with_settings,
 )
 from proof.second_model.history import Answer, Call
-from proof.second_model.rules.putting import may_have_ended
+from proof.second_model.rules.putting import can_work, may_have_ended
 from proof.second_model.rules.transitions import with_transaction, without_leases
 
 PAUSE = 'work-queue.md "Pause and browse"'
@@ -52,7 +50,9 @@ def create_group(state: State, call: Call, answer: Answer) -> State:
     allowed = Span(first, min((offset for offset in kept if offset >= first), default=end))
     is_right = answer.error is None and allowed.low <= answer.value <= allowed.high
     expect(is_right, rule, allowed, answer)
-    group = Group(start=answer.value, missing=frozenset(range(answer.value, end)) - kept)
+    group = Group(
+        start=answer.value, missing=frozenset(range(answer.value, end)) - kept, settings=call["settings"] or {}
+    )
     return with_group(replace(state, has_new_groups=True), group, name)
 
 
@@ -147,30 +147,48 @@ def vague(state: State) -> State:
             ready_at = Span(min(not_before, course.ready_at.high), course.ready_at.high)
             defies = None if course.was_retried else course.defies_expiry  # what used the retry up may be lost
             again = course._replace(state="waiting", times=times, ready_at=ready_at, place="either", dead_at=NOTHING)
+            if course.state == "dead":  # or it is one still, whatever the settings are by then
+                again = again._replace(reasons=frozenset(), perhaps=course.perhaps | course.reasons)
             state = with_course(state, offset, again._replace(comes_alone=False, defies_expiry=defies))
+        elif "swept" in course.reasons:  # that may be lost too
+            again = course._replace(state="waiting", times=times, ready_at=NOTHING, place="either", dead_at=NOTHING)
+            again = again._replace(reasons=frozenset(), perhaps=course.reasons, defies_expiry=None, detail=None)
+            state = with_course(state, offset, again)
         elif "dropped" in course.reasons:  # how durable that is is not said
-            state = with_course(state, offset, course._replace(state="waiting", place="either", reasons=frozenset()))
+            again = course._replace(state="waiting", place="either", reasons=frozenset(), perhaps=course.reasons)
+            state = with_course(state, offset, again)
         elif course.state == "dead":  # "their text and their traceback ... may be missing"
             state = with_course(state, offset, course._replace(detail=None))
     return state
 
 
 def open_again(state: State, call: Call, answer: Answer) -> State:
-    """Judge an opening: settings are those that are stored; lines of order keys are as they were put."""
-    expect(answer.error is None, "PersistentQueue", "opened", answer)
-    group = call["group"] or state.group
+    """Judge an opening: settings are those that are stored; lines of order keys are as they were put.
+
+    Another value than the stored one is refused, and "nothing has changed then"; so is one that cannot work with it.
+    """
+    group, before = call["group"] or state.group, state
     if group not in state.groups:
         state = with_group(state, Group(start=0), group)
     state = replace(state, group=group)
     known, given = {**state.settings, **state.own.settings}, call["given"]
     differs = {name for name, value in given.items() if known.get(name, value) != value}
-    expect(not differs, 'settings.md, "The first program that says one sets it"', known, given)
     state = with_settings(state, given)
+    if differs or not can_work(state.options):
+        expect(
+            answer.error == "ConfigError", 'settings.md "Set first, then adopted"', f"ConfigError, as {known}", given
+        )
+        return before
+    expect(answer.error is None, "PersistentQueue", "opened", answer)
+    if call["mode"] == "consume":  # "only the owner writes them": this one owns the group alone
+        state = replace(state, settings=before.settings)
     state = replace(
         state,
-        options=Options(**{**state.settings, **state.own.settings}),
+        dedup_max=state.options.dedup_max,
         read_end=0,
         end="",
+        mode=call["mode"] or "exclusive",
+        sweeps_next=True,
         dropped=NOTHING,
         forgotten=Span(0, len(state.ids)),
         has_new_groups=False,
@@ -185,13 +203,6 @@ def reopened(state: State, offset: int, course: Course) -> Course:
     """Return what an opening makes of a message: it waits in the log until reading has come by it."""
     place = "either" if course.state == "waiting" else course.place
     return course._replace(rank=(offset, 0), place=place, receipt=None)
-
-
-def configure(state: State, call: Call, answer: Answer) -> State:
-    """Judge configure: stored, and "they count here at once", in the handle that is open and in later ones."""
-    expect(answer.error is None, "PersistentQueue.configure", "changed", answer)
-    changed: dict[str, Any] = call["settings"]
-    return replace(with_settings(state, changed), options=replace(state.options, **changed))
 
 
 def tick(state: State, call: Call, answer: Answer) -> State:
@@ -210,5 +221,4 @@ RULES = {
     "power_loss": power_loss,
     "open": open_again,
     "tick": tick,
-    "configure": configure,
 }

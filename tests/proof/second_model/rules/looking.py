@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course, with_group
+from proof.second_model.facts import Now, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call, Seen
-from proof.second_model.rules.dead_letters import may_be_dead, may_be_swept, perhaps_dead, surely_dead
+from proof.second_model.rules.dead_letters import died_and_swept, may_be_dead, may_be_swept, perhaps_dead, surely_dead
 from proof.second_model.rules.order import certain, come_next, possible
 from proof.second_model.rules.putting import may_have_ended, room
 from proof.second_model.rules.transitions import buried
@@ -124,14 +124,6 @@ def numbers(state: State, now: Now) -> dict[str, Span]:
     }
 
 
-def died_and_swept(state: State, now: Now) -> int:
-    """Return how many messages may have become dead letters unseen, and have been kept for long enough since."""
-    kept_ns = round(state.options.dead_letter_seconds * SECOND_NS)
-    offsets = [offset for offset in state.live() if state.course(offset).state != "dead"]
-    old = [offset for offset in offsets if now.wall >= state.messages[offset].put_at + kept_ns]
-    return sum(bool(may_be_dead(state, offset, now)) for offset in old)
-
-
 def stats(state: State, call: Call, answer: Answer) -> State:
     """Judge the figures, one by one and together."""
     seen = answer.value
@@ -182,7 +174,7 @@ def empty(state: State, call: Call, answer: Answer) -> State:
 
 def full(state: State, call: Call, answer: Answer) -> State:
     """Judge full: "whether a bounded queue has no room now"."""
-    answers = room(state, 1, call.now)
+    answers = room(state, 1, call)
     allowed = {name == "Full" for name in answers}
     expect(answer.value in allowed, "PersistentQueue.full", allowed, answer)
     return state

@@ -15,7 +15,7 @@ def availability(state: State, offset: int, now: Now) -> str:
         return POSSIBLE if may_have_run_out and doom(state, course) != CERTAIN else NO
     if course.state != "waiting" or course.ready_at.low > now.wall:
         return NO
-    against = {doom(state, course), expiry(state, offset, now)}
+    against = {doom(state, course), expiry(state, offset, now)} | ({POSSIBLE} if course.perhaps else set())
     turn = has_turn(state, offset, now)
     if CERTAIN in against or turn == NO:
         return NO
@@ -47,7 +47,7 @@ def is_passing(state: State, offset: int, now: Now) -> bool:
         return doom(state, course) != NO
     if course.state != "waiting":
         return False
-    return doom(state, course) != NO or expiry(state, offset, now) != NO
+    return doom(state, course) != NO or expiry(state, offset, now) != NO or bool(course.perhaps)
 
 
 def has_turn(state: State, offset: int, now: Now) -> str:

@@ -1,12 +1,15 @@
 """Rules for puts: work-queue.md, "Delay and expiry", "Priority", "Deduplication"; the docstrings of put, put_many."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from proof.second_model.facts import SECOND_NS, Ask, Now, Span, State, expect
+from proof.second_model.facts import SECOND_NS, Ask, Now, Options, Remembered, Span, State, expect
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.order import is_passing
 from proof.second_model.rules.transitions import appended
+
+TOO_LARGE = "PersistentQueue: record_bytes_max"
 
 
 def ask_of(options: dict[str, Any], now: Now) -> Ask:
@@ -42,8 +45,51 @@ def may_have_ended(state: State, offset: int, now: Now) -> bool:
     return is_passing(state, offset, now) or is_over or state.course(offset).may_be_gone
 
 
-def room(state: State, count: int, now: Now) -> set[str]:
-    """Return which answers a bounded queue may give: no more than ``maxsize`` with these, prepared puts left out."""
+def is_too_large(most: int, items: list[dict[str, Any]]) -> bool:
+    """Whether a payload is larger than ``record_bytes_max``."""
+    return any(len(item["payload"]) > most for item in items)
+
+
+def room(state: State, put_count: int, call: Call, finished_count: int = 0) -> set[str]:
+    """Return which answers a bounded queue may give: either bound may refuse, both have to allow."""
+    if not put_count:
+        return {"room"}
+    both = room_for_messages(state, max(0, put_count - finished_count), call.now), room_for_files(state, call)
+    answers = {"room"} if all("room" in each for each in both) else set()
+    return answers | ({"Full"} if any("Full" in each for each in both) else set())
+
+
+def room_for_files(state: State, call: Call) -> set[str]:
+    """Return which answers ``max_bytes`` allows, from the data files that are there behind the call.
+
+    "Puts wait while the data files take so much"; and "space comes back by whole data files" (work-queue.md, "Space").
+    """
+    most, files = state.options.max_bytes, call["files"]
+    if most is None:
+        return {"room"}
+    if files is None:
+        return {"room", "Full"}
+    answers = {"room"} if sum(size for _, size in files) <= most else set()
+    unfinished = [offset for offset in range(len(state.messages)) if is_kept(state, offset)]
+    kept = [size for _, size in files[-1:]]  # the one that is being written
+    for (first, size), (end, _) in pairwise(files):
+        kept += [size] if any(first <= offset < end for offset in unfinished) else []
+    return answers | ({"Full"} if sum(kept) + state.options.data_file_bytes > most else set())
+
+
+def is_kept(state: State, offset: int) -> bool:
+    """Whether a message may keep its data file, in any group."""
+    theirs = (replace(state, group=name) for name in state.groups)
+    return any(offset >= each.own.start and each.course(offset).state != "done" for each in theirs)
+
+
+def can_work(options: Options) -> bool:
+    """Whether sizes go together: settings.md, the table: "at least two data files"."""
+    return options.max_bytes is None or options.max_bytes >= 2 * options.data_file_bytes
+
+
+def room_for_messages(state: State, count: int, now: Now) -> set[str]:
+    """Return which answers ``maxsize`` allows: no more than that with these, prepared puts left out."""
     maxsize = state.options.maxsize
     if not maxsize or not count:
         return {"room"}
@@ -63,15 +109,17 @@ def put(state: State, call: Call, answer: Answer) -> State:
     dedup_id = call["dedup_id"]
     remembered = state.ids.get(dedup_id) if dedup_id is not None else None
     window = round(state.options.dedup_window * SECOND_NS)
-    age = None if remembered is None else call.now.wall - remembered[1]
-    if remembered is not None and age is not None and age <= window and answer.value == remembered[0]:
-        return state  # "a second put of the same id within the window writes nothing and returns the first one's"
-    rule = 'work-queue.md "Deduplication"'
-    if age is not None and age < window:
-        is_full = answer.error == "Full" and "Full" in room(state, 1, call.now)
-        expect(is_full, rule, f"offset {remembered}, remembered", answer)
+    if is_too_large(state.options.record_bytes_max, [call.arguments]):
+        expect(answer.error == "RecordTooLargeError", TOO_LARGE, "RecordTooLargeError", answer)
         return state
-    answers = room(state, 1, call.now)
+    if remembered is not None and call.now.wall - remembered.at <= window and answer.value == remembered.offset:
+        # "a second put of the same id within the window writes nothing and returns the first one's"
+        return replace(state, ids={**state.ids, dedup_id: remembered._replace(is_sure=True)})
+    answers = room(state, 1, call)
+    if remembered is not None and remembered.is_sure and call.now.wall - remembered.at < window:
+        is_full = answer.error == "Full" and "Full" in answers
+        expect(is_full, 'work-queue.md "Deduplication"', f"offset {remembered}, remembered", answer)
+        return state
     if answer.error == "Full":
         expect("Full" in answers, "PersistentQueue: maxsize", "room", answer)
         return state
@@ -84,25 +132,32 @@ def put(state: State, call: Call, answer: Answer) -> State:
 def remembering(state: State, dedup_id: str, now: Now) -> State:
     """Remember an id from now on: no more than dedup_max of them, "the oldest are forgotten early"."""
     window = round(state.options.dedup_window * SECOND_NS)
-    ids = {name: known for name, known in state.ids.items() if name != dedup_id and now.wall - known[1] <= window}
-    at_the_end = sum(now.wall - known[1] == window for known in ids.values())
-    ids[dedup_id] = (len(state.messages) - 1, now.wall)
-    forgotten = state.forgotten
-    while len(ids) > state.options.dedup_max:
-        oldest = min(ids, key=lambda name: ids[name][0])
-        del ids[oldest]
-        forgotten = Span(forgotten.low + (at_the_end == 0), forgotten.high + 1)
-        at_the_end = max(at_the_end - 1, 0)
-    return replace(state, ids=ids, forgotten=forgotten)
+    ids = {name: known for name, known in state.ids.items() if name != dedup_id}
+    kept = {dedup_id: Remembered(len(state.messages) - 1, now.wall)}
+    newer = Span(1, 1)
+    for name, known in sorted(ids.items(), key=lambda item: -item[1].offset):
+        age = now.wall - known.at
+        if age > window:  # a longer window may bring it back
+            kept[name] = known
+            continue
+        is_sure = known.is_sure and age < window
+        if newer.low < state.dedup_max:
+            kept[name] = known._replace(is_sure=known.is_sure and newer.high < state.dedup_max)
+        newer = Span(newer.low + is_sure, newer.high + 1)
+    low, high = (max(0, count - state.dedup_max) for count in newer)
+    return replace(state, ids=kept, forgotten=Span(state.forgotten.low + low, state.forgotten.high + high))
 
 
 def put_many(state: State, call: Call, answer: Answer) -> State:
     """Judge a batch: "all of it or nothing", offsets in the order given."""
     items, most = call["items"], state.options.maxsize
+    if is_too_large(state.options.record_bytes_max, items):
+        expect(answer.error == "RecordTooLargeError", TOO_LARGE, "RecordTooLargeError", answer)
+        return state
     if 0 < most < len(items):
         expect(answer.error == "RecordTooLargeError", "PersistentQueue: maxsize", "RecordTooLargeError", answer)
         return state
-    answers = room(state, len(items), call.now)
+    answers = room(state, len(items), call)
     if answer.error == "Full":
         expect("Full" in answers, "PersistentQueue: maxsize", "room", answer)
         return state

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
+from proof.second_model.rules.dead_letters import swept
 from proof.second_model.rules.order import (
     CERTAIN,
     NO,
@@ -26,7 +27,7 @@ def nothing_came(state: State, answer: Answer, now: Now) -> State:
     expect(not certain(state, now), NEXT, f"one of {possible(state, now)}", answer)
     if state.own.pause is not None:
         return state
-    state = replace(state, read_end=len(state.messages))
+    state = replace(swept(state, now), read_end=len(state.messages))
     for offset in state.live():
         course = state.course(offset)
         if course.state == "waiting" and course.ready_at.high <= now.wall and is_passing(state, offset, now):
@@ -37,7 +38,7 @@ def nothing_came(state: State, answer: Answer, now: Now) -> State:
 def came_by(state: State, offset: int, now: Now) -> State:
     """End what a consumer has come by and may not have: expired, or handed out as often as may be."""
     course = state.course(offset)
-    if has_turn(state, offset, now) != CERTAIN or course.may_be_gone:
+    if has_turn(state, offset, now) != CERTAIN or course.may_be_gone or course.perhaps:
         return state  # whether a consumer comes by one that waits for its order key is not said
     if expiry(state, offset, now) == CERTAIN and doom(state, course) == NO:
         return ended_by_time(state, offset, now)
@@ -83,6 +84,7 @@ def get(state: State, call: Call, answer: Answer) -> State:
     """Judge get and get_many: taken and acknowledged at once, in one step."""
     if answer.error == "Empty":
         return nothing_came(state, answer, call.now)
+    state = swept(state, call.now)
     most = call["max_messages"] or 1
     expect(answer.error is None and 1 <= len(answer.value) <= most, "PersistentQueue.get_many", f"1..{most}", answer)
     taken = state  # all of them are handed out before any is finished: of a key one at a time comes here too
@@ -99,6 +101,7 @@ def receive(state: State, call: Call, answer: Answer) -> State:
     """Judge receive and receive_many, also of a transaction."""
     if answer.error == "Empty":
         return nothing_came(state, answer, call.now)
+    state = swept(state, call.now)
     most = call["max_messages"] or 1
     expect(
         answer.error is None and 1 <= len(answer.value) <= most, "PersistentQueue.receive_many", f"1..{most}", answer

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from proof.second_model.facts import NOTICED_LATE_NS, SECOND_NS, Prepared, Receipt, Span, State, Tx, expect, with_course
 from proof.second_model.history import Answer, Call
-from proof.second_model.rules.putting import ask_of, room
+from proof.second_model.rules.putting import TOO_LARGE, ask_of, is_too_large, room
 from proof.second_model.rules.settling import refusals
 from proof.second_model.rules.taking import receive
 from proof.second_model.rules.transitions import (
@@ -27,7 +27,7 @@ def begin(state: State, call: Call, answer: Answer) -> State:
     """Judge begin: any number of transactions may be open."""
     expect(answer.error is None, ENDS, "a transaction", answer)
     end = call.now.mono + round((60 if call["timeout"] is None else call["timeout"]) * SECOND_NS)
-    tx = Tx("open", Span(end, end + NOTICED_LATE_NS))
+    tx = Tx("open", Span(end, end + NOTICED_LATE_NS), record_bytes_max=state.options.record_bytes_max)
     return replace(state, transactions={**state.transactions, call["tx"]: tx})
 
 
@@ -93,6 +93,9 @@ def tx_receive(state: State, tx: Tx, call: Call, answer: Answer) -> State:
 
 def tx_put(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     """Judge puts: they have no offset before the commit."""
+    if is_too_large(tx.record_bytes_max, call["items"]):  # "an open transaction keeps its bound of a payload"
+        expect(answer.error == "RecordTooLargeError", TOO_LARGE, "RecordTooLargeError", answer)
+        return state
     expect(answer == Answer(None), ENDS, None, answer)
     asks = tuple(ask_of(item, call.now) for item in call["items"])
     return replace(state, transactions={**state.transactions, call["tx"]: replace(tx, asks=tx.asks + asks)})
@@ -156,7 +159,7 @@ def cut_off(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
 
 def room_for(state: State, tx: Tx, call: Call) -> set[str]:
     """Return which answers a bounded queue may give: what the transaction itself acknowledges counts as gone."""
-    return room(state, max(0, len(tx.asks) - len(tx.acknowledged)), call.now)
+    return room(state, len(tx.asks), call, finished_count=len(tx.acknowledged))
 
 
 def unacknowledged_back(state: State, number: int, tx: Tx, *, counts: bool) -> State:

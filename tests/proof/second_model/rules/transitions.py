@@ -42,6 +42,7 @@ def handed_out(
         lease_ns=lease_ns,
         transaction=transaction,
         may_be_gone=False,
+        perhaps=frozenset(),
     )
     state = with_course(passed(state, offset), offset, leased)
     receipts = {**state.receipts, receipt: Receipt(offset, transaction=transaction)}
