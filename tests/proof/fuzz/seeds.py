@@ -36,6 +36,7 @@ from holdfast.persistence.groups.position_entry import (
 )
 from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
 from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeEntry
+from holdfast.queue.protocol import frames as wire
 from holdfast.serializers.compression import compress
 from proof.fuzz.target_directory import IS_SEALED as PATCH_SEALED
 from proof.fuzz.target_files import (
@@ -273,6 +274,24 @@ def named_body_seeds() -> dict[str, bytes]:
     }
 
 
+def wire_seeds() -> dict[str, bytes]:
+    """Frames between processes, whole and damaged; behind the size of the pieces."""
+    one = b"".join(wire.encode_frame(wire.REQUEST, 1, b"\x80", [b"one", b"", b"three"]))
+    none = b"".join(wire.encode_frame(wire.NOTICE, 2**64 - 1, b""))
+    huge = {
+        f"huge-{name}": b"\0" + one[:at] + b"\xff\xff\xff\xff" + one[at + 4 :]
+        for name, at in (("frame", 0), ("count", 8), ("body", 20), ("payload", 24))
+    }
+    return {
+        "one": b"\0" + one,
+        "righted": b"\1" + one,
+        "three-by-byte": b"\2" + one + none + one,
+        "half": b"\x10" + one + one[:30],
+        "text": b"\0GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        **huge,
+    }
+
+
 def directory_seeds() -> dict[str, bytes]:
     """One patch each, some with the checksums put right: first a file's number, then how, position, size, zero."""
     seeds = {}
@@ -291,6 +310,7 @@ SEEDS = {
     "documents": document_seeds,
     "bodies": body_seeds,
     "named-bodies": named_body_seeds,
+    "wire": wire_seeds,
     "directory": directory_seeds,
 }
 

@@ -12,6 +12,7 @@ from proof.fuzz.target_directory import directory
 from proof.fuzz.target_documents import document
 from proof.fuzz.target_files import batch_file, data_file, position_entries
 from proof.fuzz.target_frames import frames, message_headers
+from proof.fuzz.target_wire import wire
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 DATA_FILE_BYTES = 64 * 2**20
@@ -66,6 +67,7 @@ TARGETS = {
         Target("documents", document, 20, 1024),
         Target("bodies", body, 20, 512, BODIES_MEMORY_BYTES, "holdfast.serializers"),
         Target("named-bodies", named_body, 5, 256, BODIES_MEMORY_BYTES, "holdfast.serializers"),
+        Target("wire", wire, 20, 512, package="holdfast.queue.protocol"),
         Target("directory", directory, 0, 256),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.mutation import Mutation
 
@@ -316,6 +317,7 @@ MUTATIONS = (
         "in doubt",
     ),
     *BLIND_SPOTS,
+    *BETWEEN_PROCESSES,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

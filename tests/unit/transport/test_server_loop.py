@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,42 @@ def test_a_client_that_reads_late_gets_everything(timed: Served, clock: FakeCloc
     assert late.recv(100)
 
 
+def test_a_client_that_reads_while_it_is_answered_has_its_other_frames_taken(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They waited for it to read, and nothing else comes that would wake the loop."""
+    client = server.connect()
+    client.setblocking(False)
+    answer = server.handler.end_round
+
+    def read_between(now: float) -> Iterator[tuple[int, list[bytes]]]:
+        for each in answer(now):
+            yield each
+            with suppress(BlockingIOError):
+                while client.recv(2**20):
+                    pass
+
+    monkeypatch.setattr(server.handler, "end_round", read_between)
+    client.sendall(b"".join(request(1, b"size 2000000") + request(2, b"echo") * 100))
+    wait_until(lambda: server.handler.told.count(("echo", 1)) == 100)
+
+
+def test_a_client_that_goes_while_it_is_answered_is_gone(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it."""
+    client = server.connect()
+    answer = server.handler.end_round
+
+    def close_before(now: float) -> list[tuple[int, list[bytes]]]:
+        answers = answer(now)
+        if answers:
+            client.close()
+        return answers * 2
+
+    monkeypatch.setattr(server.handler, "end_round", close_before)
+    client.sendall(b"".join(request(1, b"echo")))
+    wait_until(lambda: ("disconnected", 1) in server.handler.told)
+
+
 def test_an_answer_below_the_bound_waits_for_ever(timed: Served, clock: FakeClock) -> None:
     """A client may be stopped for a while."""
     stopped = timed.connect()
@@ -248,6 +285,17 @@ def test_an_error_of_the_handler_ends_that_connection_only(
     other.close()
 
 
+def test_a_connection_that_has_ended_in_a_round_that_fails_has_ended_once(server: Served) -> None:
+    """The handler must not hear of it twice."""
+    client = server.connect()
+    client.sendall(b"".join(request(1, b"fail round")) + bytes(HEADER.size))
+    assert is_closed(client)
+    other = server.connection()
+    other.ask(1, request(1, b"echo"))  # behind the round that failed
+    assert server.handler.told.count(("disconnected", 1)) == 1
+    other.close()
+
+
 def test_a_handler_that_cannot_tell_the_time_serves_on(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     """It is asked again a moment later."""
     client = server.connection()
@@ -299,6 +347,7 @@ def test_a_connection_is_closed_behind_its_last_answer(server: Served) -> None:
     client.sendall(b"".join(request(1, b"close") + request(2, b"echo")))
     assert client.recv(1000).endswith(b"close")
     assert is_closed(client)
+    wait_until(lambda: len(server.handler.told) == 3)
     assert [told for told, _ in server.handler.told] == ["connected", "close", "disconnected"]
 
 
@@ -519,6 +568,16 @@ def test_a_forked_child_closes_its_copies_and_disturbs_nothing(server: Served) -
         assert process.is_alive()
         os.close(writer)
         assert process.wait() == 0
+
+
+def test_what_was_forgotten_is_closed_and_may_be_stopped(tmp_path: Path) -> None:
+    """The child's copies: no end of a connection stays open in it."""
+    server = Served(tmp_path / "socket")
+    server.loop.forget()
+    with pytest.raises(ConnectionRefusedError):
+        server.connect()
+    server.loop.wake()
+    server.loop.stop()
 
 
 def test_a_client_that_is_killed_in_the_middle_of_a_frame_is_gone(server: Served) -> None:

@@ -233,10 +233,10 @@ class ServerLoop:
         if mask & selectors.EVENT_WRITE:
             self._send(connection, (), now)
         if mask & selectors.EVENT_READ and not connection.has_frames:
-            if not connection.receive():
-                self._drop(connection)
-            elif connection.has_frames:
+            if connection.receive():
                 self._with_frames[connection.number] = connection
+            else:
+                self._drop(connection)
 
     def _step(self, connection: ServedConnection, now: float) -> None:
         """Hand a client's frames to the handler; those beyond the bound wait for the next round."""
