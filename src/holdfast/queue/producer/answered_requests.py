@@ -39,20 +39,24 @@ class AnsweredRequests:
         UsageError
             It was answered, and the answer has arrived: this is an old copy.
         """
-        session, thread = commit_record.session, thread_of(commit_record.nonce)
-        if session and thread not in self._counts:
-            self._counts[thread] = -1
-            self._threads.setdefault(session, set()).add(thread)
+        self.note_thread(commit_record)
         found = self._pending.find(commit_record.nonce)
-        if found is not None or not session:
+        if found is not None or not commit_record.session:
             return found
-        count = count_of(commit_record.nonce)
+        thread, count = thread_of(commit_record.nonce), count_of(commit_record.nonce)
         if count <= self._counts[thread]:
             raise UsageError(
                 f"request {count} of thread {thread.hex()} was answered before: this old copy of it is not done again"
             )
         self.acknowledge(thread, count - 1)
         return None
+
+    def note_thread(self, commit_record: CommitRecord) -> None:
+        """Note whose thread a request is: from here on its old copies are known, until the session ends."""
+        thread = thread_of(commit_record.nonce)
+        if commit_record.session and thread not in self._counts:
+            self._counts[thread] = -1
+            self._threads.setdefault(commit_record.session, set()).add(thread)
 
     def check_new(self, commit_record: CommitRecord) -> None:
         """Return if a request is neither answered nor in the log. Raises UsageError."""

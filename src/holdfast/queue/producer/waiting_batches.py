@@ -12,25 +12,25 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.errors import CorruptionError, DiskFullError, TransactionStateError
+from holdfast.errors import CorruptionError, DiskFullError, Full, TransactionStateError
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.message_options import dedup_id_of
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.outcome_log import ABORTED
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
+from holdfast.persistence.segment.staged_file import remove_abandoned, stage, staged_path
 from holdfast.queue.producer.write_side import WriteSide
 
 logger = logging.getLogger("holdfast")
 
 COPY_BYTES_MAX = 16 * 2**20
 """A larger batch is never copied, whatever the size of a data file: a copy passes through memory."""
-
-_STAGING = ".staging"
 
 
 class WaitingBatches:
@@ -76,22 +76,15 @@ class WaitingBatches:
         self._sound: set[bytes] = set()
         self._is_made = False
         self.joint = JointFile(storage, directory.joint, is_owner=True)
-        self._remove_staging()
-
-    def _remove_staging(self) -> None:
-        """Remove files that transactions were writing when their process died: these were not prepared."""
-        with storage_errors("clearing", self._directory.prepared):
-            if "prepared" in self._storage.list(self._directory.root):
-                for name in self._storage.list(self._directory.prepared):
-                    if name.endswith(_STAGING):
-                        self._storage.remove(self._directory.prepared / name)
+        with storage_errors("clearing", directory.prepared):
+            remove_abandoned(storage, directory)
 
     # -- Making ------------------------------------------------------------------------------------------------------
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
-        """Begin a batch file that no other process sees; it is removed after this process ends."""
+        """Begin a batch file that no other process touches; it is removed after this process ends."""
         self.make_directory()
-        return BatchFileWriter(self._storage, self._directory.prepared / (nonce.hex() + _STAGING), self._queue_id)
+        return stage(self._storage, self._directory, nonce, self._queue_id)
 
     def make_directory(self) -> None:
         """Make ``prepared/``, durably, if it is not there yet. Raises DiskFullError or StorageError."""
@@ -139,6 +132,18 @@ class WaitingBatches:
             raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
         self.make_directory()
         self._enter(source, commit_record)
+
+    def prepare_staged(self, transaction_id: str, nonce: bytes) -> None:
+        """Prepare the batch that a session has staged and synced under a nonce; sent again, it was done before.
+
+        Raises as :meth:`take_over`.
+        """
+        path = self._directory.batch_file(transaction_id)
+        with storage_errors("reading a prepared batch", path):
+            with suppress(*MISSING):
+                if read_summary(self._storage, path, self._queue_id).commit_record.nonce == nonce:
+                    return
+            self.take_over(staged_path(self._directory, nonce))
 
     def _enter(self, source: Path, commit_record: CommitRecord) -> Path:
         """Give a batch that is on the disk the name that makes it prepared; return its path."""
@@ -194,14 +199,8 @@ class WaitingBatches:
         CommitUnknownError, PoisonedError
             The outcome is unknown, or an earlier failure has poisoned the side: reopen the queue and check.
         """
-        damage = [] if is_new else self.damage(summary)
-        if damage:
-            raise CorruptionError(
-                f"{summary.path} is damaged ({damage[0].reason}): it cannot be committed; abort it, and put again "
-                "what it held",
-                path=str(summary.path),
-                position=damage[0].position,
-            )
+        if not is_new:
+            self._refuse_damaged(summary)
         if summary.frames_bytes > self.copy_bytes_max:
             return self._adopt(summary)
         with storage_errors("reading a prepared batch", summary.path):
@@ -221,6 +220,66 @@ class WaitingBatches:
                 self.prepared.note_leftover()
                 logger.warning("%s is committed and could not be removed: %s", summary.path, error)
         return offsets
+
+    def commit_staged(self, nonce: bytes, session: int) -> tuple[range, bool] | None:
+        """Put the batch that a session has staged into the log; result and durability as ``append_requested``.
+
+        Its file is gone from here on. A batch that is too large to be copied is on the disk at once.
+
+        Raises
+        ------
+        CorruptionError
+            The file is damaged, or is another request than the caller says; nothing was done.
+        UsageError
+            It is an old copy of a request that was answered.
+        DiskFullError, StorageError, CommitUnknownError, PoisonedError
+            As :meth:`commit`.
+        """
+        path = staged_path(self._directory, nonce)
+        offsets = self._write_side.answer_to(nonce)
+        if offsets is not None:
+            self._drop_staged(path)
+            return offsets, False
+        with storage_errors("reading a staged batch", path):
+            summary = read_summary(self._storage, path, self._queue_id)
+            commit_record = summary.commit_record
+            if (commit_record.nonce, commit_record.session) != (nonce, session) or commit_record.has_consequences:
+                raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
+            is_large, content = summary.frames_bytes > self.copy_bytes_max, []
+            if not is_large or summary.message_count == 1:  # one message may have an id that was put before
+                content = list(messages(self._storage, path, self._queue_id))
+        dedup_id = dedup_id_of(content[0][1]) if len(content) == 1 else ""
+        if is_large and not dedup_id:
+            return self._adopt_staged(summary)
+        payloads = [payload for payload, _ in content]
+        headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
+        done = self._write_side.append_requested(payloads, headers, commit_record, dedup_id)
+        if done is not None:
+            self._drop_staged(path)
+        return done
+
+    def _adopt_staged(self, summary: BatchSummary) -> tuple[range, bool] | None:
+        try:
+            self._write_side.wait_for_space(summary.message_count, summary.frames_bytes, 0)
+        except Full:
+            return None
+        self._refuse_damaged(summary)
+        return self._adopt(summary), True
+
+    def _drop_staged(self, path: Path) -> None:
+        """Remove a file whose batch is in the log. If that fails, its maker or the next opening does."""
+        with suppress(OSError):
+            self._storage.remove(path)
+
+    def _refuse_damaged(self, summary: BatchSummary) -> None:
+        damage = self.damage(summary)
+        if damage:
+            raise CorruptionError(
+                f"{summary.path} is damaged ({damage[0].reason}): it cannot be committed; abort it, and put again "
+                "what it held",
+                path=str(summary.path),
+                position=damage[0].position,
+            )
 
     def _adopt(self, summary: BatchSummary) -> range:
         with storage_errors("opening a prepared batch", summary.path):

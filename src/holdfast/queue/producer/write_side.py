@@ -221,7 +221,10 @@ class WriteSide(Upkeep):
         Raises as :meth:`has_decided`.
         """
         found = self._durable(nonce)
-        return None if found is None else found.offsets
+        if found is None:
+            return None
+        self._answered.note_thread(found)
+        return found.offsets
 
     def acknowledge_answers(self, thread: bytes, count: int) -> None:
         """Note that a thread has the answers to its requests up to ``count``: these are never done again.
