@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.queue.closing import Closing
+from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.remote.verb_log import logged, own_process
 from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_server import RequestServer
@@ -28,6 +34,10 @@ class LocalEngine:
     ----------
     storage, clock, path, options
         The queue, and how it is opened.
+    beside : QueueHandle or None
+        A handle of this process whose write side it uses.
+    living : callable
+        Whether the session of a number is alive.
 
     Attributes
     ----------
@@ -50,10 +60,19 @@ class LocalEngine:
         As :class:`PersistentQueue`; nothing stays open.
     """
 
-    def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        path: Path,
+        options: Options,
+        *,
+        beside: QueueHandle | None = None,
+        living: Callable[[int], bool] = lambda session: False,
+    ) -> None:
         self.idle_handles: IdleHandles | None = None
         self.server: RequestServer | None = None
-        self.handle = QueueHandle(storage, clock, path, options, Visitor)
+        self.handle = QueueHandle(storage, clock, path, options, Visitor, beside=beside, living=living)
         try:  # at once: it holds locks
             self._open()
         except BaseException:  # interrupted too: no other code could release the locks
@@ -82,6 +101,25 @@ class LocalEngine:
             self.server = RequestServer(handle, self.resolver)
         askers = (self.group_asker, self.group_askers)
         self.closing = Closing(handle, self.transactions, self.resolver, askers, self.idle_handles, self.server)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it owns a side of the queue."""
+        return self.handle.write_side is not None or self.handle.read_side is not None
+
+    # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def do(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Have a verb on the group done, by its owner; return its result: ``remote/group_verbs.py``."""
+        return self.group_asker.do(fields)
+
+    def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
+        """Change settings; as :meth:`PersistentQueue.configure`."""
+        details = {**settings, "reset": reset or None}
+        change = partial(configure, self.handle, settings, reset, check_open)
+        logged(self.handle.path, "configure", details, own_process(), change)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
         """Close everything opened so far, after the opening has failed."""

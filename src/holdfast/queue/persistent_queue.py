@@ -15,10 +15,11 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
+from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
-from holdfast.queue.engine.configuring import configure
+from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
@@ -50,22 +51,29 @@ from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, Transaction
 Result = TypeVar("Result")
 
 
-_OPTIONS = ("path", "mode", "group", "redact", "lock_timeout", "any_file_system", "configured", "storage", "clock")
+_OPTIONS = (
+    *("path", "mode", "can_own", "group", "redact", "lock_timeout", "any_file_system", "configured"),
+    *("storage", "clock"),
+)
 
 
 class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
-    Threads of a process share one object. One process at a time owns the write side, and one the read side of each
-    consumer group; others read without a lock.
+    Threads of a process share one object. In the mode "shared" any number of processes put and take: one of them owns
+    the queue and serves the others, and the next one takes over if it ends. docs/processes.md.
 
     Parameters
     ----------
     path : str or path-like
         The queue's directory; made if it does not exist, except in mode "read_only". Its last part is the queue's name.
-    mode : "exclusive", "produce", "consume", "read_only" or "submit"
-        Which sides to own. "exclusive" owns both; "read_only" owns none and changes nothing; "submit" owns none, and
-        puts through the owner of the write side, in any process.
+    mode : "exclusive", "shared", "read_only", "produce", "consume" or "submit"
+        "exclusive" owns the queue, and keeps other processes out; "shared" lets any number of processes put and take;
+        "read_only" changes nothing. "produce" and "consume" own one side each; "submit" owns none, and puts through
+        the owner of the write side.
+    can_own : bool
+        Whether this process may own a shared queue. False is for one that ends soon, or that is busy with Python: it is
+        only a client, and waits while no other process owns the queue.
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
@@ -110,6 +118,7 @@ class PersistentQueue:
         path: str | os.PathLike[str],
         *,
         mode: Mode = "exclusive",
+        can_own: bool = True,
         group: str = "default",
         redact: Callable[[str], str] | None = None,
         lock_timeout: float = 0,
@@ -131,17 +140,19 @@ class PersistentQueue:
             lock_timeout,
             redact=redact,
             any_file_system=any_file_system,
+            can_own=can_own,
         )
         check_options(options)
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        self._engine = engine = LocalEngine(self._storage, self._clock, self.path, options)
+        make_engine = SharedEngine if mode == "shared" else LocalEngine
+        self._engine = engine = make_engine(self._storage, self._clock, self.path, options)
         try:  # at once: it holds locks
             self._handle = handle = engine.handle
             self._record_bytes_max = handle.settings.values["record_bytes_max"]
-            self._read_side: ReadSide | None = handle.read_side
+            self._read_side: ReadSide | Consumer | None = handle.consumer or handle.read_side
             self._look_side = handle.look_side
             self._open_parts()
             lifecycle.watch(self)
@@ -153,7 +164,8 @@ class PersistentQueue:
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
         handle = self._handle
-        self._write_side: WriteSide | SubmitSide | None = handle.write_side or handle.submit_side
+        self._write_side: WriteSide | SubmitSide | Producer | None
+        self._write_side = handle.producer or handle.write_side or handle.submit_side
         opened_depth, opened_end, reader = handle.depth(), handle.next_offset(), handle.read_side
         handle.known_since.look(opened_end, None)
 
@@ -275,7 +287,8 @@ class PersistentQueue:
         batch, headers = as_batch(payloads, self._clock)
         if not batch:
             self._lifecycle.check()
-            return range(side.next_offset, side.next_offset)
+            end = self._handle.next_offset()
+            return range(end, end)
         largest = max(batch, key=len)
         if len(largest) > self._record_bytes_max:
             raise too_large(largest, self._record_bytes_max)
@@ -357,11 +370,12 @@ class PersistentQueue:
         if self._look_side is not None:
             self._lifecycle.check()
             return self._look_side.peek(max_messages)
-        return (self._read_side or self._require_read_side()).peek(max_messages)
+        self._lifecycle.check()
+        return self._handle.require_read_side().peek(max_messages)
 
     def wait_for_more(self, timeout: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Sleep until there may be more to take, or ``is_over()`` at a :meth:`wake`; at most ``timeout`` seconds."""
-        self._handle.require_read_side().wait_for_more(timeout, is_over)
+        self._handle.require_taking().wait_for_more(timeout, is_over)
 
     def wake(self) -> None:
         """Wake all threads that wait for a message, so that they check again."""
@@ -370,7 +384,7 @@ class PersistentQueue:
 
     def ending(self) -> ShutDown:
         """Return the error that takers would end with now: its ``left`` counts the messages that stay."""
-        return self._handle.require_read_side().ending()
+        return self._handle.require_taking().ending()
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield payloads, each already acknowledged, until :meth:`get` raises ShutDown; log the messages left then."""
@@ -390,7 +404,7 @@ class PersistentQueue:
         As far as this handle has read the log; behind that, all count. ``stats`` tells how far mode "read_only" reads.
         """
         self._lifecycle.check()
-        reader = self._read_side or self._look_side
+        reader = self._look_side or self._handle.read_side
         return reader.ready_count if reader is not None else self._handle.depth()
 
     def depth(self) -> int:
@@ -401,7 +415,8 @@ class PersistentQueue:
         """Whether nothing can be taken now."""
         self._lifecycle.check()
         try:
-            return not self._read_side.peek(1) if self._read_side is not None else self.qsize() == 0
+            side = self._handle.read_side
+            return not side.peek(1) if side is not None else self.qsize() == 0
         except ShutDown:
             return True
 
@@ -450,15 +465,8 @@ class PersistentQueue:
         self._lifecycle.check()
         check_names(settings, "configure", "reset")
         check_names(reset := list(reset), "configure")
-        details = {**settings, "reset": reset or None}
         try:
-            logged(
-                self.path,
-                "configure",
-                details,
-                own_process(),
-                lambda: configure(self._handle, settings, reset, self._lifecycle.check),
-            )
+            self._engine.configure(settings, reset, self._lifecycle.check)
         finally:  # those of the queue count, even if those of the group could not be written
             self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
 
@@ -540,12 +548,12 @@ class PersistentQueue:
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         until_ns = None if until is None else instant_ns(until, "until")
-        self._engine.group_asker.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
+        self._engine.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
 
     def resume(self) -> None:
         """Hand messages out again; from every process, as :meth:`pause`."""
         self._lifecycle.check()
-        self._engine.group_asker.do({"verb": RESUME})
+        self._engine.do({"verb": RESUME})
 
     def purge(self) -> int:
         """Finish all messages that are ready now for this group, unseen; return how many. Other groups keep theirs.
@@ -593,7 +601,7 @@ class PersistentQueue:
     def dead(self) -> DeadLetters:
         """The dead letters of this group."""
         self._lifecycle.check()
-        return DeadLetters(self._handle, self._browser, self._engine.group_asker.do)
+        return DeadLetters(self._handle, self._browser, self._engine.do)
 
     def _browser(self) -> Browser:
         self._lifecycle.check()
@@ -717,6 +725,11 @@ class PersistentQueue:
         return gather_stats(self._handle, self._clock)
 
     @property
+    def is_owner(self) -> bool:
+        """Whether this process owns the queue: in the mode "shared", whether the others are served by this handle."""
+        return self._engine.is_owner
+
+    @property
     def queue_id(self) -> bytes:
         """The 16 bytes that the queue was given when it was made."""
         return self._handle.queue_id
@@ -760,10 +773,10 @@ class PersistentQueue:
         self._lifecycle.forget()
         self._engine.forget_after_fork()
 
-    def _require_write_side(self) -> WriteSide | SubmitSide:
+    def _require_write_side(self) -> WriteSide | SubmitSide | Producer:
         self._lifecycle.check()
         return self._handle.require_putting()
 
-    def _require_read_side(self) -> ReadSide:
+    def _require_read_side(self) -> ReadSide | Consumer:
         self._lifecycle.check()
-        return self._handle.require_read_side()
+        return self._handle.require_taking()

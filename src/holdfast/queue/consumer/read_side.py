@@ -214,6 +214,10 @@ class ReadSide:
         seconds = self._wait_seconds(left)
         self._source.wait(lambda: is_over() or self._may_go_on(seconds), seconds)
 
+    def seconds_until_more(self) -> float:
+        """Return how long nothing becomes ready by itself: until a lease ends or a message is due."""
+        return self._wait_seconds(None)
+
     def _wait_seconds(self, left: float | None) -> float:
         """Return how long to sleep: until the caller's time is over, or until something may be ready by itself."""
         waits = [left, _SLEEP_SECONDS_MAX, self.deadlines.seconds_left(), self._leases.seconds_left()]
@@ -301,6 +305,10 @@ class ReadSide:
         self._require_progress_store().commit(ticket)
         if self._space_available.waiting:
             self._space_available.notify()
+
+    def make_durable(self) -> None:
+        """Make all that was finished so far as durable as the policy requires."""
+        self._settle(self._require_progress_store().end)
 
     # -- Giving back -------------------------------------------------------------------------------------------------
 
@@ -863,6 +871,11 @@ class ReadSide:
             left |= waiting
             others -= sum(waiting.values())
         return shut_down_with({"not_taken": others, **left})
+
+    @property
+    def deliveries_max(self) -> int:
+        """After so many deliveries a failure makes a dead letter; 0: never."""
+        return self._redelivery.policy.max_deliveries or 0
 
     @property
     def out_of_reach_count(self) -> int:

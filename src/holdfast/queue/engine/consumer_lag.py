@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -16,41 +17,41 @@ _LOOK_SECONDS = 0.05
 
 
 class ConsumerLag:
-    """Reads the progress of all groups: of the own one from memory, of the others from their position files.
+    """Reads the progress of all groups: of those open here from memory, of the others from their position files.
 
     Parameters
     ----------
     directory, files
         The queue.
-    own_group : str
-        The group that this handle is for.
     """
 
-    def __init__(self, directory: QueueDirectory, files: LogFiles, own_group: str) -> None:
+    def __init__(self, directory: QueueDirectory, files: LogFiles) -> None:
         self._storage = files.storage
         self._directory = directory
         self._queue_id = files.queue_id
-        self._own_group = own_group
         self._readers: dict[bytes, PositionFileReader] = {}
         self._looked_at = float("-inf")
 
-    def depth(self, next_offset: int, first_offset: int, own_side: ReadSide | None) -> int:
+    def depth(self, next_offset: int, first_offset: int, readers: Mapping[str, ReadSide]) -> int:
         """Return how many messages, except dead letters, the slowest group has not finished; without a group, all.
 
-        ``own_side`` is the read side of the handle's own group, if this handle owns it.
+        ``readers`` are the read sides that are open beside the write side, by group.
         """
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-            self._look(self._own_group if own_side is not None else None)
+            self._look(readers)
         finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]
-        if own_side is not None and (own_side.is_started or not finished):
-            finished.append(own_side.progress.finished_count + len(own_side.progress.dead))
+        finished += [
+            side.progress.finished_count + len(side.progress.dead)
+            for side in list(readers.values())
+            if side.is_started or not finished
+        ]
         return max(0, next_offset - min(finished, default=first_offset))
 
-    def _look(self, owned: str | None) -> None:
+    def _look(self, owned: Collection[str]) -> None:
         readers = {}
         with storage_errors("looking at groups", self._directory.groups):
             for group in list_groups(self._storage, self._directory):
-                if group.name != owned:
+                if group.name not in owned:
                     reader = self._readers.get(group.group_id)
                     reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
                     reader.refresh()

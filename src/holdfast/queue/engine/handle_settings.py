@@ -154,6 +154,14 @@ class HandleSettings:
         logger.info("%s: its settings are %s from now on", path.parent, changed)
         return group
 
+    def refresh(self, storage: Storage, directory: QueueDirectory) -> None:
+        """Take over what the owner has changed; what the program has asked for at its opening counts no more.
+
+        Raises as :meth:`adopt_queue`.
+        """
+        self._given = cast(Settings, {name: value for name, value in self._given.items() if name == "flush"})
+        self.adopt_queue(storage, directory, is_owner=False)
+
     def change(self, settings: Settings, names: frozenset[str]) -> None:
         """Take over those settings of some names, which this handle has written."""
         changed = {name: value for name, value in settings.items() if name in names}

@@ -13,18 +13,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import DiskFullError, UsageError
+from holdfast.errors import UsageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import writable_by_others
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
-from holdfast.persistence.filesystem.reserve import keep_reserve, spend_reserve
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, Storage, real_path, storage_errors
+from holdfast.persistence.filesystem.reserve import keep_reserve
+from holdfast.persistence.filesystem.storage import Storage, real_path, storage_errors
 from holdfast.persistence.format.report import Damage, RecoveryReport
-from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
@@ -42,12 +40,9 @@ from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog
-from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
 from holdfast.queue.consumer.known_since import KnownSince
 from holdfast.queue.consumer.look_side import LookSide
-from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.read_side import ReadSide
-from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.sources import RemoteSource, Source
@@ -55,6 +50,8 @@ from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.lock_advice import owned_group, owned_writes
+from holdfast.queue.engine.ports import Consumer, Producer
+from holdfast.queue.engine.reading import make_read_side, with_reserve
 from holdfast.queue.engine.recovering import recover
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.producer.capacity import Capacity
@@ -67,8 +64,6 @@ from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.threads import lifecycle
 
 logger = logging.getLogger("holdfast")
-
-Begun = TypeVar("Begun")
 
 
 class QueueHandle:
@@ -83,11 +78,15 @@ class QueueHandle:
     living : callable
         Whether the session of a number is alive: what is kept for it is kept over this opening, and what it has in hand
         stays so. Others are dead, for ever.
+    beside : QueueHandle or None
+        A handle of this process with the write side, which this one uses and does not close.
 
     Attributes
     ----------
     capacity : Capacity
         The bounds of the queue, which count in the process that owns the write side.
+    group_readers : dict of str to ReadSide
+        The read sides beside this handle's write side, its own included, by group.
     """
 
     def __init__(
@@ -97,7 +96,9 @@ class QueueHandle:
         root: Path,
         options: Options,
         make_helper: Callable[[QueueHandle], Helper] | None = None,
+        *,
         living: Callable[[int], bool] = lambda session: False,
+        beside: QueueHandle | None = None,
     ) -> None:
         self.storage = storage
         self.path = root
@@ -118,9 +119,15 @@ class QueueHandle:
         self.batches: WaitingBatches | None = None
         self.coordinator: Coordinator | None = None
         self.submit_side: SubmitSide | None = None
+        self.producer: Producer | None = None
+        self.consumer: Consumer | None = None
         self._make_helper = make_helper
         self._living = living
-        self.capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
+        self._beside = beside
+        self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
+        self.capacity: Capacity = (
+            Capacity(0, None, self._lag_depth, self._disk_bytes_with) if beside is None else beside.capacity
+        )
         if not options.writes:  # else once this handle has the lock: the owner before may change them
             self._adopt_settings(is_owner=False)
         try:
@@ -143,13 +150,16 @@ class QueueHandle:
         if options.writes:
             self._lock_writes()
             keep_reserve(self.storage, self.directory)
-        elif options.looks:
+        elif options.looks or self._beside is not None:
             self._open_log(None)
         else:
             with self.groups_locked():
                 self._open_log(locks.try_acquire(self.storage, self.directory.write_lock))
+        if self._beside is not None:
+            owner = self._beside
+            self.write_side, self.batches, self.coordinator = owner.write_side, owner.batches, owner.coordinator
         if options.reads:
-            self._with_reserve(self._open_read_side)
+            with_reserve(self.storage, self.directory, self._open_read_side)
             self.require_read_side().take_over(self._living)
         elif options.looks:
             self._open_look_side()
@@ -168,7 +178,7 @@ class QueueHandle:
             self.group = OwnGroup(
                 self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
             )
-            self._lag = ConsumerLag(self.directory, self.files, self.options.group)
+            self._lag = ConsumerLag(self.directory, self.files)
             if write_lock is not None:
                 self._open_writer(self._recover(), write_lock)
         finally:
@@ -253,45 +263,32 @@ class QueueHandle:
                 group = settings.adopt_group(self.storage, self.directory, self.group.repaired(group))
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            notes = DeadLetterNotes(self.storage, path, is_synced=settings.flush.syncs_every_commit)
-            if progress_store is not None:
-                notes.keep(progress.dead)
-            self.read_side = ReadSide(
-                GroupLog(source, self.files, path, progress, progress_store, self._begin_default),
-                lock,
+            log = GroupLog(source, self.files, path, progress, progress_store, self._begin_default)
+            self.read_side = make_read_side(
+                self.storage,
                 self.clock,
-                Redelivery(
-                    settings.retry,
-                    self.clock.time_ns,
-                    notes,
-                    DeadLetterLog(self.path.name, options.group, options.redact),
-                ),
-                Pausing(self.storage, path, self.clock.time_ns, self.group.poison),
+                self.directory,
+                options,
+                settings,
+                self.group,
+                log,
+                lock,
                 self.capacity.space_available,
             )
+            self.group_readers[options.group] = self.read_side
         except BaseException:
             source.leave()
             lock.release()
             raise
 
     def _begin_default(self) -> ProgressStore:
-        return self._with_reserve(lambda: self._open_progress_store(self._begun_default()))
+        return with_reserve(self.storage, self.directory, lambda: self._open_progress_store(self._begun_default()))
 
     def _begun_default(self) -> GroupInfo:
         group = self.group.begin_default(self.settings.of_default_group(self.storage, self.directory))
         group = self.settings.adopt_group(self.storage, self.directory, group)  # ``groups.create`` may have made it
         self.require_read_side().follow(self.settings.retry)
         return group
-
-    def _with_reserve(self, begin: Callable[[], Begun]) -> Begun:
-        """Begin to read; on a full disk once more, with the space reserved for this."""
-        try:
-            return begin()
-        except (OSError, DiskFullError) as error:
-            full = isinstance(error, DiskFullError) or error.errno in DISK_FULL_ERRNOS
-            if not full or not spend_reserve(self.storage, self.directory):
-                raise
-        return begin()
 
     def _open_progress_store(self, group: GroupInfo) -> ProgressStore:
         positions, damage = self.group.open(group, self.settings.position_file_bytes)
@@ -321,9 +318,7 @@ class QueueHandle:
 
     def open_source(self) -> Source:
         """Return the source of the high watermark: the writer in this process, or ``write.mark``."""
-        if self.write_side is not None:
-            return self.write_side
-        return self._remote_source()
+        return self.write_side or self._remote_source()
 
     def _remote_source(self) -> RemoteSource:
         return RemoteSource(self.storage, self.directory.write_mark, self.queue_id, self.priorities)
@@ -349,9 +344,17 @@ class QueueHandle:
             raise self.lacks("put", "exclusive", "produce", "submit")
         return self.write_side
 
-    def require_putting(self) -> WriteSide | SubmitSide:
+    def join(self, producer: Producer, consumer: Consumer) -> None:
+        """Put and take through these: the handle is one of the mode "shared"."""
+        self.producer, self.consumer = producer, consumer
+
+    def require_putting(self) -> WriteSide | SubmitSide | Producer:
         """Return the write side, or the client of its owner; raises UsageError if the mode has neither."""
-        return self.submit_side or self.require_write_side()
+        return self.producer or self.submit_side or self.require_write_side()
+
+    def require_taking(self) -> ReadSide | Consumer:
+        """Return the read side, or the client of its owner; raises UsageError if the mode has neither."""
+        return self.consumer or self.require_read_side()
 
     def require_staging(self) -> WaitingBatches | SubmitSide:
         """Return the prepared batches of the putting side; raises as :meth:`require_putting`."""
@@ -394,7 +397,10 @@ class QueueHandle:
 
         The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
-        parts = (self.submit_side, self.coordinator, self.write_side, self.read_side, self.batches, self.look_side)
+        own = self._beside is None
+        writes = (self.submit_side, self.coordinator, self.write_side) if own else ()
+        parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
+        self.group_readers.pop(self.options.group, None)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             for part in reversed(parts):
                 if part is not None:
@@ -402,7 +408,11 @@ class QueueHandle:
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
-        for part in (self.write_side, self.read_side, self.submit_side):
+        for part in (
+            self.write_side,
+            self.read_side,
+            self.submit_side,
+        ):
             if part is not None:
                 part.forget()
         if self.coordinator is not None:
@@ -410,7 +420,7 @@ class QueueHandle:
 
     def _lag_depth(self) -> int:
         """Return how many messages the slowest group has not finished."""
-        return self._lag.depth(self.next_offset(), self.files.first_offset, self.read_side)
+        return self._lag.depth(self.next_offset(), self.files.first_offset, self.group_readers)
 
     def _disk_bytes_with(self, size: int) -> int:
         return self.require_write_side().disk_bytes_with(size, self.files, self.settings.values["data_file_bytes"])

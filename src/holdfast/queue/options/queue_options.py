@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from holdfast.errors import ConfigError
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.queue.options.arguments import check_lock_timeout
 from holdfast.queue.options.settings import Settings
 
-Mode = Literal["exclusive", "produce", "consume", "read_only", "submit"]
+Mode = Literal["exclusive", "shared", "produce", "consume", "read_only", "submit"]
 MODES = get_args(Mode)
 
 
@@ -26,6 +27,7 @@ class Options:
     is_visitor: bool = False
     redact: Callable[[str], str] | None = None
     any_file_system: bool = False
+    can_own: bool = True
 
     @property
     def writes(self) -> bool:
@@ -40,7 +42,11 @@ class Options:
     @property
     def looks(self) -> bool:
         """Whether this handle owns no side."""
-        return self.mode in ("read_only", "submit")
+        return self.mode in ("shared", "read_only", "submit")
+
+    def as_owner(self) -> Options:
+        """Return how the owner behind a handle of the mode "shared" opens the write side: with no wishes of its own."""
+        return Options("produce", DEFAULT_GROUP, any_file_system=self.any_file_system)
 
 
 def check_options(options: Options) -> None:
@@ -49,4 +55,6 @@ def check_options(options: Options) -> None:
         raise ConfigError(f"mode is one of {', '.join(MODES)}, not {options.mode!r}")
     if options.redact is not None and not callable(options.redact):
         raise ConfigError(f"redact takes a function from str to str, not {options.redact!r}")
+    if not options.can_own and options.mode != "shared":
+        raise ConfigError(f"can_own=False is for mode='shared': a handle of mode={options.mode!r} owns what it opens")
     check_lock_timeout(options.lock_timeout)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.errors import CorruptionError, Full, HoldfastError, ShutDown
+from holdfast.errors import CorruptionError, Empty, Full, HoldfastError, ShutDown
 from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX
 
-_STANDARD: dict[str, type[Exception]] = {"full": Full, "shut_down": ShutDown}
+_STANDARD: dict[str, type[Exception]] = {"empty": Empty, "full": Full, "shut_down": ShutDown}
 
 
 def as_text(error: Exception) -> str:

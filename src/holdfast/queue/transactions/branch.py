@@ -25,6 +25,7 @@ from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.dispatch.progress_store import runs_of
+from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import as_bytes, too_large
 from holdfast.queue.options.failure import Failure
@@ -169,7 +170,7 @@ class Branch:
 
     def receive(self, timeout: float | None) -> Delivery:
         """Take one message into the transaction."""
-        side = self.handle.require_read_side()
+        side = self.handle.require_taking()
         try:
             delivery = side.receive(1, timeout, self._holder)[0]
         except Empty:
@@ -180,7 +181,7 @@ class Branch:
         self._received[delivery.offset] = delivery
         return delivery
 
-    def _receive_held(self, side: ReadSide) -> None:
+    def _receive_held(self, side: ReadSide | Consumer) -> None:
         """After an interruption: give messages that were taken unnoticed back with the rest, at the end."""
         self._received.update(
             {each.offset: each for each in side.held_by(self._holder) if each.offset not in self.acked}
@@ -192,7 +193,7 @@ class Branch:
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Finish messages with the transaction; those that others have received are taken over."""
-        side = self.handle.require_read_side()
+        side = self.handle.require_taking()
         own = [each for each in deliveries if each.holder is self._holder]
         side.check(own, self._holder)
         others = [each for each in deliveries if each.holder is not self._holder]
@@ -207,14 +208,14 @@ class Branch:
 
     def expire_at(self, deadline: float, expire: Callable[[], bool]) -> None:
         """Have messages given back at ``deadline``, even if the transaction is not used any more."""
-        self.handle.require_read_side().deadlines.add(deadline, expire)
+        self.handle.require_taking().deadlines.add(deadline, expire)
 
     def release(self, expire: Callable[[], bool], failure: Failure | None, delay: float | None) -> None:
         """Give back unfinished messages; those that were taken over go back to their receiver.
 
         ``failure`` is the reason, and ``delay`` the wait before redelivery; without a failure they were never received.
         """
-        side = self.handle.read_side
+        side = self.handle.consumer or self.handle.read_side
         if side is None:
             return
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
@@ -230,6 +231,17 @@ class Branch:
                 side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
         side.deadlines.discard(expire)  # last: messages that an interruption left in hand go back then
+
+    def load(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> None:
+        """Add the messages of another process, which has checked them."""
+        self._payloads, self._headers = list(payloads), dict(headers)
+        self._size_bytes = sum(map(len, payloads))
+
+    def hand_back(self) -> None:
+        """Give what is not finished back to its receiver, which is in another process."""
+        side = self.handle.read_side
+        if side is not None:
+            side.hand_back([each for each in self.acked.values() if not each.is_settled], self._holder)
 
     def discard(self) -> None:
         """Forget the puts."""
@@ -250,7 +262,7 @@ class Branch:
 
     def wait_for_space(self, timeout: float | None) -> None:
         """Return once a bounded queue has space for the puts, counting the space that the acknowledgements free."""
-        if self.put_count and self.handle.submit_side is None:  # there the owner waits, or refuses
+        if self.put_count and self.handle.write_side is not None:  # else the owner waits, or refuses
             size = self._size_bytes if self._writer is None else self._writer.end
             count = max(0, self.put_count - len(self.acked))
             self.handle.require_write_side().wait_for_space(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
@@ -260,6 +272,8 @@ class Branch:
 
         One of a session goes into the log with a commit record in any case, so that it can be asked for again.
         """
+        if self.handle.producer is not None and self.handle.consumer is not None:
+            return self._commit_shared(self.handle.producer, self.handle.consumer, transaction_id, timeout)
         if not self.put_count and not self._session:
             end = self.handle.next_offset()  # which may fail, so before anything is done
             if self.acked:
@@ -271,6 +285,19 @@ class Branch:
             return self._submit(self.handle.submit_side, timeout)
         self.wait_for_space(timeout)
         return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.handle.clock.time_ns()))
+
+    def _commit_shared(
+        self, producer: Producer, consumer: Consumer, transaction_id: str, timeout: float | None
+    ) -> range:
+        """Have the owner commit it."""
+        acked = list(self.acked.values())
+        receipts = [(each.number, each.offset) for each in acked]
+        offsets = producer.commit(
+            self._nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
+        )
+        consumer.end_committed(acked)
+        self.acked = {}
+        return offsets
 
     def _submit(self, side: SubmitSide, timeout: float | None) -> range:
         """Ask the owner to commit the spilled file."""

@@ -1,0 +1,200 @@
+"""The membership of a handle in a shared queue: asks the owner, and the next one if that dies.
+
+If the owner dies, the members race for its lock. The winner recovers the queue and serves it; the others connect to it
+and send again what had no answer: **succession**.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Protocol
+
+from holdfast.errors import ClosedError, CommitUnknownError, HoldfastError, PoisonedError, RetryableError
+from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
+from holdfast.queue.client.owner_finder import InHand
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Put
+from holdfast.queue.threads.lifecycle import forked_error
+
+OWNER_SECONDS = 60.0
+"""How long to look for an owner: one that recovers a large queue holds the lock, and does not greet yet."""
+
+OWNERS_MAX = 3
+"""To how many owners a request is sent at most: the first one, and two successors."""
+
+_PAUSE_SECONDS_MIN = 0.001
+_PAUSE_SECONDS_MAX = 0.05
+
+_COUNT_BITS = 32
+
+
+class Finder(Protocol):
+    """Finds the owner: ``owner_finder.py``."""
+
+    consumer: InHand | None
+
+    @property
+    def session(self) -> int:
+        """The number of the session."""
+
+    def find(self) -> Link | None:
+        """Return a way to the owner; None if none answers now."""
+
+    def not_found(self) -> RetryableError:
+        """Return the error for an owner that does not answer."""
+
+    def abdicate(self) -> None:
+        """Own the queue no more."""
+
+    def leave(self) -> None:
+        """End the session."""
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: leave all to the parent."""
+
+
+class Membership:
+    """Asks for one handle. Threads may share it.
+
+    Parameters
+    ----------
+    finder : Finder
+        Finds the owner; one thread at a time uses it.
+    """
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+        self._gate = threading.Lock()
+        self._link: Link | None = None
+        self._refusal: Callable[[], Exception] | None = None
+        self._counts = count(1)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process owns the queue now."""
+        return isinstance(self._link, OwnerLink)
+
+    def next_number(self) -> int:
+        """Return a delivery number that was never used."""
+        if self._link is None:
+            self._find()
+        return self._finder.session << _COUNT_BITS | next(self._counts)
+
+    def wake(self) -> None:
+        """Have threads that wait for messages check whether that is over, which it is."""
+        link = self._link
+        if link is not None:
+            link.wake()
+
+    # -- Asking ------------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        request: AnyRequest,
+        payloads: Sequence[bytes] = (),
+        seconds: float | None = 0.0,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Have a request done by the owner, and by its successor if it dies meanwhile.
+
+        Parameters
+        ----------
+        request, payloads
+            What is asked.
+        seconds : float or None
+            How long the request itself may wait; None: for ever.
+        is_over : callable
+            Whether a wait for messages has become pointless; checked at :meth:`wake`.
+
+        Raises
+        ------
+        RetryableError
+            No owner is found, and nothing was done; or the request may be made again.
+        CommitUnknownError
+            The put or commit may have been done, and no owner tells.
+        queue.Empty, queue.Full, HoldfastError
+            The owner's.
+        """
+        sent_to: set[bytes] = set()
+        while True:
+            try:
+                link = self._link or self._find()
+            except HoldfastError as error:
+                if sent_to:
+                    raise _unanswered(request, error) from error
+                raise
+            try:
+                return link.ask(request, payloads, seconds, is_over, again=bool(sent_to))
+            except LinkLostError as error:
+                self._drop(link)
+                if error.was_sent:
+                    sent_to.add(link.epoch)
+                if len(sent_to) >= OWNERS_MAX:
+                    raise _unanswered(request, error) from error
+            except (PoisonedError, CommitUnknownError):
+                if isinstance(link, OwnerLink):
+                    self._abdicate(link)
+                raise
+
+    def _find(self) -> Link:
+        """Find the owner. One thread does; the others wait for it."""
+        deadline, pause = time.monotonic() + OWNER_SECONDS, _PAUSE_SECONDS_MIN
+        with self._gate:
+            while self._link is None:
+                if self._refusal is not None:
+                    raise self._refusal()
+                self._link = self._finder.find()
+                if self._link is not None:
+                    break
+                if time.monotonic() >= deadline:
+                    raise self._finder.not_found()
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            return self._link
+
+    def _drop(self, link: Link) -> None:
+        """Forget a link that is lost."""
+        with self._gate:
+            if self._link is link:
+                self._link = None
+        link.close()
+
+    def _abdicate(self, link: Link) -> None:
+        """Let another process own the queue: this one cannot any more."""
+        with self._gate:
+            if self._link is link:
+                self._link = None
+                self._finder.abdicate()
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """End the session; if this process owns the queue, let the next one in."""
+        with self._gate:
+            self._refusal = lambda: ClosedError("the queue is closed; open it again")
+            link, self._link = self._link, None
+            try:
+                if link is not None:
+                    link.close()
+            finally:
+                self._finder.leave()
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: refuse everything; the session is the parent's."""
+        self._gate = threading.Lock()
+        link, self._link = self._link, None
+        self._refusal = forked_error
+        if link is not None:
+            link.forget()
+        self._finder.forget_after_fork()
+
+
+def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:
+    if isinstance(request, Put | Commit):
+        return CommitUnknownError(
+            f"no owner of the queue tells whether this was committed ({error}): look for it before it is put again",
+            nonce=request.nonce,
+        )
+    return RetryableError(f"no owner of the queue answers ({error}): try again")

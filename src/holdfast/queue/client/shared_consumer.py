@@ -1,0 +1,378 @@
+"""Taking through the owner of a shared queue, in this process or another one."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from holdfast.clock import Clock
+from holdfast.errors import (
+    NOTHING_CAME,
+    Empty,
+    HoldfastError,
+    LeaseExpiredError,
+    RetryableError,
+    ShutDown,
+    StaleReceiptError,
+)
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.consumer.draining import Draining, shut_down_with
+from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
+from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
+from holdfast.queue.protocol.messages import SessionLostError, Settle, Take, Taken, Verb
+from holdfast.queue.threads.deadlines import Deadlines
+from holdfast.queue.threads.lifecycle import Lifecycle
+from holdfast.queue.threads.notifier import Notifier
+
+WAIT_SECONDS_MAX = 20.0
+"""How long one request waits for messages. A taker that waits for longer asks again: so it hears of a dead owner."""
+
+_DRAIN_PAUSE_SECONDS = 0.05
+_LOOK_SECONDS = 0.02
+_RENEWALS = 3
+"""A lease in use is extended so often before it would run out."""
+
+
+class SharedConsumer:
+    """The read side of a handle in the mode "shared", for one consumer group. Threads may share it.
+
+    Parameters
+    ----------
+    membership : Membership
+        The way to the owner.
+    upkeep : Upkeep
+        Extends leases.
+    group : str
+        The consumer group.
+    clock : Clock
+        For leases.
+    redact : callable or None
+        Takes secrets out of texts before they leave this process.
+
+    Attributes
+    ----------
+    deadlines : Deadlines
+        The times at which transactions give their messages back.
+    """
+
+    def __init__(self, membership: Membership, upkeep: Upkeep, group: str, clock: Clock, redact: Redact | None) -> None:
+        self._membership = membership
+        self._upkeep = upkeep
+        self.group = group
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._leases = Leases(clock.monotonic)
+        self._taking: set[int] = set()
+        self._given_up: list[int] = []
+        self._deliveries_max = 0
+        self._lifecycle = Lifecycle()
+        self._draining = Draining(clock)
+        self._woken = Notifier()
+        self._monotonic = clock.monotonic
+        self.deadlines = Deadlines(clock)
+        upkeep.chores = self
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None) -> bytes:
+        """Take one message and finish it; return its payload."""
+        return self.get_many(1, timeout)[0]
+
+    def get_many(self, count_max: int, timeout: float | None) -> list[bytes]:
+        """Take up to ``count_max`` messages and finish them; return their payloads."""
+        deliveries = self.receive(count_max, timeout)
+        self.ack(deliveries)
+        return [each.payload for each in deliveries]
+
+    def receive(
+        self,
+        count_max: int,
+        timeout: float | None,
+        holder: Holder | None = None,
+        lease_seconds: float | None = None,
+    ) -> list[Delivery]:
+        """Take up to ``count_max`` messages and lease them. As ``ReadSide.receive``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._lifecycle.check()
+            self.deadlines.expire_due()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            seconds = WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX)
+            if self._draining.is_on:
+                seconds = min(seconds, _DRAIN_PAUSE_SECONDS)
+            try:
+                return self._take(count_max, seconds, holder, lease_seconds)
+            except SessionLostError:  # its number was of the session before
+                continue
+            except Empty:
+                if self._is_drained(holder):
+                    raise self.ending() from None
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise Empty(NOTHING_CAME) from None
+
+    def _take(
+        self, count_max: int, seconds: float, holder: Holder | None, lease_seconds: float | None
+    ) -> list[Delivery]:
+        number = self._membership.next_number()
+        self._taking.add(number)
+        try:
+            take = Take(self.group, number, count_max, lease_seconds, seconds)
+            reply, payloads, _ = self._membership.ask(take, (), seconds, self._must_look)
+            assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
+            self._deliveries_max = reply.deliveries_max
+            deliveries = [
+                Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number=number)
+                for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
+            ]
+            with self._lock:
+                self._leases.grant(deliveries, reply.lease_seconds)
+            self._upkeep.wake()
+            return deliveries
+        except Empty:
+            raise
+        except BaseException:  # interrupted, or without an answer: its messages may be in hand
+            self._given_up.append(number)
+            self._upkeep.wake()
+            raise
+        finally:
+            self._taking.discard(number)
+
+    def _must_look(self) -> bool:
+        """Whether a take that waits has to look again: the handle was closed or shut down."""
+        return self._draining.is_on or self._lifecycle.refusal is not None
+
+    # -- Settling ----------------------------------------------------------------------------------------------------
+
+    def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
+        """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, if one is stale."""
+        self._settle("ack", deliveries, holder)
+
+    def nack(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: float | None = None,
+        failure: Failure = GIVEN_BACK,
+        holder: Holder | None = None,
+    ) -> None:
+        """Note that deliveries have failed."""
+        self._settle("nack", deliveries, holder, delay, self.redacted(failure))
+
+    def reject(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Make messages dead letters now."""
+        if not isinstance(reason, str):
+            raise TypeError(f"a reason is a str, not {type(reason).__name__}")
+        self._settle("reject", deliveries, None, None, self.redacted(Failure("rejected", reason)))
+
+    def park(self, deliveries: Sequence[Delivery], failure: Failure, holder: Holder | None = None) -> None:
+        """Make messages dead letters without another delivery: their delivery does not count."""
+        self._settle("park", deliveries, holder, None, self.redacted(failure))
+
+    def release(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
+        """Give messages back as if they had never been handed out."""
+        self._settle("release", deliveries, holder)
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | None) -> None:
+        """Lease messages for so long from now; None: each for as long as before."""
+        live = list(dict.fromkeys(deliveries))
+        with self._lock:
+            self._lifecycle.check_alive()
+            self._leases.check(live, None)
+        for each in live:
+            self._ask_settle("extend", (each,), each.lease_seconds if seconds is None else seconds, None)
+            with self._lock:
+                self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
+
+    def _settle(
+        self,
+        verb: str,
+        deliveries: Sequence[Delivery],
+        holder: Holder | None,
+        seconds: float | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        live = list(dict.fromkeys(deliveries))
+        if not live:
+            return
+        with self._lock:
+            self._lifecycle.check_alive()
+            self._leases.run_out()
+            self._leases.check(live, holder)
+            self._leases.end(live)  # first: no other thread settles them too
+        try:
+            self._ask_settle(verb, live, seconds, failure)
+        except RetryableError:  # nothing was done
+            with self._lock:
+                for each in live:
+                    each.is_settled = False
+                    self._leases.grant((each,), each.lease_seconds)
+            raise
+
+    def _ask_settle(
+        self, verb: str, deliveries: Sequence[Delivery], seconds: float | None, failure: Failure | None
+    ) -> None:
+        receipts = [(each.number, each.offset) for each in deliveries]
+        why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
+        try:
+            self._membership.ask(Settle(self.group, verb, receipts, seconds, why))
+        except LeaseExpiredError as error:
+            self._lose([each for each in deliveries if each.offset == error.context.get("offset")])
+            raise
+
+    def _lose(self, deliveries: Sequence[Delivery]) -> None:
+        with self._lock:
+            for each in deliveries:
+                each.has_expired = each.is_settled = True
+                self._leases.by_offset.pop(each.offset, None)
+
+    def redacted(self, failure: Failure) -> Failure:
+        """Return a failure with texts that may be stored and logged."""
+        return redacted(failure, self._redact)
+
+    def is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often becomes a dead letter if it fails."""
+        return 0 < self._deliveries_max <= delivery_count
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
+        """Return the records of deliveries in offset order; raises StaleReceiptError if one is stale."""
+        with self._lock:
+            self._lifecycle.check_alive()
+            return self._leases.check(deliveries, holder)
+
+    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a receiver has into the hands of a transaction."""
+        with self._lock:
+            self._lifecycle.check_alive()
+            self._leases.check(deliveries, None)
+            for delivery in deliveries:
+                delivery.holder = holder
+        self._upkeep.wake()
+
+    def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a transaction had taken over back to their receiver."""
+        with self._lock:
+            for delivery in deliveries:
+                if delivery.holder is holder and not delivery.is_settled:
+                    delivery.holder = None
+
+    def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Let the leases of a transaction's messages run out: the owner could not be told."""
+        with self._lock:
+            self._leases.end([each for each in deliveries if each.holder is holder and not each.is_settled])
+
+    def held_by(self, holder: Holder) -> list[Delivery]:
+        """Return the deliveries that a transaction has in hand."""
+        with self._lock:
+            return [each for each in self._leases.by_offset.values() if each.holder is holder]
+
+    def end_committed(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that a transaction has finished messages."""
+        with self._lock:
+            self._leases.end([each for each in deliveries if not each.is_settled])
+
+    # -- What its membership asks ------------------------------------------------------------------------------------
+
+    def numbers_in_hand(self) -> list[int]:
+        """Return the delivery numbers of what is in hand, or is being taken."""
+        with self._lock:
+            return list({*self._taking, *(each.number for each in self._leases.by_offset.values())})
+
+    def lose_session(self) -> None:
+        """Note that all deliveries in hand are stale: the session was found dead."""
+        self._lose(list(self._leases.by_offset.values()))
+
+    # -- Upkeep ------------------------------------------------------------------------------------------------------
+
+    def do_due(self, now: float) -> float:
+        """Extend leases of deliveries whose block is open, and give up takes; return when to come again."""
+        while self._given_up:
+            self._membership.ask(Verb(self.group, {"verb": "give_up", "number": self._given_up[-1]}))
+            self._given_up.pop()
+        self.deadlines.expire_due()
+        with self._lock:
+            in_use = [each for each in self._leases.by_offset.values() if each.is_open or each.holder is not None]
+            others = [each for each in self._leases.by_offset.values() if not (each.is_open or each.holder is not None)]
+        due = math.inf
+        for each in in_use:
+            renew_at = each.expires_at - each.lease_seconds * (_RENEWALS - 1) / _RENEWALS
+            if renew_at <= self._monotonic():
+                with suppress(StaleReceiptError, LeaseExpiredError):
+                    self._ask_settle("extend", (each,), each.lease_seconds, None)
+                    with self._lock:
+                        if not each.is_settled:
+                            self._leases.grant((each,), each.lease_seconds)
+                renew_at = self._monotonic() + each.lease_seconds / _RENEWALS
+            due = min(due, renew_at)
+        for each in others:  # one may be entered meanwhile
+            due = min(due, max(now, each.expires_at - each.lease_seconds * (_RENEWALS - 1) / _RENEWALS) + 0.01)
+        left = self.deadlines.seconds_left()
+        return due if left is None else min(due, now + left)
+
+    # -- The group as a whole ----------------------------------------------------------------------------------------
+
+    def purge(self, note: Callable[[int], object]) -> int:
+        """Finish all messages that are ready now; return how many."""
+        reply = self._membership.ask(Verb(self.group, {"verb": "purge"}), (), None).reply
+        count = int(reply.result["count"])  # type: ignore[union-attr]
+        note(count)
+        return count
+
+    def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Sleep for a moment, at most ``left`` seconds, unless ``is_over()``: only a take learns what there is."""
+        self._woken.wait(is_over, _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+
+    def flush(self) -> None:
+        """Do nothing: the producer's flush syncs acknowledgements too."""
+
+    def wake(self) -> None:
+        """Have threads that wait check again."""
+        self._woken.notify()
+        self._membership.wake()
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
+        """Give takers the messages left, then queue.ShutDown."""
+        self._draining.begin(timeout)
+        if immediate:
+            self._give_back()
+            self._lifecycle.drain(self.ending)
+        self.wake()
+
+    def ending(self) -> ShutDown:
+        """Return the error that counts the messages in hand here."""
+        with self._lock:
+            return shut_down_with({"in_hand": len(self._leases.by_offset)})
+
+    def _is_drained(self, holder: Holder | None) -> bool:
+        if not self._draining.is_on:
+            return False
+        with self._lock:
+            in_hand = list(self._leases.by_offset.values())
+        count = len(in_hand) if holder is None else sum(each.holder is not holder for each in in_hand)
+        return self._draining.is_over(count, None)
+
+    def _give_back(self) -> None:
+        with self._lock:
+            left = list(self._leases.by_offset.values())
+            self._leases.end(left)
+        if left:
+            with suppress(HoldfastError):  # they come again once their session is dead
+                self._ask_settle("release", left, None, None)
+
+    def close(self) -> None:
+        """Refuse further takes, and give deliveries back."""
+        self._lifecycle.close()
+        self.wake()
+        self._give_back()
+
+    def forget(self) -> None:
+        """In a forked child: refuse everything with ForkedError."""
+        self._lock = threading.Lock()
+        self._lifecycle.forget()

@@ -1,0 +1,160 @@
+"""The engine of a handle in the mode "shared": it looks at the queue itself, and has the owner change it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.owner_finder import OwnerFinder
+from holdfast.queue.client.shared_consumer import SharedConsumer
+from holdfast.queue.client.shared_producer import SharedProducer
+from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.local_engine import LocalEngine
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, stored
+from holdfast.queue.protocol.messages import Attach, Done, Verb
+from holdfast.threads import start_thread
+
+logger = logging.getLogger("holdfast")
+
+_EVERY = QUEUE_SETTINGS | GROUP_SETTINGS
+
+
+class SharedEngine:
+    """Joins a queue. What only looks is done here; everything else is asked of the owner.
+
+    Parameters
+    ----------
+    storage, clock, path, options
+        The queue, and how it is opened.
+
+    Attributes
+    ----------
+    membership : Membership
+        The way to the owner.
+    handle, transactions, resolver, joint_resolver
+        As those of :class:`LocalEngine`, without a side of their own.
+
+    Raises
+    ------
+    HoldfastError
+        As :class:`PersistentQueue`; nothing stays open.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options) -> None:
+        self._group = options.group
+        self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
+        self.is_over = False
+        self._finder = OwnerFinder(storage, clock, path, options)
+        self.membership = Membership(self._finder)
+        try:
+            given, configured = (stored(each, _EVERY) for each in (options.settings, options.configured))
+            self.membership.ask(Attach(options.group, given, configured, self._finder.is_new))
+            self._local = local = LocalEngine(storage, clock, path, options)
+            self.handle = local.handle
+            self.transactions, self.resolver, self.joint_resolver = (
+                local.transactions,
+                local.resolver,
+                local.joint_resolver,
+            )
+            self._open(clock, options)
+        except BaseException:  # interrupted too: no other code could release the lock
+            self.give_up()
+            raise
+
+    def _open(self, clock: Clock, options: Options) -> None:
+        settings = self.handle.settings
+        self._upkeep = Upkeep(self.membership)
+        is_synced = settings.flush.syncs_every_commit and not settings.values["flush"].syncs_every_commit
+        self._producer = SharedProducer(self.membership, self._upkeep, is_synced=is_synced)
+        self._consumer = SharedConsumer(self.membership, self._upkeep, options.group, clock, options.redact)
+        self._finder.consumer = self._consumer
+        self.handle.join(self._producer, self._consumer)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this handle serves the others."""
+        return self.membership.is_owner
+
+    # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def do(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Have a verb on the group done; return its result: ``remote/group_verbs.py``."""
+        return self._ask(self._group, fields)
+
+    def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
+        """Have settings changed. As :meth:`PersistentQueue.configure`."""
+        asked = {"verb": "configure", "settings": stored(settings, _EVERY), "reset": list(reset)}
+        self._ask(self._group, asked)
+        self.handle.settings.refresh(self.handle.storage, self.handle.directory)
+
+    def _ask(self, group: str, fields: dict[str, Any]) -> dict[str, Any]:
+        reply = self.membership.ask(Verb(group, fields), (), None).reply
+        assert isinstance(reply, Done), "an owner answers a verb by its result or an error"
+        return reply.result
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    @property
+    def closing(self) -> SharedEngine:
+        """What closes this engine: itself."""
+        return self
+
+    def close(self) -> None:
+        """Abort open transactions, give deliveries back, and let the next owner in if this process owns the queue."""
+        self.transactions.close(wait=False)
+        with ExitStack() as closing:  # each one, even if another raises; the last one first
+            closing.callback(self._local.closing.close)
+            closing.callback(self.membership.leave)
+            closing.callback(self._upkeep.stop)
+            closing.callback(self._consumer.close)
+            closing.callback(self._producer.close)
+        self.transactions.close(wait=True)
+
+    def give_up(self) -> None:
+        """Close everything opened so far, after the opening has failed."""
+        self.call_off()
+        with ExitStack() as closing:
+            closing.callback(self.membership.leave)
+            if hasattr(self, "_local"):
+                closing.callback(self._local.give_up)
+            if hasattr(self, "_upkeep"):
+                closing.callback(self._upkeep.stop)
+
+    def expect(self, queue: object) -> None:
+        """Have it closed once ``queue`` is collected."""
+        self._finalizer = weakref.finalize(queue, self._drop, repr(queue))
+        self._finalizer.atexit = False  # a process that ends releases its locks by itself
+
+    def call_off(self) -> None:
+        """Do nothing when the queue is collected."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self.is_over = True
+
+    def _drop(self, name: str) -> None:
+        """Warn, and have it closed in a thread: the garbage collector may come here while any lock is held."""
+        start_thread(self._close_dropped, "holdfast-closing", lambda: None)
+        warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except HoldfastError as error:
+            logger.error("closing %s, which was dropped, failed: %s", self.handle.path, error)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: touch nothing that the parent owns."""
+        self.call_off()
+        self._upkeep.forget()
+        self.membership.forget_after_fork()
+        self._local.forget_after_fork()

@@ -1,0 +1,94 @@
+"""Putting through the owner of a shared queue, in this process or another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.persistence.format.commit_record import count_of, thread_of
+from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.producer.nonces import give_up, next_nonce
+from holdfast.queue.protocol.messages import Commit, Offsets, Put, Receipt, Verb
+from holdfast.queue.threads.lifecycle import Lifecycle
+
+
+class SharedProducer:
+    """The write side of a handle in the mode "shared". Threads may share it.
+
+    Parameters
+    ----------
+    membership : Membership
+        The way to the owner.
+    upkeep : Upkeep
+        Tells the owner that answers have arrived.
+    is_synced : bool
+        Whether this handle asks for syncs that the queue's flush policy does not.
+    """
+
+    def __init__(self, membership: Membership, upkeep: Upkeep, *, is_synced: bool) -> None:
+        self._membership = membership
+        self._upkeep = upkeep
+        self._is_synced = is_synced
+        self._lifecycle = Lifecycle()
+
+    def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
+        """Have one message appended; return its offset."""
+        return self._put((payload,), {0: headers} if headers else {}, "", timeout).start
+
+    def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
+        """As :meth:`put`; for a message with a remembered id return that one's offset."""
+        return self._put((payload,), {0: headers}, dedup_id, timeout).start
+
+    def put_many(
+        self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
+    ) -> range:
+        """Have a batch appended as one commit; return its offsets."""
+        return self._put(payloads, dict(headers or {}), "", timeout)
+
+    def _put(self, payloads: Sequence[bytes], headers: dict[int, bytes], dedup_id: str, timeout: float | None) -> range:
+        nonce = next_nonce()
+        put = Put(nonce, self._is_synced, dedup_id, headers, timeout)
+        return self._ask(put, payloads, timeout)
+
+    def commit(
+        self,
+        nonce: bytes,
+        transaction_id: str,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes],
+        group: str,
+        receipts: Sequence[Receipt],
+        timeout: float | None,
+    ) -> range:
+        """Have a transaction committed; return the offsets of its puts. Raises as ``Transaction.commit``."""
+        commit = Commit(nonce, transaction_id, dict(headers), timeout, group, list(receipts))
+        return self._ask(commit, payloads, timeout)
+
+    def _ask(self, request: Put | Commit, payloads: Sequence[bytes], timeout: float | None) -> range:
+        self._lifecycle.check()
+        try:
+            answer = self._membership.ask(request, payloads, timeout)
+        except BaseException:  # no answer, or one that a resend would not get again
+            give_up()
+            raise
+        reply = answer.reply
+        assert isinstance(reply, Offsets), "an owner answers a put by offsets or an error"
+        if answer.is_kept:
+            self._upkeep.answered(thread_of(request.nonce), count_of(request.nonce))
+        return range(reply.first, reply.first + reply.count)
+
+    def flush(self) -> None:
+        """Sync everything put and acknowledged so far, by all handles."""
+        self._membership.ask(Verb("", {"verb": "flush"}), (), None)
+
+    def shut_down(self) -> None:
+        """Refuse further puts with queue.ShutDown."""
+        self._lifecycle.drain()
+
+    def close(self) -> None:
+        """Refuse everything."""
+        self._lifecycle.close()
+
+    def forget(self) -> None:
+        """In a forked child: refuse everything with ForkedError."""
+        self._lifecycle.forget()

@@ -1,0 +1,291 @@
+"""The queue of an owner: its write side, and the read side of each consumer group that a client has asked for.
+
+Every verb may come twice, from a client that got no answer: docs/adr/0050, "Requests". Threads may share it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import ClosedError, LeaseExpiredError, StaleReceiptError, UsageError
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, find_group, require_group
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.dispatch.standing import Standing
+from holdfast.queue.engine.configuring import configure
+from holdfast.queue.engine.handle_settings import HandleSettings, only
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.local_engine import LocalEngine
+from holdfast.queue.options.failure import Failure
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
+from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.protocol.messages import Commit, Put, Receipt, Settle, Take
+from holdfast.queue.transactions.branch import Branch
+
+Living = Callable[[int], bool]
+"""Tells whether the session of a number is alive."""
+
+
+class OwnedQueue:
+    """What an owner has open. Clients name groups; each is opened when it is first named.
+
+    Parameters
+    ----------
+    storage, clock, path
+        The queue; it is made if it does not exist.
+    options : Options
+        How its first handle is opened; the settings count only for a queue that is made.
+    living : callable
+        Whether a session is alive: what it has in hand stays taken, and its answers are kept.
+
+    Raises
+    ------
+    HoldfastError
+        As :class:`PersistentQueue`; nothing stays open.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, living: Living) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._path = path
+        self._options = options
+        self._living = living
+        self._lock = threading.Lock()
+        self._groups: dict[str, LocalEngine] = {}
+        self._is_closed = False
+        self._writes = LocalEngine(storage, clock, path, options.as_owner(), living=living)
+        self.write_side: WriteSide = self._writes.handle.require_write_side()
+        self._administered = Groups(self._writes.handle, check_open=lambda: None)
+
+    @property
+    def handle(self) -> QueueHandle:
+        """The handle with the write side."""
+        return self._writes.handle
+
+    # -- Groups ------------------------------------------------------------------------------------------------------
+
+    def attach(
+        self, group: str, settings: Mapping[str, Any], configured: Mapping[str, Any], *, is_new: bool = False
+    ) -> None:
+        """Compare the settings of a program with those of the queue and its group; store what it says first.
+
+        ``is_new``: the program has just made the queue, and its group comes with it.
+
+        Raises
+        ------
+        ConfigError
+            It asks for other settings.
+        GroupNotFoundError
+            There is no such group.
+        """
+        check_name(group, "group")
+        directory = self.handle.directory
+        given = read_stored(settings, "the program"), read_stored(configured, "the configuration")
+        asked = HandleSettings(self._path, Options("exclusive", group, *given))
+        with self.handle.settings.changing, storage_errors("comparing settings", self._path):
+            info = find_group(self._storage, directory, group)
+            if info is None and group != DEFAULT_GROUP:
+                if not is_new:
+                    require_group(self._storage, directory, group)
+                self._administered.create(group, **only(given[0], GROUP_SETTINGS))
+            asked.adopt_queue(self._storage, directory, is_owner=True)
+            if info is not None:
+                asked.adopt_group(self._storage, directory, info)
+            self._follow(group, asked.values)
+
+    def _follow(self, group: str, values: Settings) -> None:
+        """Let settings count that the first program to say them has set."""
+        handle = self.handle
+        handle.settings.values = {**handle.settings.values, **values}
+        handle.capacity.change(values["maxsize"], values["max_bytes"])
+        self.write_side.change(values)
+        engine = self._groups.get(group)
+        if engine is not None:
+            engine.handle.settings.values = {**engine.handle.settings.values, **values}
+            engine.handle.require_read_side().change(engine.handle.settings.retry)
+
+    def group(self, name: str) -> ReadSide:
+        """Return the read side of a group; raises GroupNotFoundError, QueueLockedError, StorageError."""
+        engine = self._groups.get(name) or self._open_group(name)
+        return engine.handle.require_read_side()
+
+    def _open_group(self, name: str) -> LocalEngine:
+        check_name(name, "group")
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"the owner of {self._path} is closed; open the queue again")
+            engine = self._groups.get(name)
+            if engine is None:
+                options = Options("consume", name, redact=None, any_file_system=self._options.any_file_system)
+                engine = LocalEngine(
+                    self._storage, self._clock, self._path, options, beside=self.handle, living=self._living
+                )
+                self._groups[name] = engine
+            return engine
+
+    @property
+    def groups(self) -> list[ReadSide]:
+        """The read sides that are open."""
+        return [engine.handle.require_read_side() for engine in list(self._groups.values())]
+
+    # -- Putting -----------------------------------------------------------------------------------------------------
+
+    def append(self, session: int, put: Put, payloads: Sequence[bytes]) -> tuple[range, bool] | None:
+        """Append the batch of another process; None if the queue is full now. As ``WriteSide.append_requested``."""
+        now = self._clock.time_ns()
+        commit_record = CommitRecord(put.nonce.hex(), put.nonce, len(payloads), now, session=session)
+        return self.write_side.append_requested(payloads, put.headers, commit_record, put.dedup_id)
+
+    def commit(self, session: int, commit: Commit, payloads: Sequence[bytes]) -> range:
+        """Commit the transaction of another process, durably; return the offsets of its puts.
+
+        Raises
+        ------
+        StaleReceiptError, queue.Full, HoldfastError
+            As ``Transaction.commit``; nothing was done.
+        """
+        known = self.write_side.answer_to(commit.nonce)
+        if known is not None:
+            return known
+        handle = self._groups[commit.group].handle if commit.receipts else self.handle
+        deliveries = self.find(commit.group, commit.receipts, "ack") if commit.receipts else []
+        holder = _Committing()
+        branch = Branch(handle, holder, commit.nonce, handle.settings.values["record_bytes_max"], session=session)
+        branch.load(payloads, commit.headers)
+        try:
+            if deliveries:
+                branch.ack(deliveries)
+            return branch.commit(commit.id, 0)
+        finally:
+            branch.hand_back()
+
+    # -- Taking ------------------------------------------------------------------------------------------------------
+
+    def take(self, take: Take, timeout: float | None) -> list[Delivery]:
+        """Take messages under a number: those that are in hand under it, or new ones. Raises as ``receive``."""
+        side = self.group(take.group)
+        again = side.in_hand(take.number)
+        return again or side.receive(take.count_max, timeout, None, take.lease, number=take.number)
+
+    def settle(self, settle: Settle) -> None:
+        """Perform a verb on deliveries; that of "ack" is as durable as the policy says after :meth:`make_durable`.
+
+        Raises
+        ------
+        LeaseExpiredError, StaleReceiptError
+            One is not in hand any more; nothing was done.
+        """
+        side = self.group(settle.group)
+        deliveries = self.find(settle.group, settle.receipts, settle.verb)
+        if settle.verb == "ack":
+            side.ack(deliveries, is_decided=True)
+        elif settle.verb == "nack":
+            side.nack(deliveries, settle.seconds, _failure_of(settle))
+        elif settle.verb == "reject":
+            side.reject(deliveries, _failure_of(settle).detail)
+        elif settle.verb == "park":
+            for each in deliveries:
+                side.park((each,), _failure_of(settle))
+        elif settle.verb == "release":
+            side.release(deliveries)
+        elif settle.verb == "extend":
+            side.extend(deliveries, settle.seconds)
+        else:
+            raise UsageError(f"this version knows no verb {settle.verb!r} on a delivery")
+
+    def find(self, group: str, receipts: Sequence[Receipt], verb: str) -> list[Delivery]:
+        """Return the deliveries of receipts that are in hand; those that the verb has settled before are left out.
+
+        Raises
+        ------
+        LeaseExpiredError
+            One was taken away: its lease ended, or its session was lost.
+        StaleReceiptError
+            One was given back, and is acknowledged or extended now.
+        """
+        side, found = self.group(group), []
+        for number, offset in receipts:
+            delivery = side.find(number, offset)
+            if isinstance(delivery, Delivery):
+                found.append(delivery)
+            elif delivery is Standing.TAKEN_AWAY:
+                side.forget_taken_away(number, offset)
+                raise LeaseExpiredError(
+                    f"the lease of offset {offset} ran out, and the message was given back; work inside "
+                    "`with delivery:`, call extend(), or receive it with a longer lease_seconds",
+                    offset=offset,
+                )
+            elif verb == "extend" or (verb == "ack" and delivery is not Standing.FINISHED):
+                raise StaleReceiptError(
+                    f"the delivery of offset {offset} was acknowledged or given back before; "
+                    "take the message again if it is still there",
+                    offset=offset,
+                )
+        return found
+
+    def give_up(self, group: str, number: int) -> None:
+        """Give back what a take has in hand that its caller has given up."""
+        side = self.group(group)
+        side.release(side.in_hand(number))
+
+    # -- Sessions ----------------------------------------------------------------------------------------------------
+
+    def keep_only(self, session: int, group: str, numbers: Sequence[int]) -> None:
+        """Give back what a session does not have in hand any more, as it says at its hello."""
+        self.group(group).keep_only(session, numbers)
+
+    def end_session(self, session: int) -> None:
+        """Give back what a dead session has in hand, and forget its answers."""
+        self.write_side.end_session(session)
+        for side in self.groups:
+            side.end_session(session)
+
+    # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def configure(self, group: str, settings: Settings, reset: Sequence[str]) -> None:
+        """Change settings; as :meth:`PersistentQueue.configure`."""
+        self.group(group)
+        configure(self._groups[group].handle, settings, reset, lambda: None)
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close everything; what living sessions have in hand stays theirs."""
+        with self._lock:
+            self._is_closed = True
+        with ExitStack() as closing:  # each one, even if another raises
+            closing.callback(self._writes.closing.close)
+            for engine in list(self._groups.values()):
+                closing.callback(engine.closing.close)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: touch nothing that the parent owns."""
+        self._lock = threading.Lock()
+        for engine in (self._writes, *self._groups.values()):
+            engine.forget_after_fork()
+
+
+class _Committing:
+    """The holder of deliveries while the transaction of a client commits."""
+
+    def refusal(self) -> Exception:
+        return StaleReceiptError("the message is being committed by its transaction")
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
+        raise AssertionError("no client enters a delivery of the owner")
+
+
+def _failure_of(settle: Settle) -> Failure:
+    if settle.failure is None:
+        raise UsageError(f"{settle.verb} needs a failure")
+    return Failure(*settle.failure)

@@ -1,0 +1,165 @@
+"""The owner of a queue: holds its lock, has it open, and serves all handles through the machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.errors import Empty
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.ownership.owner_lock import OwnerLock
+from holdfast.persistence.ownership.places import owner_directory
+from holdfast.persistence.ownership.sessions import Sessions
+from holdfast.queue.options.queue_options import Options
+from holdfast.queue.owner.machine import Machine
+from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.owner.verbs import perform_verb
+from holdfast.queue.protocol.messages import (
+    AnyReply,
+    AnyRequest,
+    Arrived,
+    Attach,
+    Commit,
+    Done,
+    Offsets,
+    Put,
+    Settle,
+    Take,
+    Taken,
+    Verb,
+)
+from holdfast.queue.transport.endpoint import Endpoint
+from holdfast.queue.transport.peer import check_peer
+from holdfast.queue.transport.server_loop import ServerLoop
+
+
+class Owner:
+    """One queue, open in this process and served to others.
+
+    Parameters
+    ----------
+    storage, clock, path, options
+        The queue, and how the handle that needed an owner was opened.
+    lock : OwnerLock
+        Held until :meth:`close`.
+
+    Attributes
+    ----------
+    epoch : bytes, length 16
+        That of the lock.
+    sessions : Sessions
+        Who lives.
+    queue : OwnedQueue
+        What is served.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, lock: OwnerLock) -> None:
+        self._lock = lock
+        self.epoch = lock.epoch
+        with ExitStack() as opened:  # closed again if anything fails
+            opened.callback(lock.release)
+            self._endpoint = Endpoint.bind(owner_directory(lock.root))
+            opened.callback(self._endpoint.close)
+            lock.set_socket(self._endpoint.path)
+            self.sessions = Sessions(storage, lock.root)
+            self.queue = OwnedQueue(storage, clock, path, options, self.sessions.is_alive)
+            opened.callback(self.queue.close)
+            machine = Machine(self.queue, self.sessions, lock.epoch)
+            self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, clock)
+            machine.wake = self._loop.waker()
+            opened.callback(self._loop.stop)
+            self._closing = opened.pop_all()
+
+    def start(self) -> None:
+        """Serve other processes. Raises RetryableError if there can be no thread."""
+        self._loop.start()
+
+    # -- Handles of this process -------------------------------------------------------------------------------------
+
+    def perform(
+        self, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
+    ) -> tuple[AnyReply, list[bytes]]:
+        """Perform a request of this process, in its own thread; return the reply and its payloads.
+
+        A wait for messages ends with queue.Empty at a :meth:`wake` behind which ``is_over()`` is true. ``again``: an
+        earlier owner may have done it.
+
+        Raises
+        ------
+        ClosedError
+            The owner is being closed; nothing was done.
+        queue.Empty, queue.Full, HoldfastError
+            As the verb itself.
+        """
+        if isinstance(request, Put):
+            return self._put(request, payloads, again=again), []
+        if isinstance(request, Take):
+            return self._take(request, is_over)
+        if isinstance(request, Settle):
+            self.queue.settle(request)
+            if request.verb == "ack":
+                self.queue.group(request.group).make_durable()
+            return _DONE, []
+        if isinstance(request, Commit):
+            offsets = self.queue.commit(0, request, payloads)
+            return Offsets(offsets.start, len(offsets)), []
+        if isinstance(request, Verb):
+            return Done(perform_verb(self.queue, 0, request.group, request.fields)), []
+        if isinstance(request, Arrived):
+            self.queue.write_side.acknowledge_answers(request.thread, request.count)
+        elif isinstance(request, Attach):
+            self.queue.attach(request.group, request.settings, request.configured, is_new=request.is_new)
+        return _DONE, []
+
+    def _put(self, put: Put, payloads: Sequence[bytes], *, again: bool) -> Offsets:
+        side = self.queue.write_side
+        known = side.answer_to(put.nonce) if again else None
+        if known is not None:
+            return Offsets(known.start, len(known))
+        if put.dedup_id:
+            first = side.put_once(payloads[0], put.headers.get(0, b""), put.dedup_id, put.timeout)
+        elif len(payloads) == 1:
+            first = side.put(payloads[0], put.headers.get(0, b""), put.timeout)
+        else:
+            first = side.put_many(payloads, put.timeout, put.headers).start
+        if put.synced:
+            side.confirm(first + len(payloads), synced=True)
+        return Offsets(first, len(payloads))
+
+    def _take(self, take: Take, is_over: Callable[[], bool]) -> tuple[Taken, list[bytes]]:
+        side = self.queue.group(take.group)
+        deadline = None if take.timeout is None else time.monotonic() + take.timeout
+        while True:
+            try:
+                deliveries = self.queue.take(take, 0)
+                break
+            except Empty:
+                left = None if deadline is None else deadline - time.monotonic()
+                if is_over() or (left is not None and left <= 0):
+                    raise
+                side.wait_for_more(left, is_over)
+        messages = [(each.offset, each.timestamp_ns, each.stored_headers, each.delivery_count) for each in deliveries]
+        return Taken(messages, deliveries[0].lease_seconds, side.deliveries_max), [each.payload for each in deliveries]
+
+    def wake(self) -> None:
+        """Have threads of this process that wait for messages check whether that is over."""
+        for side in self.queue.groups:
+            side.wake()
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Finish the round, close the queue, and let the next owner in; what living sessions have stays theirs."""
+        self._closing.close()
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: close the copies of the files and sockets; the parent owns the queue."""
+        self._closing.pop_all()
+        self._loop.forget()
+        self.queue.forget_after_fork()
+
+
+_DONE = Done({})

@@ -1,0 +1,86 @@
+"""The verbs of clients beside putting and taking, by name: on a consumer group, and on the queue.
+
+Each takes its fields and returns its result as plain values. Each may be done twice: one that gets no answer is asked
+again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.queue.options.settings import read_stored
+from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.remote.group_verbs import VERBS as GROUP_VERBS
+from holdfast.queue.remote.group_verbs import check_names, perform_logged
+from holdfast.queue.remote.verb_log import Asker, logged
+
+Fields = dict[str, Any]
+
+FLUSH = "flush"
+PURGE = "purge"
+CONFIGURE = "configure"
+GIVE_UP = "give_up"
+
+
+def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
+    """Perform ``fields["verb"]`` with the other fields, and return its result.
+
+    Raises
+    ------
+    UsageError
+        No such verb, or not such fields; nothing was done.
+    HoldfastError
+        As the verb itself.
+    """
+    name = fields.get("verb")
+    if name in GROUP_VERBS:
+        asker = Asker(os.geteuid(), None)
+        return perform_logged(queue.group(group), queue.handle.path, group, fields, asker)
+    verb = _VERBS.get(name) if isinstance(name, str) else None
+    if verb is None:
+        raise UsageError(f"this version knows no verb {name!r} on a queue; it knows {', '.join(sorted(_VERBS))}")
+    return verb(queue, group, {key: value for key, value in fields.items() if key != "verb"})
+
+
+def _flush(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(FLUSH, fields, ())
+    queue.write_side.flush()
+    for side in queue.groups:
+        side.flush()
+    return {}
+
+
+def _purge(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(PURGE, fields, ())
+    return {"count": queue.group(group).purge(lambda count: None)}
+
+
+def _configure(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(CONFIGURE, fields, {"settings", "reset"})
+    settings = read_stored(fields.get("settings", {}), "the program")
+    reset = [str(name) for name in fields.get("reset", ())]
+    details = {**settings, "reset": reset or None}
+    path = queue.handle.path
+    asker = Asker(os.geteuid(), None)
+    logged(path, CONFIGURE, details, asker, lambda: queue.configure(group, settings, reset))
+    return {}
+
+
+def _give_up(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(GIVE_UP, fields, {"number"})
+    number = fields.get("number")
+    if not isinstance(number, int) or number < 1:
+        raise UsageError(f"a delivery number is 1 or more, not {number!r}")
+    queue.give_up(group, number)
+    return {}
+
+
+_VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
+    FLUSH: _flush,
+    PURGE: _purge,
+    CONFIGURE: _configure,
+    GIVE_UP: _give_up,
+}
