@@ -37,6 +37,9 @@ _LOOK_SECONDS = 0.02
 _RENEWALS = 3
 """A lease in use is extended so often before it would run out."""
 
+_LOOKS_MAX = 32
+"""How often at most to look, in the time of a lease, whether a block was entered."""
+
 
 class SharedConsumer:
     """The read side of a handle in the mode "shared", for one consumer group. Threads may share it.
@@ -296,23 +299,27 @@ class SharedConsumer:
             self._given_up.pop()
         self.deadlines.expire_due()
         with self._lock:
-            in_use = [each for each in self._leases.by_offset.values() if each.is_open or each.holder is not None]
-            others = [each for each in self._leases.by_offset.values() if not (each.is_open or each.holder is not None)]
+            leased = list(self._leases.by_offset.values())
         due = math.inf
-        for each in in_use:
-            renew_at = each.expires_at - each.lease_seconds * (_RENEWALS - 1) / _RENEWALS
-            if renew_at <= self._monotonic():
-                with suppress(StaleReceiptError, LeaseExpiredError):
-                    self._ask_settle("extend", (each,), each.lease_seconds, None)
-                    with self._lock:
-                        if not each.is_settled:
-                            self._leases.grant((each,), each.lease_seconds)
-                renew_at = self._monotonic() + each.lease_seconds / _RENEWALS
-            due = min(due, renew_at)
-        for each in others:  # one may be entered meanwhile
-            due = min(due, max(now, each.expires_at - each.lease_seconds * (_RENEWALS - 1) / _RENEWALS) + 0.01)
+        for each in leased:
+            left_seconds = each.expires_at - self._monotonic()
+            if each.is_open or each.holder is not None:
+                if left_seconds <= each.lease_seconds * (_RENEWALS - 1) / _RENEWALS:
+                    self._renew(each)
+                    left_seconds = each.lease_seconds
+                due = min(due, now + left_seconds / _RENEWALS)
+            elif left_seconds > 0:  # its block may be entered at any time before the lease ends
+                due = min(due, now + max(left_seconds / 2, each.lease_seconds / _LOOKS_MAX))
         left = self.deadlines.seconds_left()
         return due if left is None else min(due, now + left)
+
+    def _renew(self, delivery: Delivery) -> None:
+        """Extend the lease of a delivery in use; one that was taken away stays so."""
+        with suppress(StaleReceiptError):
+            self._ask_settle("extend", (delivery,), delivery.lease_seconds, None)
+            with self._lock:
+                if not delivery.is_settled:
+                    self._leases.grant((delivery,), delivery.lease_seconds)
 
     # -- The group as a whole ----------------------------------------------------------------------------------------
 
