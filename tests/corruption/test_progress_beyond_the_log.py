@@ -19,6 +19,7 @@ from holdfast.persistence.format.constants import (
     ENTRY_FLOOR,
     ENTRY_LOST,
     ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     FRAMES_START,
 )
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies
@@ -36,6 +37,7 @@ FILE_BYTES = 16 * 1024
 LEFT = [b"two", b"three"]
 PEAK_BYTES_MAX = 32 * 2**20
 
+NUMBER = 0xC0FFEE01_00000007
 FAR = [2**28, 2**40, 2**62]
 BEYOND = [
     *(Change(kind, 1, count, NO_HINT, 1) for kind in (ENTRY_DONE, ENTRY_DELIVERED, ENTRY_LOST) for count in FAR),
@@ -43,6 +45,9 @@ BEYOND = [
     *(Change(ENTRY_FLOOR, 1, lost, NO_HINT) for lost in FAR),
     *(Change(ENTRY_RETURNED, 1, count, (5, 5), 1) for count in FAR),
     *(Change(ENTRY_DEAD, offset, 5, (5, 1), 1) for offset in FAR),
+    *(Change(ENTRY_DELIVERED, 1, count, NO_HINT, 1, NUMBER) for count in FAR),
+    *(Change(ENTRY_RETURNED, 1, count, (5, 5), 1, NUMBER) for count in FAR),
+    *(Change(ENTRY_TAKEN_AWAY, 1, count, NO_HINT, 0, NUMBER) for count in FAR),
 ]
 
 
@@ -65,7 +70,7 @@ def append(storage: SimulatedStorage, changes: Sequence[Change]) -> None:
     while decode_entry(data, FRAMES_START + number * ENTRY.size, header.salt, number) is not None:
         number += 1
     for at, change in enumerate(changes):
-        flags = run_flags(at, len(changes))
+        flags = run_flags(at, len(changes), is_checkpoint=change.kind == ENTRY_TAKEN_AWAY)
         raw = encode_entry(header.salt, change, number + at, flags, 0, number, header.generation)
         file.write_at((raw,), FRAMES_START + (number + at) * ENTRY.size)
     file.sync()
@@ -106,7 +111,9 @@ def judge(storage: SimulatedStorage) -> None:
         assert queue.recovery.clean
 
 
-@pytest.mark.parametrize("change", BEYOND, ids=lambda each: f"{each.kind}-{each.first_offset}-{each.count}")
+@pytest.mark.parametrize(
+    "change", BEYOND, ids=lambda each: f"{each.kind}-{each.first_offset}-{each.count}-{each.delivery_number}"
+)
 def test_an_entry_that_speaks_of_messages_where_no_log_comes_is_reported_and_ignored(change: Change) -> None:
     """Opening, looking, verify and groups take no memory for it, and the next offset stays."""
     storage = closed_queue()

@@ -16,15 +16,20 @@ from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
     ANSWER_DONE,
+    ENTRY,
+    ENTRY_DELIVERED,
     ENTRY_DONE,
+    ENTRY_FLOOR,
+    ENTRY_TAKEN_AWAY,
     FORMAT_VERSION,
+    FRAMES_START,
     HEADER_CRC,
     NUMBER_MAX,
     TLV,
     TLV_EXPIRES,
     TLV_USER_HEADER,
 )
-from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, Damage, RecoveryReport, VerifyReport
 from holdfast.persistence.groups.position_entry import Change, decode_entry, encode_entry
 from holdfast.persistence.groups.progress import GroupProgress
@@ -175,6 +180,37 @@ def test_runs_and_headers_beyond_all_numbers_do_not_count() -> None:
     block = DataFileHeader(bytes(16), 1, 2**63, 0).encode()
     with pytest.raises(CorruptionError, match="numbers that are out of range"):
         DataFileHeader.decode([block, block], "x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Change(ENTRY_DONE, 1, 1, (1, 5000), 0, 7),
+        Change(ENTRY_FLOOR, 1, 0, (1, 5000), 0, 7),
+        Change(ENTRY_TAKEN_AWAY, 1, 1, (0, 0), 0, 7),
+        Change(ENTRY_TAKEN_AWAY, 1, 1, (0, 0)),
+    ],
+    ids=["done", "floor", "taken away, outside of a checkpoint", "taken away from none"],
+)
+def test_a_delivery_number_that_an_entry_cannot_have_is_found_and_costs_no_other_entry(wrong: Change) -> None:
+    """Each kind has one or has none."""
+    storage = closed_queue()
+    group = ROOT / "groups" / "default"
+    name = max(name for name in storage.list(group) if name.endswith(".position") and name != "next.position")
+    with storage.open(group / name) as file:
+        data = file.read_at(file.size(), 0)
+        header = PositionFileHeader.decode(block_copies(data), name)
+        count = 0
+        while decode_entry(data, FRAMES_START + count * ENTRY.size, header.salt, count) is not None:
+            count += 1
+        for number, change in ((count, wrong), (count + 1, Change(ENTRY_DELIVERED, 1, 1, (0, 0), 1, 7))):
+            raw = encode_entry(header.salt, change, number, 3, 0, number, header.generation)
+            file.write_at((raw,), FRAMES_START + number * ENTRY.size)
+        file.sync()
+    (damage,) = verify(ROOT, storage=storage).damage
+    assert f"entry {count} does not verify" in damage.reason
+    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+        assert [delivery.delivery_count for delivery in queue.receive_many(5)] == [2]
 
 
 def resealed(slot: bytes, at: int) -> bytes:

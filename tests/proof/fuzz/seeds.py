@@ -13,6 +13,7 @@ from holdfast.persistence.format.constants import (
     ENTRY_FLOOR,
     ENTRY_LOST,
     ENTRY_RETURNED,
+    ENTRY_TAKEN_AWAY,
     FLAG_CLEAN_CLOSE,
     FLAGS_SINGLE,
     FORMAT_VERSION,
@@ -53,6 +54,7 @@ from proof.fuzz.target_files import (
 from proof.fuzz.targets import CORPUS
 
 NOW_NS = 1_700_000_000 * 10**9
+TAKE = 0xC0FFEE01_00000007
 NONCE = bytes(range(64, 80))
 
 ACKNOWLEDGED = (Acknowledged("g", GROUP_ID, ((100, 2, 7, 4700), (105, 1, 7, 4900))),)
@@ -187,7 +189,10 @@ def position_seeds() -> dict[str, bytes]:
     vote = Vote("t", NONCE, NOW_NS, None, ((103, 2, 7, 4800), (110, 70, 7, 5000)))
     runs = [Change(ENTRY_DONE, 102, 3, (7, 4700)), Change(ENTRY_DELIVERED, 105, 4, (0, 0), 2)]
     start = entries([floor, *runs, floor], is_checkpoint=True)
+    away = Change(ENTRY_TAKEN_AWAY, 105, 2, NO_HINT, 0, TAKE)
+    numbered = entries([floor, *runs, away, floor], is_checkpoint=True)
     dead = dead_change(107, DeadMark("rejected", 2, NOW_NS, NOW_NS + 1))
+    taken = [Change(ENTRY_DELIVERED, 108, 1, (0, 0), 3, TAKE), returned_change(108, 3, NOW_NS, 5, 1, TAKE)]
     later = [Change(ENTRY_LOST, 109, 1, (7, 4900)), returned_change(106, 2, NOW_NS, 5, 2), dead]
     voted = entries(vote_changes(vote), 4)
     settled = 4 + len(voted) // 64
@@ -208,6 +213,7 @@ def position_seeds() -> dict[str, bytes]:
     return {
         "checkpoint": bytes((IS_SEALED,)) + start,
         "later": bytes((IS_SEALED,)) + start + b"".join(entries([each], 4 + at) for at, each in enumerate(later)),
+        "numbered": bytes((IS_SEALED,)) + numbered + entries(taken[:1], 5) + entries(taken[1:], 6),
         "vote": bytes((IS_SEALED,)) + start + voted,
         "settled": bytes((IS_SEALED,)) + start + voted + entries(outcome_changes(vote, committed=True), settled),
         "damaged": b"\0" + bytes(damaged) + bytes(64),

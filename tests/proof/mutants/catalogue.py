@@ -321,6 +321,38 @@ MUTATIONS = (
         "                if record[0] < self._cursor.next_offset or not taken.add(record):\n",
         "against the model",
     ),
+    Mutation(
+        "number-not-checkpointed",
+        "A new position file says that a message was handed out, and not to whom: it comes again beside its session.",
+        "persistence/groups/position_run.py",
+        "        number = numbers.get(offset, 0)\n",
+        "        number = 0\n",
+        "sessions",
+    ),
+    Mutation(
+        "taken-away-not-noted",
+        "A lease ends, and the next owner tells its session that it has settled the message itself.",
+        "queue/consumer/redelivery.py",
+        "            taken_away_from = delivery.number if by_owner else 0\n",
+        "            taken_away_from = 0\n",
+        "sessions",
+    ),
+    Mutation(
+        "taken-away-not-checkpointed",
+        "A new position file forgets what was taken away from a session.",
+        "persistence/groups/position_run.py",
+        "*dead, *taken_away, *votes",
+        "*dead, *votes",
+        "sessions",
+    ),
+    Mutation(
+        "taken-over-by-nobody",
+        "A successor hands out what a living session has in hand.",
+        "queue/consumer/read_side.py",
+        "            if deliveries:\n                self._grant(deliveries, self._lease_seconds)\n",
+        "            if deliveries:\n",
+        "sessions",
+    ),
     # -- Transactions ------------------------------------------------------------------------------------------------
     Mutation(
         "prepared-file-gone-early",

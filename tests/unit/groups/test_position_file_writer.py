@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast import ClosedError, CommitUnknownError, DiskFullError, PoisonedError, StorageError
 from holdfast.persistence.filesystem.layout import list_generations, position_file, queue_directory
 from holdfast.persistence.format.constants import ENTRY, ENTRY_DELIVERED, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.groups import position_file_writer
-from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, returned_change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
@@ -28,6 +30,8 @@ GROUP = Path("/group")
 QUEUE_ID, GROUP_ID = b"q" * 16, b"g" * 16
 SLOTS = 20
 FILE_BYTES = FRAMES_START + SLOTS * ENTRY.size
+OFFSETS, COUNTS = st.integers(0, 12), st.integers(1, 3)
+NUMBERS = st.sampled_from([0, 2**32 + 1, 2**32 + 2, 2**64 - 1])
 
 
 def new_storage() -> SimulatedStorage:
@@ -61,7 +65,8 @@ def done(first: int, count: int = 1) -> Change:
 
 def state(progress: GroupProgress) -> tuple[object, ...]:
     """Return all of a progress, to compare."""
-    return progress.floor, progress.finished_count, list(progress.runs()), progress.deliveries, progress.lost_count
+    hands = progress.deliveries, progress.numbers, progress.taken_away
+    return progress.floor, progress.finished_count, list(progress.runs()), hands, progress.lost_count
 
 
 def test_what_was_appended_is_read() -> None:
@@ -98,6 +103,30 @@ def test_a_full_file_is_followed_by_the_next_generation() -> None:
         assert len(list_generations(storage, GROUP)) <= 2
     assert read(storage).progress.floor == 20 * SLOTS
     assert list_generations(storage, GROUP)[-1] > 15
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(Change, st.just(ENTRY_DONE), OFFSETS, COUNTS, st.just((1, 600))),
+            st.builds(Change, st.just(ENTRY_DELIVERED), OFFSETS, COUNTS, st.just(NO_HINT), COUNTS, NUMBERS),
+            st.builds(returned_change, OFFSETS, st.integers(0, 3), st.just(0), st.just(0), COUNTS, NUMBERS),
+        ),
+        max_size=60,
+    ),
+    st.data(),
+)
+def test_any_history_is_read_back_over_generations_and_openings(changes: list[Change], data: st.DataObject) -> None:
+    """Delivery numbers, and what was taken away, are part of it; 20 entries fill a file."""
+    storage, progress = new_storage(), GroupProgress()
+    positions = writer(storage, progress)
+    for change in changes:
+        positions.append([change])
+        if data.draw(st.integers(0, 9)) == 0:
+            storage = storage.crash_keeping_all()
+            progress = read(storage).progress
+            positions = writer(storage, progress)
+        assert state(read(storage).progress) == state(positions.progress)
 
 
 def test_a_checkpoint_with_many_runs_gets_a_file_that_holds_it() -> None:

@@ -129,7 +129,8 @@ def _returned_runs(progress: GroupProgress) -> Iterator[Change]:
     deliveries, run = progress.deliveries, Change(0, 0, 0, NO_HINT)
     for offset, hint in sorted(progress.returned.items()):
         times = deliveries.get(offset, 0)
-        if offset == run.first_offset + run.count and (hint, times) == (run.hint, run.delivery_count):
+        is_next = run.count and offset == run.first_offset + run.count
+        if is_next and (hint, times) == (run.hint, run.delivery_count):
             run.count += 1
             continue
         if run.count:
@@ -143,7 +144,7 @@ def _delivery_runs(progress: GroupProgress) -> Iterator[Change]:
     numbers, run = progress.numbers, Change(0, 0, 0, NO_HINT)
     for offset, times in sorted(progress.deliveries.items()):
         number = numbers.get(offset, 0)
-        is_next = offset == run.first_offset + run.count
+        is_next = run.count and offset == run.first_offset + run.count
         if is_next and (times, number) == (run.delivery_count, run.delivery_number):
             run.count += 1
             continue
@@ -158,7 +159,7 @@ def _taken_away_runs(progress: GroupProgress) -> Iterator[Change]:
     for number, offsets in sorted(progress.taken_away.items()):
         run = Change(0, 0, 0, NO_HINT)
         for offset in sorted(offsets):
-            if offset == run.first_offset + run.count and run.count:
+            if run.count and offset == run.first_offset + run.count:
                 run.count += 1
                 continue
             if run.count:
