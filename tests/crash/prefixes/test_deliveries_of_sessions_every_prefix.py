@@ -68,7 +68,7 @@ class World:
         self.side.begin()
         self.note("begin")
         calls = [self.take, self.take, self.settle, self.lapse, self.churn, self.tell, self.end, self.keep]
-        first = [self.take, self.take, self.lapse, self.take, self.take, self.churn]
+        first = [self.take, self.take, self.churn, self.lapse, self.take, self.take, self.churn]
         for call in [*first, *self.rng.choices(calls, k=CALL_COUNT)]:
             call()
             self.note(call.__name__)

@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Delivery, Empty, PersistentQueue
-from holdfast.queue import local_engine
-from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue import persistent_queue
+from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.storages.simulated_storage import SimulatedStorage
@@ -34,8 +34,8 @@ class Jobs:
         """
         if mode in ("exclusive", "consume"):
             options.setdefault("backoff", [])
-        handle = partial(QueueHandle, living=living.__contains__)
-        with mock.patch.object(local_engine, "QueueHandle", handle):
+        engine = partial(LocalEngine, living=living.__contains__)
+        with mock.patch.object(persistent_queue, "LocalEngine", engine):
             return PersistentQueue(
                 ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options
             )
