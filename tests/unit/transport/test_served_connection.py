@@ -8,7 +8,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 import pytest
 
-from holdfast.queue.transport.served_connection import UNREAD_BYTES_MAX, ServedConnection
+from holdfast.queue.transport.served_connection import RECEIVES_PER_ROUND, UNREAD_BYTES_MAX, ServedConnection
 from support.processes.served import request
 
 Pair = tuple[ServedConnection, socket.socket]
@@ -53,6 +53,23 @@ def test_it_waits_for_what_can_come(pair: Pair) -> None:
         assert connection.send()
         seen.add(connection.wanted_events)
     assert seen == {EVENT_WRITE, EVENT_READ | EVENT_WRITE, EVENT_READ}
+
+
+class _Endless(socket.socket):
+    """A socket into which a client writes as fast as it is read."""
+
+    count = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.count += 1
+        return bytes(size)
+
+
+def test_a_client_that_sends_without_end_is_left_after_some_reads() -> None:
+    """Others have their turn."""
+    with _Endless(socket.AF_UNIX) as endless:
+        assert ServedConnection(endless, 1, 1.0).receive()
+        assert endless.count == RECEIVES_PER_ROUND
 
 
 def test_frames_are_taken_one_by_one(pair: Pair) -> None:

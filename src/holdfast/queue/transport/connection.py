@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast.queue.protocol.frames import NOTICE, REPLY, Frame, FrameDecoder, ProtocolError
-from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent
+from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent, widen
 
 
 class ConnectionLostError(Exception):
@@ -40,6 +40,7 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, on_notice: Callable[[Frame], object]) -> None:
+        widen(sock)
         self._sock = sock
         self._on_notice = on_notice
         self._decoder = FrameDecoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 
 JOINED_BYTES_MAX = 64 * 2**10
@@ -16,10 +17,20 @@ BUFFERS_MAX = 1024
 RECEIVE_BYTES = 64 * 2**10
 """Of one call. More takes longer also if little has come, because memory of that size is mapped for each call."""
 
+_BUFFER_BYTES = 256 * 2**10
+"""Asked of the kernel for what is sent and not yet read. Measured: a batch of 200 KB takes 2/3 of the time, because its
+sender need not be woken for the rest. More would only be memory for clients that do not read."""
+
 _FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 """A peer that is gone is an error, also in a program that gave SIGPIPE back its default: that would end it."""
 
 Unsent = deque[bytes | memoryview]
+
+
+def widen(sock: socket.socket) -> None:
+    """Let a socket hold more of what its peer has not read, as far as the system allows."""
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
 
 
 def unsent(buffers: Sequence[bytes]) -> Unsent:

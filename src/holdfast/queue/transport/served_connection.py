@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from selectors import EVENT_READ, EVENT_WRITE
 
 from holdfast.queue.protocol.frames import Frame, FrameDecoder
-from holdfast.queue.transport.sending import RECEIVE_BYTES, Unsent, send_some, unsent
+from holdfast.queue.transport.sending import RECEIVE_BYTES, Unsent, send_some, unsent, widen
 
 UNREAD_BYTES_MAX = 2**20
 """Above this much unread output no more is read from a client, and its time runs."""
+
+
+RECEIVES_PER_ROUND = 4
+"""Of one connection: so a batch of 200 KB is there after one round, as far as its socket could hold it."""
 
 
 class ServedConnection:
@@ -35,6 +39,7 @@ class ServedConnection:
                  "number", "sock")  # fmt: skip
 
     def __init__(self, sock: socket.socket, number: int, deadline: float) -> None:
+        widen(sock)
         self.sock = sock
         self.number = number
         self.deadline: float | None = deadline
@@ -56,15 +61,19 @@ class ServedConnection:
         return (0 if self.is_choked else EVENT_READ) | (EVENT_WRITE if self._unread else 0)
 
     def receive(self) -> bool:
-        """Read once what has come; return False if the client is gone. Raises ProtocolError."""
+        """Read what has come, within a bound; return False if the client is gone. Raises ProtocolError."""
+        data = b""
         try:
-            data = self.sock.recv(RECEIVE_BYTES)
+            for _ in range(RECEIVES_PER_ROUND):
+                data = self.sock.recv(RECEIVE_BYTES)
+                self._decoder.feed(data)
+                self.has_frames = True
+                if len(data) < RECEIVE_BYTES:
+                    break
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self._decoder.feed(data)
-        self.has_frames = True
         return bool(data)
 
     def next(self) -> Frame | None:

@@ -2,7 +2,7 @@
 
 It works in rounds. A round takes the frames that are there, of all connections, and then asks the handler once for all
 answers: so that one sync makes durable whatever the round has written. What a client may cost others is bounded: in a
-round by ``FRAMES_PER_ROUND`` frames and one read, in memory by one frame and its unread answers. A loop without work
+round by ``FRAMES_PER_ROUND`` frames and a few reads, in memory by one frame and its unread answers. A loop without work
 sleeps: idle clients cost nothing.
 
 What is *not* promised: the handler runs in the loop's thread, so a slow one delays all clients.
@@ -21,6 +21,7 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.queue.protocol.frames import Frame, ProtocolError
+from holdfast.queue.transport.forks import made
 from holdfast.queue.transport.served_connection import ServedConnection
 from holdfast.threads import join_thread, no_thread_error, start_thread
 
@@ -177,6 +178,7 @@ class ServerLoop:
             self.wake()
 
     def _run(self) -> None:
+        self._thread = threading.current_thread()  # an interruption may have kept it from the one who started it
         try:
             while not self._is_over:
                 self._round()
@@ -193,7 +195,8 @@ class ServerLoop:
         sockets = [each.sock for each in self._connections.values()]
         for sock in (self._listener, *self._listeners, self._woken, self._wakes, *sockets):
             sock.close()
-        self._selector.close()
+        with suppress(OSError):  # a kqueue is not there in a forked child
+            self._selector.close()
 
     def _round(self) -> None:
         """Wait until there is something to do, and do it."""
@@ -331,7 +334,7 @@ class ServerLoop:
         """Accept the clients that wait."""
         for _ in range(ACCEPTS_PER_ROUND):
             try:
-                sock, _ = self._listener.accept()
+                sock = made(self._accept_one)
             except BlockingIOError:
                 return
             except ConnectionAbortedError:  # the client has given up
@@ -342,6 +345,10 @@ class ServerLoop:
                 self._accepts_at = now + ACCEPT_PAUSE_SECONDS
                 return
             self._admit(sock, now + HELLO_SECONDS)
+
+    def _accept_one(self) -> socket.socket:
+        sock, _ = self._listener.accept()
+        return sock
 
     def _admit(self, sock: socket.socket, deadline: float) -> None:
         """Begin to serve a client, unless its peer is refused."""
