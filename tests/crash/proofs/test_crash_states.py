@@ -50,6 +50,13 @@ def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
         run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF_OF_FAMILIES)
 
 
+@pytest.mark.timeout(360)
+@pytest.mark.parametrize("first", ["request", "request_of_the_dead"])
+def test_what_a_client_has_put_is_answered_by_each_later_owner(first: str) -> None:
+    """Killed at any instant, over a roll, and over two recoveries: sent again it is put once, at the same offset."""
+    run(Task("used", "never", (first,), depth=2, family="requests"), BRIEF_OF_FAMILIES)
+
+
 def test_a_group_that_is_made_and_deleted_where_no_file_is_retired_is_gone() -> None:
     """Nothing else syncs its removal there."""
     run(Task("used", "never", ("create", "delete"), depth=2, family="groups"), BRIEF_OF_FAMILIES)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.queue.options.settings import DEFAULTS
 from proof.crash_states.asked import Asked
 from support.models.model import GroupState
@@ -41,6 +42,9 @@ InDoubt = frozenset[tuple[str, int, frozenset[int]]]
 
 State = int | GroupState | InDoubt | None
 """The offset behind the log, the progress of a group that exists, what is in doubt, a version, or a setting."""
+
+Request = tuple[CommitRecord, int]
+"""What a client sends, and the offset that it was put at."""
 
 Numbers = dict[Side, int]
 """One state of each side, by its number."""
@@ -80,7 +84,8 @@ class Moment:
 class History:
     """The states of each side in order, the steps that tie them together, and the payloads of each log by offset.
 
-    By queue too: what messages ask for, by offset; and the offset of the message that was put with an id.
+    By queue too: what messages ask for, by offset; the offset of the message that was put with an id; and of
+    each thread of a client its last request, if its answer has not arrived, with the offset of what it has put.
     """
 
     states: dict[Side, list[State]] = field(default_factory=dict)
@@ -89,10 +94,12 @@ class History:
     durable: dict[Side, int] = field(default_factory=dict)
     wishes: dict[str, dict[int, Asked]] = field(default_factory=dict)
     ids: dict[str, dict[str, int]] = field(default_factory=dict)
+    requests: dict[str, dict[bytes, Request]] = field(default_factory=dict)
 
     def add_queue(self, name: str) -> None:
         """Begin with a queue of which there is nothing yet."""
         self.payloads[name], self.wishes[name], self.ids[name] = [], {}, {}
+        self.requests[name] = {}
         for part in Part:
             self.states[name, part] = [_NOTHING[part]]
             self.durable[name, part] = 0
@@ -106,6 +113,7 @@ class History:
             dict(self.durable),
             {name: dict(wishes) for name, wishes in self.wishes.items()},
             {name: dict(ids) for name, ids in self.ids.items()},
+            {name: dict(requests) for name, requests in self.requests.items()},
         )
 
     def happened(

@@ -9,12 +9,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
+from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer import nonces
 from support.builders.handles import handle_of
@@ -40,6 +41,9 @@ APPLICATION = "app"
 
 SLOW = "slow"
 """The second group. It has a handle of its own, which does not put."""
+
+LIVING, DEAD = 1, 2
+"""Numbers of the session that lives over all crashes, and of the one that does not."""
 
 DEDUP_SECONDS = 10**6
 """Longer than any life."""
@@ -138,10 +142,15 @@ def draw_from(seed: str) -> None:
 
 @contextmanager
 def no_threads() -> Iterator[None]:
-    """Leave open queues alone: time stands still, so nothing is due or to be looked for. Files are closed at once."""
+    """Leave open queues alone: time stands still, so nothing is due or to be looked for. Files are closed at once.
+
+    One session of a client is alive whenever a queue is opened.
+    """
     with ExitStack() as stack:
         stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
         stack.enter_context(patch("holdfast.persistence.log.log_files.close_in_background", lambda file: file.close()))
+        living = partial(QueueHandle, living=LIVING.__eq__)
+        stack.enter_context(patch("holdfast.queue.local_engine.QueueHandle", living))
         for module in ("engine.idle_handles", "server.request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))

@@ -138,6 +138,7 @@ class Recovered:
         self.policy = policy
         self._stack = ExitStack()
         self.slow: PersistentQueue | None = None
+        self.answers: dict[tuple[str, bytes], int] = {}
         try:
             self.queues = {name: self._stack.enter_context(open_queue(storage, name, policy)) for name in names}
             first = next(iter(self.queues.values()), None)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from holdfast import Empty, PersistentQueue
 from proof.crash_states.asked import in_the_end, unfinished
 from proof.crash_states.history import History, Numbers, Part
+from proof.crash_states.lives.requesting import ask, check_pending
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW
 from proof.crash_states.oracle import GroupSeen, Recovered, Seen, held_and_finished
 from support.models.model import GroupState
@@ -19,7 +20,7 @@ def put_once_more(recovered: Recovered, history: History) -> dict[str, int]:
     """Put each id again that ever was one; return how many messages that made, by queue.
 
     An id whose message is there is known, and its offset is returned; one whose message is lost, or was never put, is
-    put.
+    put. So is what a client has sent and has no answer to.
     """
     made = {}
     for name, queue in recovered.queues.items():
@@ -30,6 +31,14 @@ def put_once_more(recovered: Recovered, history: History) -> dict[str, int]:
             given = queue.put(ONCE_MORE, dedup_id=dedup_id)
             assert given == expected, f"{dedup_id} was put as {offset}, {'' if is_known else 'is lost, '}now {given}"
             next_offset += not is_known
+        for thread, (request, offset) in history.requests.get(name, {}).items():
+            is_known = offset < recovered.seen[name].log_end
+            expected = offset if is_known else next_offset
+            check_pending(queue)
+            given = recovered.answers[name, thread] = ask(queue, request, ONCE_MORE)
+            assert given == expected, f"a client put {offset}, {'' if is_known else 'it is lost, '}now it is {given}"
+            next_offset += not is_known
+        check_pending(queue)
         made[name] = next_offset - first
     return made
 
@@ -55,6 +64,9 @@ def work_on(recovered: Recovered, history: History, numbers: Numbers, made: dict
     try:
         for name, seen in again.seen.items():
             _judge_again(again.queues[name], seen, recovered.seen[name], last[name])
+            for thread, (request, _) in history.requests.get(name, {}).items():
+                given = ask(again.queues[name], request, ONCE_MORE)
+                assert given == recovered.answers[name, thread], "the owner after that one has another answer"
     finally:
         again.close()
 

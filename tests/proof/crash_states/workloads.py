@@ -92,6 +92,10 @@ def _has_slow_in_hand(life: Life) -> bool:
     return bool(life.slow_in_hand)
 
 
+def _has_request(life: Life) -> bool:
+    return bool(life.history.requests[A])
+
+
 def _may_purge(life: Life) -> bool:
     return _has_ready(life) and not life.history.wishes[A]
 
@@ -171,7 +175,15 @@ SETTINGS = {
 }
 """Settings of the queue and of its first group."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS
+REQUESTS = {
+    "request": Action(_always, Life.request),
+    "request_of_the_dead": Action(_always, Life.request_of_the_dead),
+    "request_again": Action(_has_request, Life.request_again),
+    "has_answer": Action(_has_request, Life.has_answer),
+}
+"""What clients put, and the owner that may answer twice."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS | REQUESTS
 """Longer sequences are drawn from these."""
 
 
@@ -185,6 +197,7 @@ FAMILIES = {
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
     "settings": _of(SETTINGS, "roll get create reopen kill"),
+    "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
@@ -273,5 +286,6 @@ BEGINNINGS_OF = {
     "holding": ("used",),
     "groups": ("used", "shared"),
     "settings": ("fresh", "used"),
+    "requests": ("fresh", "used"),
 }
 """By family."""

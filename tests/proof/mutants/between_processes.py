@@ -53,4 +53,46 @@ BETWEEN_PROCESSES = (
         "            if connection.deadline is None:\n                return\n",
         "between processes",
     ),
+    # -- Requests that come again ------------------------------------------------------------------------------------
+    Mutation(
+        "request-forgotten-at-succession",
+        "The next owner does not know what the one before had put for clients that live on.",
+        "queue/engine/recovering.py",
+        "    log.tail.commit_records.keep_sessions(living)\n",
+        "    log.tail.commit_records.keep_sessions(lambda session: False)\n",
+        "requests",
+    ),
+    Mutation(
+        "request-forgotten-at-roll",
+        "What was put for a client is not carried into the next data file.",
+        "persistence/log/log_writer.py",
+        "        for commit_record in self.pending_commit_records:\n            frame",
+        "        for commit_record in (each for each in self.pending_commit_records if not each.session):\n"
+        "            frame",
+        "requests",
+    ),
+    Mutation(
+        "request-done-twice",
+        "A request that comes again is done again: the log is not asked.",
+        "queue/producer/write_side.py",
+        "            earlier = self._answered.known(commit_record)\n",
+        "            earlier = None\n",
+        "requests",
+    ),
+    Mutation(
+        "answered-request-kept",
+        "The next request of a thread does not end the one before: it is carried for ever.",
+        "persistence/log/pending_commit_records.py",
+        "        if other != nonce:\n            self._end_if_settled(other)\n",
+        "",
+        "requests",
+    ),
+    Mutation(
+        "old-copy-done",
+        "A copy of a request whose answer has arrived is done once more.",
+        "queue/producer/answered_requests.py",
+        "        if count <= self._counts[thread]:\n",
+        "        if count < self._counts[thread]:\n",
+        "requests",
+    ),
 )

@@ -188,6 +188,11 @@ class PendingCommitRecords:
             if nonce is not None and count_of(nonce) <= count:
                 self._answered(nonce)
 
+    def latest_count(self, thread: bytes) -> int:
+        """Return the count of the request whose answer a thread waits for; -1: it waits for none that is known."""
+        nonce = self._unanswered.get(thread)
+        return -1 if nonce is None else count_of(nonce)
+
     def keep_sessions(self, is_alive: Callable[[int], bool]) -> None:
         """Let no record wait for a session that is not alive."""
         with self._lock:

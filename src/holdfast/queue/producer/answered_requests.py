@@ -55,7 +55,7 @@ class AnsweredRequests:
         """Note whose thread a request is: from here on its old copies are known, until the session ends."""
         thread = thread_of(commit_record.nonce)
         if commit_record.session and thread not in self._counts:
-            self._counts[thread] = -1
+            self._counts[thread] = self._pending.latest_count(thread) - 1  # it had the answers to those before
             self._threads.setdefault(commit_record.session, set()).add(thread)
 
     def check_new(self, commit_record: CommitRecord) -> None:

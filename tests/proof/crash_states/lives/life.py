@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proof.crash_states.lives.configuring import Configuring
+from proof.crash_states.lives.requesting import Requesting
 
 
-class Life(Configuring):
+class Life(Requesting):
     """Does things and keeps the books."""
 
     def twin(self) -> Life:
