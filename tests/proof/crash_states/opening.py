@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
-from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer import nonces
 from support.builders.handles import handle_of
@@ -149,8 +149,8 @@ def no_threads() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
         stack.enter_context(patch("holdfast.persistence.log.log_files.close_in_background", lambda file: file.close()))
-        living = partial(QueueHandle, living=LIVING.__eq__)
-        stack.enter_context(patch("holdfast.queue.local_engine.QueueHandle", living))
+        living = partial(LocalEngine, living=LIVING.__eq__)
+        stack.enter_context(patch("holdfast.queue.persistent_queue.LocalEngine", living))
         for module in ("engine.idle_handles", "server.request_server"):
             for verb in ("watch", "unwatch"):
                 stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))
