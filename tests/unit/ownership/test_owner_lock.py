@@ -283,6 +283,13 @@ def test_a_directory_of_the_owner_that_others_could_change_is_refused(tmp_path: 
         OwnerLock.try_take(OS, tmp_path)
 
 
+def test_a_directory_of_another_user_is_refused(storage: SimulatedStorage) -> None:
+    """That user could read the epoch, and answer in place of the owner."""
+    storage.owner = os.geteuid() + 1
+    with pytest.raises(ConfigError, match="belongs to user"):
+        OwnerLock.try_take(storage, ROOT)
+
+
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     """Its note stays, until the next owner writes its own."""
     says, ends = Signal(), Signal()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, UsageError
-from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.filesystem.storage import File, OsStorage
 from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile, Sessions
 from support.processes.children import Signal, child
 from support.processes.interruptions import Kind, interrupted, points_of
@@ -346,7 +346,7 @@ def test_a_file_that_an_owner_sweeps_away_before_it_is_locked_is_made_again(
 
 def test_a_file_that_is_being_tested_is_not_taken(storage: SimulatedStorage) -> None:
     """The owner is about to remove it: the session takes another one."""
-    tests = []
+    tests: list[File] = []
 
     def test(called: str, path: Path) -> None:
         if called == "try_lock" and not tests:
@@ -395,6 +395,22 @@ def test_a_beginning_that_is_interrupted_leaves_nothing_locked() -> None:
             Sessions(storage, ROOT).sweep()
             assert not [path for path in storage.tree() if path.suffix == ".making"], point
             del error
+
+
+def test_a_beginning_that_is_interrupted_at_its_very_end_is_unlocked(
+    storage: SimulatedStorage, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is locked by then, and the caller has nothing to end."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SessionFile, "__init__", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        SessionFile.begin(storage, ROOT)
+    assert len(storage.list(PLACE)) == 1
+    sessions.sweep()
+    assert storage.list(PLACE) == []
 
 
 # -- Real processes --------------------------------------------------------------------------------------------------
