@@ -484,10 +484,10 @@ class QueueService:
         except ConfigError as error:
             key = error.context.get("key") or ""
             is_programs = key in settings.given and key not in settings.configured
-            place = "" if is_programs else self._config.place(name, key)
-            if not place:
+            placed = error if is_programs else self._config.placed(name, key, error)
+            if placed is error:
                 raise
-            raise ConfigError(f"{place}: {error}", **error.context) from None
+            raise placed from None
         try:
             failover = FailoverSource(raw, partial(self._open_elsewhere, options=settings.handle_options))
             for path in settings.also_read:

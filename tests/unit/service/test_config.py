@@ -257,17 +257,6 @@ def test_a_file_that_is_no_toml_names_the_line(tmp_path: Path, data: bytes, line
     assert (caught.value.line, caught.value.key) == (line, None)
 
 
-def test_sizes_that_do_not_go_together_name_the_place(tmp_path: Path) -> None:
-    """Whether ``max_bytes`` is enough depends on the size of data files, wherever that is set."""
-    text = "[queues.orders]\nmax_bytes = 50_000\n"
-    config = load_config(written(tmp_path, text), {})
-    with pytest.raises(ConfigError, match=r"holdfast\.toml, line 2: queues\.orders\.max_bytes=50000 leaves no room"):
-        config.options("orders")
-    assert config.options("orders", {"data_file_bytes": 20_000})["max_bytes"] == 50_000
-    config = load_config(tmp_path, {"HOLDFAST_DATA_FILE_BYTES": "20_000"})
-    assert config.options("orders") == {"max_bytes": 50_000, "data_file_bytes": 20_000}
-
-
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """Settings must not be gone without a word."""
     (tmp_path / "holdfast.toml").mkdir()

@@ -137,6 +137,37 @@ def test_an_argument_that_does_not_agree_is_not_blamed_on_the_file(data: Path) -
         service.queue("orders", maxsize=9)
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "made before"])
+def test_a_bound_of_the_file_that_the_queue_refuses_names_the_line(data: Path, *, is_there: bool) -> None:
+    """Whether ``max_bytes`` is enough depends on the size of the queue's data files, wherever that is set."""
+    if is_there:
+        PersistentQueue(data / "orders").close()
+    configure(data, "[queues.orders]\nmax_bytes = 50_000\n")
+    place = r"holdfast\.toml, line 2: queues\.orders\.max_bytes: max_bytes=50000 leaves no room"
+    with QueueService(data, catalog=False) as service, pytest.raises(ConfigError, match=place) as caught:
+        service.queue("orders")
+    found = caught.value.path, caught.value.line, caught.value.key
+    assert found == (str(data / "holdfast.toml"), 2, "queues.orders.max_bytes")
+    assert (data / "orders").exists() == is_there
+    if is_there:
+        with PersistentQueue(data / "orders") as raw:
+            assert raw.settings["max_bytes"] is None
+
+
+def test_a_bound_of_the_file_is_compared_with_the_data_files_that_the_queue_has(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the default would be too large for it."""
+    PersistentQueue(data / "orders", data_file_bytes=20_000).close()
+    configure(data, "[defaults]\nmax_bytes = 50_000\n")
+    with QueueService(data, catalog=False) as service:
+        assert service.queue("orders").settings["max_bytes"] == 50_000
+        assert service.queue("invoices", data_file_bytes=20_000).settings["max_bytes"] == 50_000
+    monkeypatch.setenv("HOLDFAST_DATA_FILE_BYTES", "20_000")
+    with QueueService(data, catalog=False) as service:
+        assert service.queue("letters").settings["max_bytes"] == 50_000
+
+
 def test_a_size_is_compared_with_the_data_files_of_the_open_queue(data: Path) -> None:
     """And not with the default."""
     with QueueService(data, catalog=False) as service:

@@ -19,7 +19,7 @@ from typing import Any, cast
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, read_whole
 from holdfast.queue.options.setting_values import UnfitError, nearest, unfit, value_in_text
-from holdfast.queue.options.settings import DEFAULTS, checked
+from holdfast.queue.options.settings import DEFAULTS
 from holdfast.queue.options.settings import Settings as QueueSettings
 from holdfast.service.configuration.lines import line_of_error, line_of_key, shown_key
 from holdfast.service.configuration.options import OPTIONS, PROGRAM_OPTIONS, QUEUE_ONLY_OPTIONS, read_option
@@ -69,24 +69,17 @@ class Config:
     def options(self, queue_name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the keyword arguments for a queue: the configured values, overridden by the program's.
 
-        Options that are not set are left out: then the defaults count.
+        Options that are not set are left out: then the queue's count, or the defaults. So only the queue can tell
+        whether sizes work together.
 
         Raises
         ------
         ConfigError
-            A name that cannot be a queue's, or sizes that cannot work together.
+            A name that cannot be a queue's.
         """
         check_queue_name(queue_name)
-        settings = self._settings(queue_name)
-        options = {name: setting.value for name, setting in settings.items()}
-        options.update(arguments or {})
-        if "max_bytes" in settings and "max_bytes" not in (arguments or {}):
-            sizes = {name: options.get(name, DEFAULTS[name]) for name in ("data_file_bytes", "max_bytes")}
-            try:
-                checked(sizes)
-            except ConfigError as error:
-                raise settings["max_bytes"].fail(str(error).removeprefix("max_bytes")) from None
-        return options
+        configured = {name: setting.value for name, setting in self._settings(queue_name).items()}
+        return {**configured, **(arguments or {})}
 
     def chosen(self, queue_name: str) -> QueueSettings:
         """Return the settings that the file has for a queue.
@@ -105,6 +98,11 @@ class Config:
         """Return the file and line, or the variable, that sets an option of a queue; empty if none does."""
         setting = self._settings(queue_name).get(option)
         return "" if setting is None else str(setting.fail(""))
+
+    def placed(self, queue_name: str, option: str, error: ConfigError) -> ConfigError:
+        """Return the error of a queue about an option, with the file and line, or the variable, that sets it."""
+        setting = self._settings(queue_name).get(option)
+        return error if setting is None else setting.fail(f": {error}")
 
     def _settings(self, queue_name: str) -> Settings:
         return {
