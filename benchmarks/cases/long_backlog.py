@@ -1,7 +1,7 @@
-"""A queue with a long backlog that takes no room: one data file is real, those behind it have a header, a seal, a hole.
+"""A queue with a long backlog that takes no room: the first data files are real, those behind them have a hole.
 
 What plans a read looks at names, sizes, headers and seals, and at frames of what it takes first. All of these are as
-they would be.
+they would be: small files in front, as data files grow in steps, then files of the largest size.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ DATA_FILE_BYTES = 64 * 2**20
 """The default."""
 
 
-def fill_one_file(path: Path, payload: bytes) -> None:
-    """Make a queue of one full data file and the beginning of the next."""
-    count = DATA_FILE_BYTES // len(payload)
+def fill_all_steps(path: Path, payload: bytes) -> None:
+    """Make a queue of full data files up to one of the largest size, and the beginning of the next.
+
+    Each one is four times as large as the one in front of it: together they have a third more than the largest.
+    """
+    count = DATA_FILE_BYTES * 4 // 3 // len(payload)
     with PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
         for _ in range(count // 100 + 1):
             queue.put_many([payload] * 100)
 
 
 def lengthen(path: Path, file_count: int) -> None:
-    """Put data files between the first and the last of a queue that :func:`fill_one_file` has made."""
+    """Give a queue that :func:`fill_all_steps` has made so many data files: more like its largest one, behind that."""
     storage, directory = OsStorage(), QueueDirectory(path)
-    first, last = list_data_files(storage, directory)
+    *smaller, first, last = list_data_files(storage, directory)
     header = read_data_file_header(storage, directory.data_file(first))
     previous_end = read_data_file_header(storage, directory.data_file(last)).previous_end
     size, seal = _seal_of(directory.data_file(first))
     message_count = last.first_offset - first.first_offset
     names = [
-        DataFileName(first.sequence + each, first.first_offset + each * message_count) for each in range(file_count)
+        DataFileName(first.sequence + each, first.first_offset + each * message_count)
+        for each in range(file_count - len(smaller))
     ]
     _move_last(storage, directory, last, names[-1])
     for name in names[1:-1]:

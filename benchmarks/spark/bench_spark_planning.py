@@ -12,7 +12,7 @@ from time import perf_counter
 
 import pytest
 
-from benchmarks.cases.long_backlog import DATA_FILE_BYTES, fill_one_file, lengthen
+from benchmarks.cases.long_backlog import DATA_FILE_BYTES, fill_all_steps, lengthen
 from benchmarks.measuring.race import Benchmark
 from benchmarks.measuring.report import Report
 from benchmarks.measuring.rows import Row, spread
@@ -24,7 +24,7 @@ FILE_COUNTS = [10**9 // DATA_FILE_BYTES + 1, 10**10 // DATA_FILE_BYTES + 1, 10**
 ROUNDS = 5
 SNAPSHOT_SECONDS_MAX = 2.0
 BATCH_BYTES = 8 * 2**20
-"""Several of them stand in the one data file that is real."""
+"""Several of them stand in the data files that are real."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def backlog(request: pytest.FixtureRequest, place: Path) -> Path:
     """Return a queue of so many data files."""
     pytest.importorskip("pyspark", reason="pyspark is missing: install holdfast[spark]")
     path = place / "queue"
-    fill_one_file(path, random.Random(1).randbytes(2000))
+    fill_all_steps(path, random.Random(1).randbytes(2000))
     lengthen(path, request.param)
     return path
 
