@@ -190,7 +190,7 @@ class State:
     retried: int = 0
     end: str = ""  # of the present handle: closed, or shut down at once
     mode: str = "exclusive"  # of the present handle
-    sweeps_next: bool = True  # the present handle's next take sweeps: its first one, and that behind a change
+    sweeps_from: int = 0  # when the handle was opened, or the time that letters are kept was changed
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
 
     @cached_property

@@ -46,7 +46,8 @@ def configure(state: State, call: Call, answer: Answer) -> State:
 
 def configured(state: State, changed: Mapping[str, Any], reset: Iterable[str], now: Now) -> State:
     """Return the state under other settings; what has ended by the old ones, seen or not, does not come back."""
-    return replace(with_settings(with_what_has_ended(state, now), changed, reset), sweeps_next=True)
+    sweeps_from = now.wall if "dead_letter_seconds" in {*changed, *reset} else state.sweeps_from
+    return replace(with_settings(with_what_has_ended(state, now), changed, reset), sweeps_from=sweeps_from)
 
 
 def with_what_has_ended(state: State, now: Now) -> State:

@@ -1,7 +1,6 @@
 """Rules for dead letters: work-queue.md, "Dead letters"; the docstrings of ``queue.dead``."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
@@ -10,6 +9,7 @@ from proof.second_model.rules.transitions import buried, failed, finished, reviv
 
 DEAD = 'work-queue.md "Dead letters"'
 
+#: A take sweeps "once a minute at the most": so much later than a letter was kept for long enough.
 SWEPT_LATE_NS = 60 * SECOND_NS
 
 
@@ -39,14 +39,14 @@ def may_be_swept(state: State, offset: int, now: Now) -> bool:
 
 
 def swept(state: State, now: Now) -> State:
-    """Finish the letters that were kept for long enough: a take sweeps, "once a minute at the most"."""
+    """Finish the letters that were kept for long enough a minute ago, or when the handle was opened: a take sweeps."""
     kept_ns = round(state.options.dead_letter_seconds * SECOND_NS)
-    late_ns = 0 if state.sweeps_next else SWEPT_LATE_NS
+    looked_at = max(state.sweeps_from, now.wall - SWEPT_LATE_NS)
     for offset in state.live():
         course = state.course(offset)
-        if course.state == "dead" and now.wall >= course.dead_at.high + kept_ns + late_ns:
+        if course.state == "dead" and looked_at >= course.dead_at.high + kept_ns:
             state = with_course(state, offset, course._replace(state="done", reasons=course.reasons | {"swept"}))
-    return replace(state, sweeps_next=False)
+    return state
 
 
 def known_dead(state: State, seen: Seen, now: Now) -> State:

@@ -188,7 +188,7 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
         read_end=0,
         end="",
         mode=call["mode"] or "exclusive",
-        sweeps_next=True,
+        sweeps_from=call.now.wall,
         dropped=NOTHING,
         forgotten=Span(0, len(state.ids)),
         has_new_groups=False,

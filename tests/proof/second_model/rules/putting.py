@@ -1,7 +1,6 @@
 """Rules for puts: work-queue.md, "Delay and expiry", "Priority", "Deduplication"; the docstrings of put, put_many."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from proof.second_model.facts import SECOND_NS, Ask, Now, Options, Remembered, Span, State, expect
@@ -62,7 +61,8 @@ def room(state: State, put_count: int, call: Call, finished_count: int = 0) -> s
 def room_for_files(state: State, call: Call) -> set[str]:
     """Return which answers ``max_bytes`` allows, from the data files that are there behind the call.
 
-    "Puts wait while the data files take so much"; and "space comes back by whole data files" (work-queue.md, "Space").
+    "Puts wait while the data files take so much"; and "space comes back by whole data files" (work-queue.md, "Space"):
+    at the latest when everything is finished.
     """
     most, files = state.options.max_bytes, call["files"]
     if most is None:
@@ -70,11 +70,9 @@ def room_for_files(state: State, call: Call) -> set[str]:
     if files is None:
         return {"room", "Full"}
     answers = {"room"} if sum(size for _, size in files) <= most else set()
-    unfinished = [offset for offset in range(len(state.messages)) if is_kept(state, offset)]
-    kept = [size for _, size in files[-1:]]  # the one that is being written
-    for (first, size), (end, _) in pairwise(files):
-        kept += [size] if any(first <= offset < end for offset in unfinished) else []
-    return answers | ({"Full"} if sum(kept) + state.options.data_file_bytes > most else set())
+    is_empty = not any(is_kept(state, offset) for offset in range(len(state.messages)))
+    kept = files[-1:] if is_empty else files  # the last one is being written
+    return answers | ({"Full"} if sum(size for _, size in kept) + state.options.data_file_bytes > most else set())
 
 
 def is_kept(state: State, offset: int) -> bool:
