@@ -14,6 +14,7 @@ from unittest import mock
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
 from holdfast.persistence.exchange.requests import list_requests
+from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.producer import nonces
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
@@ -74,7 +75,9 @@ class ServingClock(FakeClock):
         if threading.current_thread() is not self._thread:
             return super().wait(event, None)
         if self._owner is not None:
-            server = self._owner._engine.server
+            engine = self._owner._engine
+            assert isinstance(engine, LocalEngine)
+            server = engine.server
             assert server is not None
             with suppress(HoldfastError, OSError):  # as its thread does, which tries again
                 server._serve(list_requests(server._storage, server._requests))

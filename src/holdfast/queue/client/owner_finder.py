@@ -8,12 +8,13 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.errors import QueueLockedError, RetryableError
-from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.layout import open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock, read_owner_note
 from holdfast.persistence.ownership.sessions import SessionFile
 from holdfast.queue.client.link import Link, LinkLostError, OwnerLink, SocketLink
 from holdfast.queue.engine.handle_settings import HandleSettings
+from holdfast.queue.engine.reading import with_reserve
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.messages import Resume, SessionLostError
@@ -90,7 +91,8 @@ class OwnerFinder:
         if not self._may_own:
             return None
         with storage_errors("taking the lock of the owner", self._path):
-            lock = OwnerLock.try_take(self._storage, self._path)
+            directory = queue_directory(self._path)
+            lock = with_reserve(self._storage, directory, lambda: OwnerLock.try_take(self._storage, self._path))
         if lock is None:
             return None
         owner = Owner(self._storage, self._clock, self._path, self._options, lock)
