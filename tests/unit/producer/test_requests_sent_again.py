@@ -146,6 +146,17 @@ def test_an_old_copy_is_refused_by_the_owner_that_has_recovered_the_record(stora
             put(side, requested(1))
 
 
+def test_a_copy_from_before_what_the_next_owner_has_recovered_is_refused(storage: SimulatedStorage) -> None:
+    """Its thread had the answer, else it would not have sent the later one."""
+    with owner(storage) as handle:
+        put(handle.require_write_side(), requested(1))
+        put(handle.require_write_side(), requested(2))
+    with owner(storage, SESSION) as handle:
+        with pytest.raises(UsageError):
+            put(handle.require_write_side(), requested(1))
+        assert put(handle.require_write_side(), requested(2)) == range(1, 2)
+
+
 def test_the_next_owner_keeps_nothing_for_a_dead_session(storage: SimulatedStorage) -> None:
     """Only the last put of each thread of the living ones."""
     with owner(storage) as handle:
