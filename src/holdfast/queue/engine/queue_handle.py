@@ -87,6 +87,8 @@ class QueueHandle:
         The bounds of the queue, which count in the process that owns the write side.
     group_readers : dict of str to ReadSide
         The read sides beside this handle's write side, its own included, by group.
+    open_groups : list of OwnGroup
+        The groups of these handles, which commit records are noted in.
     """
 
     def __init__(
@@ -125,9 +127,9 @@ class QueueHandle:
         self._living = living
         self._beside = beside
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
-        self.capacity: Capacity = (
-            Capacity(0, None, self._lag_depth, self._disk_bytes_with) if beside is None else beside.capacity
-        )
+        self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
+        own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
+        self.capacity: Capacity = own_capacity if beside is None else beside.capacity
         if not options.writes:  # else once this handle has the lock: the owner before may change them
             self._adopt_settings(is_owner=False)
         try:
@@ -178,6 +180,7 @@ class QueueHandle:
             self.group = OwnGroup(
                 self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
             )
+            self.open_groups.append(self.group)
             self._lag = ConsumerLag(self.directory, self.files)
             if write_lock is not None:
                 self._open_writer(self._recover(), write_lock)
@@ -230,7 +233,7 @@ class QueueHandle:
                 ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
                 ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
                 prepared = PreparedFiles(storage, directory)
-                ends = CommitRecordEnds(storage, directory, writer.pending_commit_records, self.group, prepared)
+                ends = CommitRecordEnds(storage, directory, writer.pending_commit_records, self.open_groups, prepared)
                 self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
                 self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)
                 self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
@@ -400,7 +403,6 @@ class QueueHandle:
         own = self._beside is None
         writes = (self.submit_side, self.coordinator, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
-        self.group_readers.pop(self.options.group, None)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             for part in reversed(parts):
                 if part is not None:

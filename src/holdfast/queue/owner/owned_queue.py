@@ -263,10 +263,10 @@ class OwnedQueue:
         """Close everything; what living sessions have in hand stays theirs."""
         with self._lock:
             self._is_closed = True
-        with ExitStack() as closing:  # each one, even if another raises
-            closing.callback(self._writes.closing.close)
+        with ExitStack() as closing:  # each one, even if another raises; the last one first
             for engine in list(self._groups.values()):
                 closing.callback(engine.closing.close)
+            closing.callback(self._writes.closing.close)  # it ends commit records, whose groups have to be open
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""

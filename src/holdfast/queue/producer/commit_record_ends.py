@@ -30,8 +30,8 @@ class CommitRecordEnds:
         The queue.
     pending : PendingCommitRecords
         What has not ended.
-    group : OwnGroup
-        The group of the handle.
+    groups : collection of OwnGroup
+        The groups that are open beside the write side; it changes as they come and go.
     prepared : PreparedFiles
         What leaves ``prepared/``.
     """
@@ -41,13 +41,13 @@ class CommitRecordEnds:
         storage: Storage,
         directory: QueueDirectory,
         pending: PendingCommitRecords,
-        group: OwnGroup,
+        groups: Collection[OwnGroup],
         prepared: PreparedFiles,
     ) -> None:
         self._storage = storage
         self._directory = directory
         self._pending = pending
-        self._group = group
+        self._groups = groups
         self._prepared = prepared
         self._deferred_due = time.monotonic() + _DEFERRED_SECONDS
 
@@ -82,10 +82,14 @@ class CommitRecordEnds:
         """Sync files; return those that are durable now. A failure is logged, and leaves its file out."""
         syncs = {
             OwnFile.PREPARED: self._prepared.sync,
-            OwnFile.GROUP: self._group.sync,
+            OwnFile.GROUP: self._sync_groups,
             OwnFile.REQUESTS: self._sync_requests,
         }
         return {file for file, sync in syncs.items() if file in wanted and is_durable(sync)}
+
+    def _sync_groups(self) -> None:
+        for group in list(self._groups):
+            group.sync()
 
     def _sync_requests(self) -> None:
         sync_requests(self._storage, self._directory)
