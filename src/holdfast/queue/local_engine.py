@@ -36,8 +36,8 @@ class LocalEngine:
         The queue, and how it is opened.
     beside : QueueHandle or None
         A handle of this process whose write side it uses.
-    living : callable
-        Whether the session of a number is alive.
+    living : callable or None
+        Whether the session of a number is alive; None: its file tells.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class LocalEngine:
         options: Options,
         *,
         beside: QueueHandle | None = None,
-        living: Callable[[int], bool] = lambda session: False,
+        living: Callable[[int], bool] | None = None,
     ) -> None:
         self.idle_handles: IdleHandles | None = None
         self.server: RequestServer | None = None

@@ -67,3 +67,22 @@ def test_only_a_shared_handle_may_give_up_owning(tmp_path: Path) -> None:
     """The others own what they open."""
     with pytest.raises(ConfigError, match="can_own"):
         PersistentQueue(tmp_path / "q", can_own=False)
+
+
+def test_an_exclusive_handle_between_two_owners_keeps_what_a_client_has_sent_and_what_it_has_in_hand(
+    tmp_path: Path,
+) -> None:
+    """The client lives: its put is not done twice, and its delivery is given to no other process."""
+    path, ready = tmp_path / "q", tmp_path / "ready"
+    with child(lambda: _hold(path, ready)) as owner:
+        _wait_for(ready)
+        with PersistentQueue(path, mode="shared") as client:
+            client.put_many([b"a", b"b"])
+            delivery = client.receive(timeout=5)
+            owner.kill()
+            owner.wait()
+            with PersistentQueue(path) as between:
+                assert between.get(timeout=0) == b"b"
+                assert between.stats().in_flight == 1
+            delivery.ack()
+            assert client.stats().depth == 0

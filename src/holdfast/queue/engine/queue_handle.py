@@ -22,7 +22,7 @@ from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve
 from holdfast.persistence.filesystem.storage import Storage, real_path, storage_errors
-from holdfast.persistence.format.report import Damage, RecoveryReport
+from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
@@ -38,6 +38,7 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
+from holdfast.persistence.ownership.sessions import Sessions
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog
 from holdfast.queue.consumer.known_since import KnownSince
@@ -75,9 +76,9 @@ class QueueHandle:
         The queue, and how it is opened.
     make_helper : callable or None
         Makes the helper that serves requests while the write side has no owner; None: this handle asks no other one.
-    living : callable
+    living : callable or None
         Whether the session of a number is alive: what is kept for it is kept over this opening, and what it has in hand
-        stays so. Others are dead, for ever.
+        stays so. Others are dead, for ever. None: the files in ``.owner/sessions`` tell.
     beside : QueueHandle or None
         A handle of this process with the write side, which this one uses and does not close.
 
@@ -99,7 +100,7 @@ class QueueHandle:
         options: Options,
         make_helper: Callable[[QueueHandle], Helper] | None = None,
         *,
-        living: Callable[[int], bool] = lambda session: False,
+        living: Callable[[int], bool] | None = None,
         beside: QueueHandle | None = None,
     ) -> None:
         self.storage = storage
@@ -124,7 +125,7 @@ class QueueHandle:
         self.producer: Producer | None = None
         self.consumer: Consumer | None = None
         self._make_helper = make_helper
-        self._living = living
+        self._living = living or Sessions(storage, root).is_alive
         self._beside = beside
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
         self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
@@ -215,9 +216,7 @@ class QueueHandle:
             raise
 
     def _recover(self) -> RecoveredLog:
-        log = recover(
-            self.storage, self.directory, self.queue_id, self.clock, self.files, self.group, living=self._living
-        )
+        log = recover(self.storage, self.directory, self.queue_id, self.clock, self.files, self.group, self._living)
         self.report = log.report
         return log
 
@@ -443,7 +442,7 @@ class QueueHandle:
     def recovery(self) -> RecoveryReport:
         """Return the report of the opening, with the damage that reading has met since."""
         reader = self.read_side or self.look_side
-        met: list[Damage] = [] if reader is None else list(reader.damage)
+        met = () if reader is None else list(reader.damage)
         new = [damage for damage in met if not any(known.covers(damage) for known in self.report.damage)]
         return replace(self.report, damage=(*self.report.damage, *new))
 
