@@ -71,6 +71,7 @@ class SharedConsumer:
         self._lock = threading.Lock()
         self._leases = Leases(clock.monotonic)
         self._taking: set[int] = set()
+        self._settling: list[frozenset[int]] = []
         self._given_up: list[int] = []
         self._deliveries_max = 0
         self._lifecycle = Lifecycle()
@@ -220,11 +221,15 @@ class SharedConsumer:
     ) -> None:
         receipts = [(each.number, each.offset) for each in deliveries]
         why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
+        numbers = frozenset([each.number for each in deliveries])
+        self._settling.append(numbers)
         try:
             self._membership.ask(Settle(self.group, verb, receipts, seconds, why))
         except LeaseExpiredError as error:
             self._lose([each for each in deliveries if each.offset == error.context.get("offset")])
             raise
+        finally:
+            self._settling.remove(numbers)
 
     def _lose(self, deliveries: Sequence[Delivery]) -> None:
         with self._lock:
@@ -282,9 +287,11 @@ class SharedConsumer:
     # -- What its membership asks ------------------------------------------------------------------------------------
 
     def numbers_in_hand(self) -> list[int]:
-        """Return the delivery numbers of what is in hand, or is being taken."""
+        """Return the delivery numbers of what is in hand, or is being taken or settled."""
         with self._lock:
-            return list({*self._taking, *(each.number for each in self._leases.by_offset.values())})
+            return list(
+                {*self._taking, *(each.number for each in self._leases.by_offset.values())}.union(*self._settling)
+            )
 
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""
