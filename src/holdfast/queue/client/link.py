@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,7 +25,6 @@ from holdfast.queue.protocol.messages import (
 from holdfast.queue.remote.error_text import from_text
 from holdfast.queue.transport.connection import Connection, ConnectionLostError
 from holdfast.queue.transport.endpoint import connect
-from holdfast.queue.transport.peer import check_peer
 
 HELLO_SECONDS = 1.0
 """How long an owner may take to greet: a socket that accepts may have no thread behind it."""
@@ -41,11 +40,14 @@ class LinkLostError(Exception):
     ----------
     was_sent : bool
         Whether the request may have been done.
+    is_silent : bool
+        Whether the owner still has the lock and does not answer: no successor comes.
     """
 
-    def __init__(self, message: str, *, was_sent: bool) -> None:
+    def __init__(self, message: str, *, was_sent: bool, is_silent: bool = False) -> None:
         super().__init__(message)
         self.was_sent = was_sent
+        self.is_silent = is_silent
 
 
 class Answer(NamedTuple):
@@ -71,6 +73,10 @@ class Link(Protocol):
     """
 
     epoch: bytes
+
+    @property
+    def session(self) -> int:
+        """The number of the session for which it asks."""
 
     def ask(
         self,
@@ -113,11 +119,20 @@ class Link(Protocol):
 
 
 class OwnerLink:
-    """Direct calls to the owner in this process."""
+    """Direct calls to the owner in this process.
 
-    def __init__(self, owner: Owner) -> None:
-        self.owner = owner
+    Parameters
+    ----------
+    owner : Owner
+        The owner; its membership closes it.
+    session : int
+        The number of the session.
+    """
+
+    def __init__(self, owner: Owner, session: int) -> None:
+        self._owner = owner
         self.epoch = owner.epoch
+        self.session = session
 
     def ask(
         self,
@@ -129,22 +144,79 @@ class OwnerLink:
         again: bool = False,
     ) -> Answer:
         try:
-            return Answer(*self.owner.perform(request, payloads, is_over, again=again), again)
+            return Answer(*self._owner.perform(request, payloads, is_over, again=again), again)
         except ClosedError as error:
             raise LinkLostError(str(error), was_sent=False) from error
 
     def wake(self) -> None:
-        self.owner.wake()
+        self._owner.wake()
 
     def close(self) -> None:
         """Do nothing: the membership closes the owner."""
 
     def forget(self) -> None:
-        self.owner.forget_after_fork()
+        """Do nothing: the membership has the owner forget."""
+
+
+class _Connections:
+    """The connections of a link: each is idle, or in the hands of one thread that asks.
+
+    Dropped without being closed, as by an interruption, a connection is closed by its destructor.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._idle: list[Connection] = []
+        self.is_closed = False
+
+    def take(self) -> Connection | None:
+        """Return one that is idle, if there is one."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def add(self, connection: Connection) -> None:
+        """Note a new one, which the caller has in hand. Raises LinkLostError behind :meth:`close`."""
+        with self._lock:
+            self._all.add(connection)
+        if self.is_closed:
+            connection.close()
+            raise LinkLostError("the link to the owner was closed", was_sent=False)
+
+    def give_back(self, connection: Connection) -> None:
+        """Let other threads use it, if it can be used."""
+        if not connection.is_usable:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self.is_closed:
+            self._close_idle()
+
+    def close(self) -> None:
+        """Close those that are idle; a thread that waits for an answer gets ConnectionLostError, and closes its own."""
+        with self._lock:
+            self.is_closed = True
+            connections = list(self._all)
+        for connection in connections:
+            connection.break_off()
+        self._close_idle()
+
+    def forget(self) -> None:
+        """In a forked child, which has closed its copies: have no more."""
+        self._lock = threading.Lock()
+        self.is_closed = True
+
+    def _close_idle(self) -> None:
+        while (connection := self.take()) is not None:
+            connection.close()
 
 
 class SocketLink:
-    """Connections to an owner in another process: one for each thread that asks.
+    """Connections to an owner in another process: one for each thread that waits for an answer.
+
+    One that has ended while it was idle is replaced: the owner may have cut it off, and serve the others.
 
     Parameters
     ----------
@@ -158,12 +230,12 @@ class SocketLink:
         self._path = path
         self.epoch = epoch
         self._hello = Hello(VERSION, epoch, 0, "")
-        self._lock = threading.Lock()
-        self._open: set[Connection] = set()
-        self._busy: set[Connection] = set()
+        self._connections = _Connections()
         self._taking: set[Connection] = set()
-        self._is_closed = False
-        self._local = threading.local()
+
+    @property
+    def session(self) -> int:
+        return self._hello.session
 
     def greet(self, session: int, making: str) -> Welcome:
         """Say hello for a session; return what the owner answers.
@@ -176,8 +248,9 @@ class SocketLink:
             The owner refuses.
         """
         self._hello = Hello(VERSION, self.epoch, session, making)
-        welcome = self._connect()[1]
+        connection, welcome = self._connect()
         self._hello = Hello(VERSION, self.epoch, welcome.session, "")
+        self._connections.give_back(connection)
         return welcome
 
     def _connect(self) -> tuple[Connection, Welcome]:
@@ -186,18 +259,13 @@ class SocketLink:
         except OSError as error:
             raise LinkLostError(f"no owner listens at {self._path}: {error}", was_sent=False) from error
         connection = Connection(sock, lambda notice: None)
+        self._connections.add(connection)
         try:
-            check_peer(sock)
-            with self._lock:
-                if self._is_closed:
-                    raise LinkLostError("the link to the owner was closed", was_sent=False)
-                self._open.add(connection)
-            self._local.connection, self._local.count = connection, 0
             reply = self._exchange(connection, self._hello, (), HELLO_SECONDS).reply
-        except BaseException as error:
-            self._drop(connection)
-            if isinstance(error, LinkLostError):
-                raise LinkLostError(str(error), was_sent=False) from error
+        except LinkLostError as error:
+            raise LinkLostError(str(error), was_sent=False) from error
+        except BaseException:
+            connection.close()
             raise
         assert isinstance(reply, Welcome), "an owner answers a hello by a welcome or an error"
         return connection, reply
@@ -211,14 +279,26 @@ class SocketLink:
         *,
         again: bool = False,
     ) -> Answer:
-        connection = getattr(self._local, "connection", None)
-        if connection is None or not connection.is_usable:
-            connection, _ = self._connect()
         patience = None if seconds is None else seconds + GRACE_SECONDS
-        if not isinstance(request, Take):
-            return self._exchange(connection, request, payloads, patience)
-        self._taking.add(connection)
+        while (connection := self._connections.take()) is not None:
+            try:
+                return self._ask_on(connection, request, payloads, patience, is_over)
+            except LinkLostError as error:
+                if error.was_sent:
+                    raise
+        return self._ask_on(self._connect()[0], request, payloads, patience, is_over)
+
+    def _ask_on(
+        self,
+        connection: Connection,
+        request: AnyRequest,
+        payloads: Sequence[bytes],
+        patience: float | None,
+        is_over: Callable[[], bool],
+    ) -> Answer:
         try:
+            if isinstance(request, Take):
+                self._taking.add(connection)
             if is_over():  # behind the line above: a wake in between has found the connection
                 raise Empty(NOTHING_CAME)
             return self._exchange(connection, request, payloads, patience)
@@ -228,34 +308,25 @@ class SocketLink:
             raise
         finally:
             self._taking.discard(connection)
+            self._connections.give_back(connection)
 
     def _exchange(
         self, connection: Connection, request: AnyRequest, payloads: Sequence[bytes], seconds: float | None
     ) -> Answer:
-        self._local.count = request_id = self._local.count + 1
+        request_id = connection.next_id()
         buffers = encode_frame(REQUEST, request_id, encode(request), payloads)
-        self._busy.add(connection)
         try:
             frame: Frame = connection.ask(request_id, buffers, seconds)
         except ConnectionLostError as error:
-            self._drop(connection)
             raise LinkLostError(str(error), was_sent=error.was_sent) from error
         except TimeoutError as error:
-            self._drop(connection)
-            raise LinkLostError(f"the owner has not answered within {seconds:g} s", was_sent=True) from error
-        finally:
-            self._busy.discard(connection)
-            if self._is_closed:
-                connection.close()
+            connection.close()
+            text = f"the owner has not answered within {seconds:g} s"
+            raise LinkLostError(text, was_sent=True, is_silent=True) from error
         reply = decode_reply(frame.body)
         if isinstance(reply, Refused):
             raise from_text(reply.text)
         return Answer(reply, frame.payloads, is_kept=True)
-
-    def _drop(self, connection: Connection) -> None:
-        connection.close()
-        with self._lock:
-            self._open.discard(connection)
 
     def wake(self) -> None:
         """Break connections off on which threads wait for messages."""
@@ -263,17 +334,7 @@ class SocketLink:
             connection.break_off()
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            connections = list(self._open)
-        for connection in connections:
-            connection.break_off()
-            if connection not in self._busy:  # else its thread closes it
-                connection.close()
+        self._connections.close()
 
     def forget(self) -> None:
-        self._lock = threading.Lock()
-        self._is_closed = True
-        for connection in list(self._open):
-            with suppress(OSError):
-                connection.close()
+        self._connections.forget()

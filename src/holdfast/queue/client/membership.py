@@ -15,7 +15,7 @@ from typing import Protocol
 from holdfast.errors import ClosedError, CommitUnknownError, HoldfastError, PoisonedError, RetryableError
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
-from holdfast.queue.protocol.messages import AnyRequest, Commit, Put
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError
 from holdfast.queue.threads.lifecycle import forked_error
 
 OWNER_SECONDS = 60.0
@@ -34,10 +34,7 @@ class Finder(Protocol):
     """Finds the owner: ``owner_finder.py``."""
 
     consumer: InHand | None
-
-    @property
-    def session(self) -> int:
-        """The number of the session."""
+    on_poisoned: Callable[[], object]
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now."""
@@ -46,7 +43,10 @@ class Finder(Protocol):
         """Return the error for an owner that does not answer."""
 
     def abdicate(self) -> None:
-        """Own the queue no more."""
+        """Own the queue no more, because a write has failed."""
+
+    def begin_session(self) -> None:
+        """Begin another session with the next owner that is found; what is in hand is stale."""
 
     def leave(self) -> None:
         """End the session."""
@@ -70,6 +70,7 @@ class Membership:
         self._link: Link | None = None
         self._refusal: Callable[[], Exception] | None = None
         self._counts = count(1)
+        finder.on_poisoned = self._hear_of_poison
 
     @property
     def is_owner(self) -> bool:
@@ -78,9 +79,16 @@ class Membership:
 
     def next_number(self) -> int:
         """Return a delivery number that was never used."""
-        if self._link is None:
-            self._find()
-        return self._finder.session << _COUNT_BITS | next(self._counts)
+        link = self._link or self._find()
+        number = next(self._counts)
+        if number >> _COUNT_BITS:
+            with self._gate:
+                if self._link is link:
+                    self._link = None
+                    self._counts = count(1)
+                    self._finder.begin_session()
+            return self.next_number()
+        return link.session << _COUNT_BITS | number
 
     def wake(self) -> None:
         """Have threads that wait for messages check whether that is over, which it is."""
@@ -117,7 +125,7 @@ class Membership:
         queue.Empty, queue.Full, HoldfastError
             The owner's.
         """
-        sent_to: set[bytes] = set()
+        sent_to: dict[bytes, int] = {}
         while True:
             try:
                 link = self._link or self._find()
@@ -125,18 +133,29 @@ class Membership:
                 if sent_to:
                     raise _unanswered(request, error) from error
                 raise
+            if sent_to and link.session not in sent_to.values():
+                raise _unanswered(request, SessionLostError("its session was found dead, and another one has begun"))
             try:
                 return link.ask(request, payloads, seconds, is_over, again=bool(sent_to))
             except LinkLostError as error:
                 self._drop(link)
                 if error.was_sent:
-                    sent_to.add(link.epoch)
-                if len(sent_to) >= OWNERS_MAX:
+                    sent_to[link.epoch] = link.session
+                if error.is_silent or len(sent_to) >= OWNERS_MAX:
                     raise _unanswered(request, error) from error
-            except (PoisonedError, CommitUnknownError):
-                if isinstance(link, OwnerLink):
-                    self._abdicate(link)
+            except CommitUnknownError as error:
+                self._abdicate(link)
+                if isinstance(request, Put | Commit):
+                    error.context["nonce"] = request.nonce
                 raise
+            except PoisonedError as error:
+                if self._abdicate(link):
+                    raise
+                if sent_to:
+                    raise _unanswered(request, error) from error
+                raise RetryableError(
+                    f"the owner of the queue has failed, the next one comes: try again ({error})"
+                ) from error
 
     def _find(self) -> Link:
         """Find the owner. One thread does; the others wait for it."""
@@ -161,19 +180,28 @@ class Membership:
                 self._link = None
         link.close()
 
-    def _abdicate(self, link: Link) -> None:
-        """Let another process own the queue: this one cannot any more."""
+    def _abdicate(self, link: Link) -> bool:
+        """Let another process own the queue, because a write has failed; return whether this one did by the link."""
+        if not isinstance(link, OwnerLink):
+            return False
         with self._gate:
             if self._link is link:
                 self._link = None
                 self._finder.abdicate()
+        return True
+
+    def _hear_of_poison(self) -> None:
+        """Let another process own the queue: a client has found that a write has failed."""
+        link = self._link
+        if link is not None:
+            self._abdicate(link)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """End the session; if this process owns the queue, let the next one in."""
+        self._refusal = lambda: ClosedError("the queue is closed; open it again")  # first: a search for an owner ends
         with self._gate:
-            self._refusal = lambda: ClosedError("the queue is closed; open it again")
             link, self._link = self._link, None
             try:
                 if link is not None:

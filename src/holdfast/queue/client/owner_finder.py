@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import QueueLockedError, RetryableError
+from holdfast.errors import PoisonedError, QueueLockedError, RetryableError
 from holdfast.persistence.filesystem.layout import open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock, read_owner_note
-from holdfast.persistence.ownership.sessions import SessionFile
+from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile
 from holdfast.queue.client.link import Link, LinkLostError, OwnerLink, SocketLink
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.reading import with_reserve
@@ -20,6 +24,11 @@ from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.messages import Resume, SessionLostError
 
 logger = logging.getLogger("holdfast")
+
+_HAS_FAILED = "a write of this process has failed; close the queue and open it again"
+
+_FREE_SECONDS = 1.0
+"""How long other processes may take to find that the owner has given up: they look each 50 ms."""
 
 
 class InHand(Protocol):
@@ -44,14 +53,14 @@ class OwnerFinder:
 
     Attributes
     ----------
-    session : int
-        The number of the session; 0 until an owner was found.
     is_new : bool
         Whether this has made the queue.
     owner : Owner or None
         The owner, if it is this process.
     consumer : InHand or None
         What the handle has in hand.
+    on_poisoned : callable
+        Hears that a write of the owner in this process has failed, maybe in one of its threads.
 
     Raises
     ------
@@ -64,17 +73,16 @@ class OwnerFinder:
         self._clock = clock
         self._path = path
         self._options = options
-        self._may_own = options.can_own
+        self._why_client = _why_client(options)
+        self._has_failed = False
+        self._free_since = math.inf
         self.owner: Owner | None = None
         self.consumer: InHand | None = None
+        self.on_poisoned: Callable[[], object] = lambda: None
         with storage_errors("joining", path):
             make = HandleSettings(path, options).of_new_queue
             *_, self.is_new = open_directory(storage, path, create=True, settings=make)
             self._session = SessionFile.begin(storage, path)
-
-    @property
-    def session(self) -> int:
-        return self._session.number
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now.
@@ -84,29 +92,43 @@ class OwnerFinder:
         HoldfastError
             This process has taken the lock, and the queue cannot be opened.
         """
-        return self._own() or self._connect()
+        if self.owner is not None:  # an interruption came between taking the lock and the use of that
+            return OwnerLink(self.owner, self._session.number)
+        link = self._connect() if self._why_client else self._own() or self._connect()
+        if link is None and self._has_failed:
+            self._check_alone()
+        return link
+
+    def _check_alone(self) -> None:
+        """Raise PoisonedError if this process could own no more, and no other one takes over."""
+        if not self._is_free():
+            self._free_since = math.inf
+            return
+        self._free_since = min(self._free_since, time.monotonic())
+        if time.monotonic() >= self._free_since + _FREE_SECONDS:
+            raise PoisonedError(f"{_HAS_FAILED}, and no other process owns {self._path}")
 
     def _own(self) -> Link | None:
         """Take the owner lock if it is free, and open the queue."""
-        if not self._may_own:
-            return None
         with storage_errors("taking the lock of the owner", self._path):
             directory = queue_directory(self._path)
             lock = with_reserve(self._storage, directory, lambda: OwnerLock.try_take(self._storage, self._path))
         if lock is None:
             return None
-        owner = Owner(self._storage, self._clock, self._path, self._options, lock)
+        self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
         try:
-            if not self.session:
-                self._session.named(owner.sessions.admit(self._session.making))
+            with storage_errors("joining", self._path):
+                if not owner.sessions.is_alive(self._session.number):
+                    if self._session.number != NO_NUMBER:
+                        self.begin_session()
+                    self._session.named(owner.sessions.admit(self._session.making))
             if self.consumer is not None:
-                owner.queue.keep_only(self.session, self.consumer.group, self.consumer.numbers_in_hand())
+                owner.queue.keep_only(self._session.number, self.consumer.group, self.consumer.numbers_in_hand())
             owner.start()
         except BaseException:
-            owner.close()
+            self._close_owner()
             raise
-        self.owner = owner
-        return OwnerLink(owner)
+        return OwnerLink(owner, self._session.number)
 
     def _connect(self) -> Link | None:
         """Connect to the owner, if there is one that greets."""
@@ -116,10 +138,10 @@ class OwnerFinder:
         link = SocketLink(note.socket, note.epoch)
         try:
             try:
-                self._session.named(link.greet(self.session, self._session.making).session)
+                self._session.named(link.greet(self._session.number, self._session.making).session)
             except SessionLostError:
-                self._begin_anew()
-                self._session.named(link.greet(0, self._session.making).session)
+                self.begin_session()
+                self._session.named(link.greet(NO_NUMBER, self._session.making).session)
             if self.consumer is not None:
                 link.ask(Resume(self.consumer.group, self.consumer.numbers_in_hand()), (), 0.0)
         except (LinkLostError, RetryableError) as error:
@@ -131,17 +153,19 @@ class OwnerFinder:
             raise
         return link
 
-    def _begin_anew(self) -> None:
-        """Begin another session: this one was found dead while the process was stopped."""
+    def begin_session(self) -> None:
+        """Begin another session with the next owner that is found: this one is dead, or has no more numbers."""
+        if self.consumer is not None:
+            self.consumer.lose_session()
         self._session.end()
         with storage_errors("joining", self._path):
             self._session = SessionFile.begin(self._storage, self._path)
-        if self.consumer is not None:
-            self.consumer.lose_session()
 
     def not_found(self) -> RetryableError:
-        """Return the error for an owner that does not answer."""
+        """Return the error for an owner that does not answer, or that is missing while this process may not own."""
         note = read_owner_note(self._storage, self._path)
+        if self._why_client and self._is_free():
+            return RetryableError(f"no process owns {self._path}, and this one may not: {self._why_client}")
         who = "another process" if note is None else f"process {note.pid} on {note.host}"
         return QueueLockedError(
             f"{self._path} is owned by {who}, which does not answer: it may be stopped, or still recovering; try again",
@@ -150,20 +174,44 @@ class OwnerFinder:
             host=None if note is None else note.host,
         )
 
+    def _is_free(self) -> bool:
+        """Whether no process owns the queue now."""
+        with storage_errors("testing the lock of the owner", self._path):
+            lock = OwnerLock.try_take(self._storage, self._path)
+        if lock is not None:
+            lock.release()
+        return lock is not None
+
     def abdicate(self) -> None:
-        """Let another process own the queue: this one never does again."""
-        self._may_own = False
-        owner, self.owner = self.owner, None
-        if owner is not None:
-            owner.close()
+        """Let another process own the queue, because a write has failed: this one never does again."""
+        self._why_client, self._has_failed = _HAS_FAILED, True
+        self._close_owner()
 
     def leave(self) -> None:
         """End the session; if this process owns the queue, let the next one in."""
         try:
-            self.abdicate()
+            self._close_owner()
         finally:
             self._session.end()
 
+    def _close_owner(self) -> None:
+        if self.owner is not None:
+            self.owner.close()
+            self.owner = None  # behind that: an interrupted close continues
+
     def forget_after_fork(self) -> None:
         """In a forked child: the owner and the session are the parent's."""
-        self.owner = None
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.forget_after_fork()
+
+
+def _why_client(options: Options) -> str:
+    """Return why this process must not own a queue; empty if it may."""
+    if not options.can_own:
+        return "it was opened with can_own=False"
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("socket"):
+        logger.info("this process is patched by gevent, so it owns no queue: its threads would not serve the others")
+        return "it is patched by gevent; open the queue in another process too"
+    return ""

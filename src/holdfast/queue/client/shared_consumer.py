@@ -14,7 +14,6 @@ from holdfast.errors import (
     Empty,
     HoldfastError,
     LeaseExpiredError,
-    RetryableError,
     ShutDown,
     StaleReceiptError,
 )
@@ -137,11 +136,10 @@ class SharedConsumer:
                 self._leases.grant(deliveries, reply.lease_seconds)
             self._upkeep.wake()
             return deliveries
-        except Empty:
-            raise
-        except BaseException:  # interrupted, or without an answer: its messages may be in hand
-            self._given_up.append(number)
-            self._upkeep.wake()
+        except BaseException as error:
+            if not isinstance(error, Empty) or self._must_look():  # without an answer: its messages may be in hand
+                self._given_up.append(number)
+                self._upkeep.wake()
             raise
         finally:
             self._taking.discard(number)
@@ -202,19 +200,28 @@ class SharedConsumer:
         live = list(dict.fromkeys(deliveries))
         if not live:
             return
-        with self._lock:
-            self._lifecycle.check_alive()
-            self._leases.run_out()
-            self._leases.check(live, holder)
-            self._leases.end(live)  # first: no other thread settles them too
+        is_ending = False
         try:
-            self._ask_settle(verb, live, seconds, failure)
-        except RetryableError:  # nothing was done
             with self._lock:
-                for each in live:
+                self._lifecycle.check_alive()
+                self._leases.run_out()
+                self._leases.check(live, holder)
+                is_ending = True
+                self._leases.end(live)  # first: no other thread settles them too
+            self._ask_settle(verb, live, seconds, failure)
+        except BaseException as error:
+            if is_ending:
+                self._take_back(live, error)
+            raise
+
+    def _take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
+        """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50."""
+        stale = error.context.get("offset") if isinstance(error, StaleReceiptError) else None
+        with self._lock:
+            for each in deliveries:
+                if each.offset != stale and not each.has_expired:
                     each.is_settled = False
                     self._leases.grant((each,), each.lease_seconds)
-            raise
 
     def _ask_settle(
         self, verb: str, deliveries: Sequence[Delivery], seconds: float | None, failure: Failure | None
@@ -228,6 +235,12 @@ class SharedConsumer:
         except LeaseExpiredError as error:
             self._lose([each for each in deliveries if each.offset == error.context.get("offset")])
             raise
+        except SessionLostError as error:
+            self._lose(deliveries)
+            raise LeaseExpiredError(
+                "this process was found dead, as if it was stopped for long, and its messages were given back",
+                offset=deliveries[0].offset,
+            ) from error
         finally:
             self._settling.remove(numbers)
 
@@ -306,6 +319,7 @@ class SharedConsumer:
             self._given_up.pop()
         self.deadlines.expire_due()
         with self._lock:
+            self._leases.run_out()
             leased = list(self._leases.by_offset.values())
         due = math.inf
         for each in leased:

@@ -155,6 +155,7 @@ class SharedEngine:
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
         self.call_off()
-        self._upkeep.forget()
+        for part in (self._upkeep, self._producer, self._consumer):
+            part.forget()
         self.membership.forget_after_fork()
         self._local.forget_after_fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.errors import CommitUnknownError, Full, HoldfastError, ShutDown
 from holdfast.persistence.format.commit_record import count_of, thread_of
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.upkeep import Upkeep
@@ -68,14 +69,24 @@ class SharedProducer:
         self._lifecycle.check()
         try:
             answer = self._membership.ask(request, payloads, timeout)
-        except BaseException:  # no answer, or one that a resend would not get again
-            give_up()
+        except CommitUnknownError:
+            self._give_up(request)
+            raise
+        except (Full, ShutDown, HoldfastError):  # it was refused, or never sent
+            raise
+        except BaseException:  # interrupted
+            self._give_up(request)
             raise
         reply = answer.reply
         assert isinstance(reply, Offsets), "an owner answers a put by offsets or an error"
         if answer.is_kept:
             self._upkeep.answered(thread_of(request.nonce), count_of(request.nonce))
         return range(reply.first, reply.first + reply.count)
+
+    def _give_up(self, request: Put | Commit) -> None:
+        """Have the request answered to nobody but one who tries it again: it may have been done."""
+        give_up()
+        self._upkeep.given_up(thread_of(request.nonce), count_of(request.nonce))
 
     def flush(self) -> None:
         """Sync everything put and acknowledged so far, by all handles."""

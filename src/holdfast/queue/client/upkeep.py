@@ -1,6 +1,6 @@
 """What a handle in the mode "shared" tells the owner without being asked: answers that have arrived, leases to extend.
 
-One thread for each handle, which is there only once there is something to tell, and sleeps until the next is due.
+One thread for each handle, which is there while there is something to tell, and sleeps until the next is due.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ logger = logging.getLogger("holdfast")
 
 ARRIVED_SECONDS = 0.5
 """How long an answer waits for a later request of its thread, which says the same: ADR 50 allows a second."""
+
+GIVEN_UP_SECONDS = 600.0
+"""How long a request that was given up may be tried again: ADR 50."""
+
+_LINGER_SECONDS = 10.0
+"""How long the thread waits for more to tell before it ends."""
 
 _TROUBLE_SECONDS = 1.0
 """The pause after the owner could not be told."""
@@ -51,20 +57,25 @@ class Upkeep:
         self._membership = membership
         self._lock = threading.Lock()
         self._arrived: dict[bytes, tuple[int, float]] = {}
+        self._due = math.inf
         self.chores: Chores | None = None
         self._more = Flag()
         self._is_over = False
         self._thread: threading.Thread | None = None
 
-    def answered(self, thread: bytes, count: int) -> None:
-        """Note that a thread has the answers to its requests up to ``count``."""
-        is_first = not self._arrived
-        self._arrived[thread] = (count, time.monotonic() + ARRIVED_SECONDS)
-        if is_first:
+    def answered(self, thread: bytes, count: int, seconds: float = ARRIVED_SECONDS) -> None:
+        """Note that a thread has the answers to its requests up to ``count``; told after ``seconds``."""
+        at = time.monotonic() + seconds
+        self._arrived[thread] = (count, at)
+        if at < self._due:
             self.wake()
 
+    def given_up(self, thread: bytes, count: int) -> None:
+        """Note that a thread may try its request ``count`` again, and that nobody else will."""
+        self.answered(thread, count, GIVEN_UP_SECONDS)
+
     def wake(self) -> None:
-        """Have the thread look for work; it is started if there is none."""
+        """Have the thread look for work; it is started if there is none. Without it messages come again early."""
         self._more.set()
         if self._thread is None:
             with self._lock:
@@ -72,14 +83,15 @@ class Upkeep:
                     self._thread = start_thread(self._run, "holdfast-upkeep", self._end_soon)
 
     def stop(self) -> None:
-        """Tell what is left, and end the thread."""
+        """End the thread; the end of the session tells what is left."""
         self._end_soon()
         join_thread(self._thread)
 
     def forget(self) -> None:
-        """In a forked child, which has no such thread: begin anew."""
+        """In a forked child, which has no such thread: do nothing more."""
         self._lock = threading.Lock()
         self._is_over = True
+        self._thread = None
 
     def _end_soon(self) -> None:
         self._is_over = True
@@ -88,20 +100,35 @@ class Upkeep:
     def _run(self) -> None:
         while not self._is_over:
             self._more.clear()
+            self._due = math.inf  # what comes from here on sets the flag
             try:
-                due = self._do_due(time.monotonic())
+                due = self._do_due()
             except HoldfastError as error:
                 logger.debug("the owner could not be told: %s", error)
                 due = time.monotonic() + _TROUBLE_SECONDS
-            self._more.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
+            self._due = due
+            seconds = _LINGER_SECONDS if due == math.inf else max(0.0, due - time.monotonic())
+            if not self._more.wait(seconds) and due == math.inf and self._may_end():
+                return
 
-    def _do_due(self, now: float) -> float:
-        due = math.inf
-        for thread, (count, at) in list(self._arrived.items()):
-            if at > now:
-                due = min(due, at)
-                continue
-            self._membership.ask(Arrived(thread, count))
-            if self._arrived.get(thread) == (count, at):
-                del self._arrived[thread]
-        return due if self.chores is None else min(due, self.chores.do_due(now))
+    def _may_end(self) -> bool:
+        """Give the thread up, unless there is more by then and no other thread was started for it."""
+        own, self._thread = self._thread, None
+        if not self._more.is_set():
+            return True
+        with self._lock:
+            if self._thread is not None:
+                return True
+            self._thread = own
+            return False
+
+    def _do_due(self) -> float:
+        """Tell what is due; return when to come again."""
+        now = time.monotonic()
+        for thread, told in list(self._arrived.items()):
+            if told[1] <= now:
+                self._membership.ask(Arrived(thread, told[0]))
+                if self._arrived.get(thread) == told:
+                    del self._arrived[thread]
+        due = min((at for _, at in list(self._arrived.values())), default=math.inf)
+        return due if self.chores is None else min(due, self.chores.do_due(time.monotonic()))

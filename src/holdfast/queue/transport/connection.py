@@ -45,6 +45,7 @@ class Connection:
         self._on_notice = on_notice
         self._decoder = FrameDecoder()
         self._is_in_step = True
+        self._last_id = 0
         sock.settimeout(None)
         self._timeout: float | None = None
 
@@ -52,6 +53,11 @@ class Connection:
     def is_usable(self) -> bool:
         """Whether the next request can be sent; that it arrives is another matter."""
         return self._is_in_step
+
+    def next_id(self) -> int:
+        """Return the id of the next request."""
+        self._last_id += 1
+        return self._last_id
 
     def ask(self, request_id: int, buffers: Sequence[bytes], timeout: float | None = None) -> Frame:
         """Send a request and return its answer.
