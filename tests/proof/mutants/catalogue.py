@@ -293,8 +293,8 @@ MUTATIONS = (
         "delivery-not-written",
         "A delivery counts in memory, and not for whoever comes after a crash.",
         "queue/dispatch/progress_store.py",
-        "            self._positions.append(runs_of(ENTRY_DELIVERED, records, count))\n",
-        "            self.progress.deliver(records[0][0], 1, count)\n",
+        "            self._positions.append(runs_of(ENTRY_DELIVERED, records, count, number))\n",
+        "            self.progress.deliver(records[0][0], 1, count, number)\n",
         "every prefix",
     ),
     Mutation(
