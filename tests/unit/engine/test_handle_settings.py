@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Backoff, ConfigError, CorruptionError, FlushPolicy, PersistentQueue, UnsupportedVersionError
+from holdfast import (
+    Backoff,
+    ConfigError,
+    CorruptionError,
+    FlushPolicy,
+    GroupNotFoundError,
+    PersistentQueue,
+    UnsupportedVersionError,
+)
 from holdfast.persistence.filesystem.document import read_document, write_document
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.options.settings import DEFAULTS
@@ -101,6 +109,16 @@ def test_a_handle_that_is_refused_for_its_group_changes_nothing_of_the_queue(pat
     assert documents(path) == before == ({}, {"max_deliveries": 2})
     with PersistentQueue(path, maxsize=6) as queue:
         assert queue.maxsize == 6
+
+
+def test_a_handle_that_finds_no_group_changes_nothing_of_the_queue(path: Path) -> None:
+    """One that only puts takes from none, and sets what it asks for."""
+    PersistentQueue(path).close()
+    with pytest.raises(GroupNotFoundError):
+        PersistentQueue(path, group="billing", maxsize=5)
+    assert documents(path) == ({}, None)
+    PersistentQueue(path, mode="produce", group="billing", maxsize=6).close()
+    assert documents(path) == ({"maxsize": 6}, None)
 
 
 def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixture) -> None:
