@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from holdfast.errors import NOTHING_CAME, ClosedError, Empty
+from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.frames import REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
@@ -17,6 +17,7 @@ from holdfast.queue.protocol.messages import (
     AnyRequest,
     Hello,
     Refused,
+    SessionLostError,
     Take,
     Welcome,
     decode_reply,
@@ -262,7 +263,8 @@ class SocketLink:
         self._connections.add(connection)
         try:
             reply = self._exchange(connection, self._hello, (), HELLO_SECONDS).reply
-        except LinkLostError as error:
+        except (LinkLostError, RetryableError) as error:  # a successor may listen there, which refuses the epoch
+            connection.close()
             raise LinkLostError(str(error), was_sent=False) from error
         except BaseException:
             connection.close()
@@ -286,7 +288,11 @@ class SocketLink:
             except LinkLostError as error:
                 if error.was_sent:
                     raise
-        return self._ask_on(self._connect()[0], request, payloads, patience, is_over)
+        try:
+            connection, _ = self._connect()
+        except SessionLostError as error:
+            raise LinkLostError(str(error), was_sent=False) from error
+        return self._ask_on(connection, request, payloads, patience, is_over)
 
     def _ask_on(
         self,

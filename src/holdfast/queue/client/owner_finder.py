@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.clock import Clock
-from holdfast.errors import PoisonedError, QueueLockedError, RetryableError
+from holdfast.errors import PoisonedError, QueueLockedError, RetryableError, UsageError
 from holdfast.persistence.filesystem.layout import open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock, read_owner_note
-from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile
+from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile, Sessions
 from holdfast.queue.client.link import Link, LinkLostError, OwnerLink, SocketLink
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.reading import with_reserve
@@ -121,7 +121,7 @@ class OwnerFinder:
                 if not owner.sessions.is_alive(self._session.number):
                     if self._session.number != NO_NUMBER:
                         self.begin_session()
-                    self._session.named(owner.sessions.admit(self._session.making))
+                    self._admit_to(owner.sessions)
             if self.consumer is not None:
                 owner.queue.keep_only(self._session.number, self.consumer.group, self.consumer.numbers_in_hand())
             owner.start()
@@ -129,6 +129,14 @@ class OwnerFinder:
             self._close_owner()
             raise
         return OwnerLink(owner, self._session.number)
+
+    def _admit_to(self, sessions: Sessions) -> None:
+        """Have the session named; an owner that died may have done that, and not have said which number it has."""
+        try:
+            self._session.named(sessions.admit(self._session.making))
+        except UsageError:
+            self.begin_session()
+            self._session.named(sessions.admit(self._session.making))
 
     def _connect(self) -> Link | None:
         """Connect to the owner, if there is one that greets."""

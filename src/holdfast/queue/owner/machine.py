@@ -232,11 +232,18 @@ class Machine:
             raise RetryableError("another owner has taken the lock since; connect to that one")
         number = request.session
         if not number:
-            number = self._sessions.admit(request.making)
+            number = self._admit(request.making)
         elif not self._sessions.is_alive(number):
             raise SessionLostError(f"session {number:08x} was found dead: begin another one")
         self._session_of[connection] = number
         return Welcome(number, self._queue.handle.queue_id)
+
+    def _admit(self, making: str) -> int:
+        """Give a session its number; an owner that died may have done that, and not have said which."""
+        try:
+            return self._sessions.admit(making)
+        except UsageError as error:
+            raise SessionLostError(str(error)) from error
 
     def _resume(self, connection: int, session: int, frame: Frame, resume: Resume, now: float) -> AnyReply:
         self._queue.keep_only(session, resume.group, resume.numbers)
