@@ -8,6 +8,7 @@ from holdfast.cli.commands.dead import dead
 from holdfast.cli.commands.demo import demo
 from holdfast.cli.commands.draining import drain
 from holdfast.cli.commands.figures import ls, stats
+from holdfast.cli.commands.members import ps
 from holdfast.cli.commands.prepared import abort, commit, prepared
 from holdfast.cli.commands.putting import put
 from holdfast.cli.commands.settings import set_
@@ -19,6 +20,7 @@ from holdfast.cli.ending import Commands
 COMMANDS: tuple[click.Command, ...] = (
     ls,
     stats,
+    ps,
     put,
     get,
     peek,

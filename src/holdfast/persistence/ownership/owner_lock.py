@@ -150,6 +150,18 @@ class OwnerLock:
         self._lock.release()
 
 
+def is_owned(storage: Storage, root: Path) -> bool:
+    """Whether a process holds the lock of ``root``: tested with a shared lock, which disturbs no other test."""
+    try:
+        lock = locks.open_lock(storage, owner_directory(root) / _LOCK, writable=False)
+    except MISSING:
+        return False
+    try:
+        return not lock.file.try_lock(shared=True)
+    finally:
+        lock.release()
+
+
 def names(storage: Storage, path: Path, file: File) -> bool:
     """Whether a path names an open file. Raises ``OSError``."""
     try:

@@ -8,9 +8,13 @@ for one. A test takes the lock shared: two tests do not disturb one another, and
 from __future__ import annotations
 
 import errno
+import os
 import re
 import secrets
+import socket
+import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import UsageError
@@ -23,6 +27,7 @@ from holdfast.persistence.ownership.places import make_sessions_directory, sessi
 NO_NUMBER = 0
 """The number, on the disk, of a session without a file: a successor counts it as dead."""
 
+NOTE_BYTES = 512
 _NUMBER_BITS = 32
 _MAKING_BYTES = 8
 _TRIES_MAX = 100
@@ -100,12 +105,37 @@ def _make(storage: Storage, root: Path) -> SideLock:
             continue  # .owner/ was removed meanwhile
         try:
             if lock.file.try_lock() and names(storage, path, lock.file):
+                _leave_note(lock)
                 return lock
         except BaseException:
             lock.release()
             raise
         lock.release()  # an owner has found the file before it was locked, and removes it
     raise OSError(errno.EAGAIN, "session files are removed as soon as they are made", str(path))
+
+
+def _leave_note(lock: SideLock) -> None:
+    """Write who the session is, for people; a full disk has no space for that."""
+    fields = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time_ns()}
+    with suppress(OSError):
+        lock.file.write_at((locks.note_bytes(fields, NOTE_BYTES),), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNote:
+    """Who a session is, for people; None what its note does not say.
+
+    Attributes
+    ----------
+    pid, host
+        Its process.
+    started : int or None
+        When it began, in nanoseconds since the epoch of the clock.
+    """
+
+    pid: int | None = None
+    host: str | None = None
+    started: int | None = None
 
 
 class Sessions:
@@ -160,6 +190,16 @@ class Sessions:
     def living(self) -> set[int]:
         """Return the numbers of all sessions that live. Raises ``OSError``."""
         return {number for number in self._numbers() if self.is_alive(number)}
+
+    def note(self, number: int) -> SessionNote:
+        """Return who a session is, as its file says."""
+        note = locks.read_note(self._storage, self._path(number), NOTE_BYTES)
+        pid, host, started = note.get("pid"), note.get("host"), note.get("started")
+        return SessionNote(
+            pid if isinstance(pid, int) else None,
+            host if isinstance(host, str) else None,
+            started if isinstance(started, int) else None,
+        )
 
     def remove(self, number: int) -> None:
         """Remove the file of a session that has ended; it is dead, and no sweep names it. Raises ``OSError``."""
