@@ -183,7 +183,6 @@ def test_a_test_is_not_taken_for_a_session(storage: SimulatedStorage, sessions: 
 @pytest.mark.parametrize(
     "making",
     [
-        "",
         "../x",
         "../sessions/0123456789abcdef.making",
         "/service/.owner/sessions/0123456789abcdef.making",
@@ -294,14 +293,23 @@ def test_files_that_cannot_be_removed_are_tried_again(storage: SimulatedStorage,
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("verb", ["make_directory", "open"])
-def test_without_space_a_session_has_no_file(storage: SimulatedStorage, verb: str, error: int) -> None:
-    """It is a client all the same; a successor counts it as dead."""
+def test_without_space_a_session_has_no_file(
+    storage: SimulatedStorage, sessions: Sessions, verb: str, error: int
+) -> None:
+    """It is a client all the same; no later owner finds its number."""
     with refusing(storage, verb, error=error):
         session = SessionFile.begin(storage, ROOT)
     assert (session.making, session.number) == ("", NO_NUMBER)
-    session.named(7)
-    assert session.number == NO_NUMBER
     session.end()
+    session.named(sessions.admit(session.making))
+    assert 0 < session.number < 2**32
+    assert sessions.is_alive(session.number)
+    assert sessions.living() == {session.number}
+    assert sessions.sweep() == []
+    assert not Sessions(storage, ROOT).is_alive(session.number)
+    sessions.remove(session.number)
+    assert not sessions.is_alive(session.number)
+    assert sessions.sweep() == []
 
 
 @pytest.mark.parametrize("verb", ["make_directory", "open", "try_lock", "identity"])

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import socket
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from holdfast.persistence.ownership.owner_lock import names
 from holdfast.persistence.ownership.places import make_sessions_directory, sessions_directory
 
 NO_NUMBER = 0
-"""The number, on the disk, of a session without a file: a successor counts it as dead."""
+"""The number of no session."""
 
 NOTE_BYTES = 512
 _NUMBER_BITS = 32
@@ -45,7 +46,7 @@ class SessionFile:
     making : str
         The name to say to the owner; empty: there is no file.
     number : int
-        What the owner has named it; 0 until then, and for ever without a file.
+        What the owner has named it; 0 until then.
     """
 
     def __init__(self, lock: SideLock | None) -> None:
@@ -78,13 +79,12 @@ class SessionFile:
 
     @classmethod
     def without_file(cls) -> SessionFile:
-        """Return a session without a file: its number on the disk is 0, its deliveries end with its connection."""
+        """Return a session without a file: no successor finds its number, its deliveries end with its connection."""
         return cls(None)
 
     def named(self, number: int) -> None:
-        """Note the number that the owner has given to the file."""
-        if self._lock is not None:
-            self.number = number
+        """Note the number that the owner has given to the session."""
+        self.number = number
 
     def end(self) -> None:
         """Unlock the file, which the owner removes; again does nothing."""
@@ -139,7 +139,7 @@ class SessionNote:
 
 
 class Sessions:
-    """The sessions of a directory, as its owner sees them. Not thread-safe: of one thread of the owner.
+    """The sessions of a directory, as its owner sees them. Threads may share it.
 
     Dead is final: a number that was once found dead is dead for this object, whatever file has its name then.
     """
@@ -147,12 +147,16 @@ class Sessions:
     def __init__(self, storage: Storage, root: Path) -> None:
         self._storage = storage
         self._directory = sessions_directory(root)
+        self._lock = threading.RLock()
         self._alive: set[int] = set()
+        self._without_file: set[int] = set()
         self._dead: set[int] = {NO_NUMBER}
         self._unreported: set[int] = set()
 
     def admit(self, making: str) -> int:
         """Give a number to the session that has made and locked a file; return the number.
+
+        ``making`` is empty for a session without a file. It lives until :meth:`remove`, and for no later owner.
 
         Raises
         ------
@@ -161,35 +165,49 @@ class Sessions:
         OSError
             The disk refuses.
         """
-        if not isinstance(making, str) or not _MAKING.fullmatch(making):
-            raise UsageError(f"{making!r} is no name of a session file")
-        path = self._directory / making
-        if not self._is_held(path, links_max=1):
-            raise UsageError(f"{path} is no session file, or no process has locked it: begin another session")
-        taken = self._dead | self._alive | self._numbers()
+        with self._lock:
+            if making == "":
+                number = self._draw()
+                self._without_file.add(number)
+                return number
+            if not isinstance(making, str) or not _MAKING.fullmatch(making):
+                raise UsageError(f"{making!r} is no name of a session file")
+            path = self._directory / making
+            if not self._is_held(path, links_max=1):
+                raise UsageError(f"{path} is no session file, or no process has locked it: begin another session")
+            number = self._draw()
+            self._storage.rename(path, self._path(number))
+            self._alive.add(number)
+            return number
+
+    def _draw(self) -> int:
+        """Return a number that no session has or has had, as far as this knows."""
+        taken = self._dead | self._alive | self._without_file | self._numbers()
         number = NO_NUMBER
         while number in taken:
             number = secrets.randbits(_NUMBER_BITS)
-        self._storage.rename(path, self._path(number))
-        self._alive.add(number)
         return number
 
     def is_alive(self, number: int) -> bool:
         """Whether the session's file has name and lock. Raises ``OSError`` if that cannot be told."""
-        if number in self._dead:
-            return False
-        is_held = self._is_held(self._path(number))
-        if is_held:
-            self._alive.add(number)
-        else:
-            self._alive.discard(number)
-            self._dead.add(number)
-            self._unreported.add(number)
-        return is_held
+        with self._lock:
+            if number in self._dead:
+                return False
+            if number in self._without_file:
+                return True
+            is_held = self._is_held(self._path(number))
+            if is_held:
+                self._alive.add(number)
+            else:
+                self._alive.discard(number)
+                self._dead.add(number)
+                self._unreported.add(number)
+            return is_held
 
     def living(self) -> set[int]:
         """Return the numbers of all sessions that live. Raises ``OSError``."""
-        return {number for number in self._numbers() if self.is_alive(number)}
+        with self._lock:
+            return self._without_file | {number for number in self._numbers() if self.is_alive(number)}
 
     def note(self, number: int) -> SessionNote:
         """Return who a session is, as its file says."""
@@ -203,9 +221,13 @@ class Sessions:
 
     def remove(self, number: int) -> None:
         """Remove the file of a session that has ended; it is dead, and no sweep names it. Raises ``OSError``."""
-        self._alive.discard(number)
-        self._dead.add(number)
-        self._unreported.discard(number)
+        with self._lock:
+            self._alive.discard(number)
+            self._dead.add(number)
+            self._unreported.discard(number)
+            if number in self._without_file:
+                self._without_file.remove(number)
+                return
         with suppress(*MISSING):
             self._storage.remove(self._path(number))
 
@@ -215,17 +237,18 @@ class Sessions:
         The files of dead sessions are removed, and those of beginnings that no process has locked. A file that cannot
         be removed is tried again by the next sweep. Raises ``OSError`` if a test fails; then nothing is forgotten.
         """
-        numbered = self._numbers()
-        for number in sorted(self._alive | numbered):
-            self.is_alive(number)
-        for number in numbered & self._dead:
-            with suppress(OSError):
-                self._storage.remove(self._path(number))
-        for name in self._names():
-            if _MAKING.fullmatch(name):
-                self._remove_if_free(self._directory / name)
-        found, self._unreported = sorted(self._unreported), set()
-        return found
+        with self._lock:
+            numbered = self._numbers()
+            for number in sorted(self._alive | numbered):
+                self.is_alive(number)
+            for number in numbered & self._dead:
+                with suppress(OSError):
+                    self._storage.remove(self._path(number))
+            for name in self._names():
+                if _MAKING.fullmatch(name):
+                    self._remove_if_free(self._directory / name)
+            found, self._unreported = sorted(self._unreported), set()
+            return found
 
     def _names(self) -> list[str]:
         try:

@@ -116,6 +116,7 @@ class OwnerFinder:
         if lock is None:
             return None
         self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
+        owner.on_poisoned = self.on_poisoned
         try:
             with storage_errors("joining", self._path):
                 if not owner.sessions.is_alive(self._session.number):

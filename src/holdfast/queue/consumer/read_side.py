@@ -308,7 +308,8 @@ class ReadSide:
 
     def make_durable(self) -> None:
         """Make all that was finished so far as durable as the policy requires."""
-        self._settle(self._require_progress_store().end)
+        if self._progress_store is not None:  # it is open if anything was finished
+            self._settle(self._progress_store.end)
 
     # -- Giving back -------------------------------------------------------------------------------------------------
 

@@ -9,22 +9,29 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.errors import (
     NO_ROOM,
     NOTHING_CAME,
+    CommitUnknownError,
     Empty,
     Full,
     HoldfastError,
+    PoisonedError,
     RetryableError,
     ShutDown,
+    StaleReceiptError,
     UsageError,
 )
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.queue.owner.given_up import GivenUpTakes
 from holdfast.queue.owner.owned_queue import OwnedQueue
-from holdfast.queue.owner.parked import SPACE, ParkedRequest, ParkedRequests
-from holdfast.queue.owner.verbs import perform_verb
+from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit
+from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
 from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
     VERSION,
@@ -42,7 +49,6 @@ from holdfast.queue.protocol.messages import (
     SessionLostError,
     Settle,
     Take,
-    Taken,
     UnreadableError,
     Verb,
     Welcome,
@@ -67,7 +73,7 @@ class SessionTable(Protocol):
     """The sessions of the directory, as the machine sees them: ``persistence/ownership/sessions.py``."""
 
     def admit(self, making: str) -> int:
-        """Give the maker of a session file its number."""
+        """Give the maker of a session file its number; empty: one without a file, which lives until it is removed."""
 
     def is_alive(self, number: int) -> bool:
         """Whether a session lives; one that was found dead never does again."""
@@ -75,9 +81,12 @@ class SessionTable(Protocol):
     def sweep(self) -> Sequence[int]:
         """Return the numbers found dead since the last call."""
 
+    def remove(self, number: int) -> None:
+        """Note that a session has ended."""
+
 
 class Wake(Protocol):
-    """Wakes the thread that drives the machine; also one of the waiters of a :class:`Notifier`."""
+    """Wakes the thread that drives the machine: a waiter of a :class:`Notifier`, which removes it when it wakes."""
 
     def release(self) -> None:
         """Have a round begin."""
@@ -88,9 +97,9 @@ class _Appended(NamedTuple):
 
     connection: int
     request_id: int
+    put: Put
     offsets: range
     is_new: bool
-    is_synced: bool
 
 
 class Machine:
@@ -107,19 +116,28 @@ class Machine:
 
     Attributes
     ----------
-    wake : Wake or None
-        Set by the owner once the thread is there.
+    waker : callable or None
+        Returns a new object that wakes the thread; set by the owner once the thread is there.
+    on_poisoned : callable or None
+        Called once, in the thread of the machine, if the queue can be used no more until another owner opens it: in the
+        round whose answers say so. It has to return at once.
     """
 
     def __init__(self, queue: OwnedQueue, sessions: SessionTable, epoch: bytes) -> None:
         self._queue = queue
         self._sessions = sessions
         self._epoch = epoch
-        self.wake: Wake | None = None
+        self.waker: Callable[[], Wake] | None = None
+        self.on_poisoned: Callable[[], object] | None = None
+        self._is_poisoned = False
+        self._wakes: dict[Notifier, Wake] = {}
+        self._given_up = GivenUpTakes()
+        self._ended: list[int] = []
+        self._without_file: dict[int, bool] = {}
         self._session_of: dict[int, int | None] = {}
         self._answers: list[tuple[int, list[bytes]]] = []
         self._appended: list[_Appended] = []
-        self._settled: dict[str, list[tuple[int, int]]] = {}
+        self._settled: dict[str, list[tuple[int, int, Settle]]] = {}
         self._parked = ParkedRequests()
         self._sweep_due = 0.0
         self._verbs: dict[type, Callable[..., AnyReply | None]] = {
@@ -145,11 +163,6 @@ class Machine:
         if self._session_of.pop(connection, None) is not None:
             self._sweep_due = min(self._sweep_due, now)  # a killed client is found at once
 
-    @property
-    def sessions_connected(self) -> set[int]:
-        """The sessions that have a connection."""
-        return {number for number in self._session_of.values() if number}
-
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
     def step(self, connection: int, frame: Frame, now: float) -> None:
@@ -158,21 +171,36 @@ class Machine:
         Raises
         ------
         HoldfastError
-            The frame is no request, or not one that may come now: the connection has to be closed.
+            The frame is no request: the connection has to be closed.
         """
         if frame.kind != REQUEST:
             raise UsageError("a client sends requests only")
         request = decode_request(frame.body)
-        session = self._session_of[connection]
         try:
-            if session is None:
-                reply: AnyReply | None = self._greet(connection, request)
-            else:
-                reply = self._verbs[type(request)](connection, session, frame, request, now)
-        except REFUSALS as error:
-            reply = Refused(as_text(error))
+            reply = self._perform(connection, frame, request, now)
+        except Exception as error:
+            reply = self._refused(request, error)
         if reply is not None:
             self._answer(connection, frame.request_id, reply)
+
+    def _perform(self, connection: int, frame: Frame, request: AnyRequest, now: float) -> AnyReply | None:
+        session = self._session_of[connection]
+        if session is None:
+            return self._greet(connection, request)
+        perform = self._verbs.get(type(request))
+        if perform is None:
+            raise UsageError("a connection says hello once")
+        return perform(connection, session, frame, request, now)
+
+    def _refused(self, request: AnyRequest, error: Exception) -> Refused:
+        """Return the answer for an error. A client without any would ask again and again, so a bug has one, too."""
+        if not isinstance(error, REFUSALS):
+            logger.error("a request failed: %s", type(request).__name__, exc_info=error)
+            kind = CommitUnknownError if isinstance(request, Put | Commit) else HoldfastError
+            error = kind(f"the owner of {self._queue.handle.path} failed: {type(error).__name__}: {error}")
+        elif isinstance(error, PoisonedError | CommitUnknownError):
+            self._is_poisoned = True
+        return Refused(as_text(error))
 
     def end_round(self, now: float) -> Sequence[tuple[int, list[bytes]]]:
         """Make what was done durable, try parked requests, and return the answers by connection."""
@@ -184,6 +212,9 @@ class Machine:
             self._settle_puts()
         if now >= self._sweep_due:
             self._sweep(now)
+        if self._is_poisoned and self.on_poisoned is not None:
+            call, self.on_poisoned = self.on_poisoned, None
+            call()
         answers, self._answers = self._answers, []
         return answers
 
@@ -191,9 +222,8 @@ class Machine:
         """Return how long until a round is wanted even if no request comes."""
         due = self._sweep_due
         if len(self._parked):
-            due = min(due, self._parked.next_deadline())
-            for side in self._queue.groups:
-                due = min(due, now + side.seconds_until_more())
+            groups = [each for each in self._parked.resources if not is_space(each)]
+            due = min(due, self._parked.next_deadline(), now + self._queue.seconds_until_more(groups))
         return max(0.0, due - now)
 
     def _answer(self, connection: int, request_id: int, reply: AnyReply, payloads: Sequence[bytes] = ()) -> None:
@@ -201,22 +231,47 @@ class Machine:
 
     def _listen(self) -> None:
         """Have the thread woken by what parked requests wait for."""
-        if self.wake is None:
+        if self.waker is None:
             return
         resources = self._parked.resources
-        if SPACE in resources:
-            _register(self._queue.handle.capacity.space_available, self.wake)
-        if resources - {SPACE}:
-            _register(self._queue.write_side.data_available, self.wake)
+        if any(map(is_space, resources)):
+            self._register(self._queue.handle.capacity.space_available, self.waker())
+        if not all(map(is_space, resources)):
+            self._register(self._queue.write_side.data_available, self.waker())
+
+    def _register(self, notifier: Notifier, wake: Wake) -> None:
+        """Register a new object: one that has just woken this thread may be about to be removed."""
+        before, self._wakes[notifier] = self._wakes.get(notifier), wake
+        notifier.waiting.append(wake)  # type: ignore[arg-type]  # of a waiter it only uses release()
+        with suppress(ValueError):  # it was never there, or has woken this thread
+            notifier.waiting.remove(before)  # type: ignore[arg-type]
 
     def _sweep(self, now: float) -> None:
-        """Give back what dead sessions have in hand."""
+        """Give back what dead sessions have in hand; what fails is tried again by the next sweep."""
         self._sweep_due = now + SWEEP_SECONDS
-        for number in self._sessions.sweep():
+        try:
+            self._ended += self._sessions.sweep()
+            self._ended += self._end_without_file()
+        except OSError as error:
+            logger.error("the sessions of %s cannot be tested now: %s", self._queue.handle.path, error)
+        for number in list(self._ended):
             try:
                 self._queue.end_session(number)
             except HoldfastError as error:
                 logger.error("what session %08x had in hand is not given back yet: %s", number, error)
+                continue
+            self._ended.remove(number)
+            self._given_up.end_session(number)
+
+    def _end_without_file(self) -> list[int]:
+        """End the sessions without a file that have had no connection at the last sweep, nor now; return them."""
+        connected = set(self._session_of.values())
+        ended = [number for number, is_lonely in self._without_file.items() if is_lonely and number not in connected]
+        for number in ended:
+            del self._without_file[number]
+            self._sessions.remove(number)
+        self._without_file = {number: number not in connected for number in self._without_file}
+        return ended
 
     # -- Sessions ----------------------------------------------------------------------------------------------------
 
@@ -231,19 +286,23 @@ class Machine:
         if request.epoch != self._epoch:
             raise RetryableError("another owner has taken the lock since; connect to that one")
         number = request.session
-        if not number:
-            number = self._admit(request.making)
-        elif not self._sessions.is_alive(number):
-            raise SessionLostError(f"session {number:08x} was found dead: begin another one")
+        with storage_errors("greeting a session", self._queue.handle.path):
+            if not number:
+                number = self._admit(request.making)
+            elif not self._sessions.is_alive(number):
+                raise SessionLostError(f"session {number:08x} was found dead: begin another one")
         self._session_of[connection] = number
         return Welcome(number, self._queue.handle.queue_id)
 
     def _admit(self, making: str) -> int:
         """Give a session its number; an owner that died may have done that, and not have said which."""
         try:
-            return self._sessions.admit(making)
+            number = self._sessions.admit(making)
         except UsageError as error:
             raise SessionLostError(str(error)) from error
+        if not making:
+            self._without_file[number] = False
+        return number
 
     def _resume(self, connection: int, session: int, frame: Frame, resume: Resume, now: float) -> AnyReply:
         self._queue.keep_only(session, resume.group, resume.numbers)
@@ -255,49 +314,87 @@ class Machine:
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
+    def _attempt(
+        self, connection: int, frame: Frame, request: AnyRequest, attempt: Callable[[bool], bool], is_over: bool
+    ) -> bool:
+        """Try a parked request; return whether it was answered, by an error perhaps."""
+        try:
+            return attempt(is_over)
+        except Exception as error:
+            self._answer(connection, frame.request_id, self._refused(request, error))
+            return True
+
+    def _park(
+        self,
+        connection: int,
+        frame: Frame,
+        request: Put | Commit | Take,
+        resource: str,
+        attempt: Callable[[bool], bool],
+        now: float,
+    ) -> None:
+        """Try a request from the end of this round on, until its time is over."""
+        deadline = math.inf if request.timeout is None else now + request.timeout
+        again = partial(self._attempt, connection, frame, request, attempt)
+        self._parked.park(ParkedRequest(connection, frame.request_id, resource, deadline, again))
+
     def _put(self, connection: int, session: int, frame: Frame, put: Put, now: float) -> AnyReply | None:
         attempt = partial(self._attempt_put, connection, session, frame, put)
-        if not attempt(put.timeout is not None and put.timeout <= 0):
-            deadline = math.inf if put.timeout is None else now + put.timeout
-            self._parked.park(ParkedRequest(connection, frame.request_id, SPACE, deadline, attempt))
+        if not attempt(False, may_append=PUTS not in self._parked):
+            self._park(connection, frame, put, PUTS, attempt, now)
         return None
 
-    def _attempt_put(self, connection: int, session: int, frame: Frame, put: Put, is_over: bool) -> bool:
-        try:
-            appended = self._queue.append(session, put, frame.payloads)
-            if appended is None:
-                if is_over:
-                    raise Full(NO_ROOM)
-                return False
-        except REFUSALS as error:
-            self._answer(connection, frame.request_id, Refused(as_text(error)))
-            return True
-        self._appended.append(_Appended(connection, frame.request_id, *appended, put.synced))
+    def _attempt_put(
+        self, connection: int, session: int, frame: Frame, put: Put, is_over: bool, *, may_append: bool = True
+    ) -> bool:
+        appended = self._queue.append(session, put, frame.payloads, may_append=may_append)
+        if appended is None:
+            if is_over:
+                raise Full(NO_ROOM)
+            return False
+        self._appended.append(_Appended(connection, frame.request_id, put, *appended))
         return True
 
     def _settle_puts(self) -> None:
         """Make the puts of the round durable, and answer them."""
         appended, self._appended = self._appended, []
-        if not appended:
-            return
+        side = self._queue.write_side
         new = [each for each in appended if each.is_new]
-        side, failure = self._queue.write_side, None
-        try:
-            if new:
-                ticket = max(each.offsets.stop for each in new)
-                side.settle(ticket, len(new), synced=any(each.is_synced for each in new))
-            for each in appended:
-                if not each.is_new:
-                    side.confirm(each.offsets.stop, synced=each.is_synced)
-        except HoldfastError as error:
-            failure = Refused(as_text(error))
+        failure: Exception | None = None
+        if new:
+            ticket = max(each.offsets.stop for each in new)
+            try:
+                side.settle(ticket, len(new), synced=any(each.put.synced for each in new))
+            except Exception as error:
+                failure = error
         for each in appended:
-            reply = failure or Offsets(each.offsets.start, len(each.offsets))
+            try:
+                if not each.is_new:
+                    side.confirm(each.offsets.stop, synced=each.put.synced)
+                elif failure is not None:
+                    raise failure
+                reply: AnyReply = Offsets(each.offsets.start, len(each.offsets))
+            except Exception as error:
+                reply = self._refused(each.put, error)
             self._answer(each.connection, each.request_id, reply)
 
-    def _commit(self, connection: int, session: int, frame: Frame, commit: Commit, now: float) -> AnyReply:
-        offsets = self._queue.commit(session, commit, frame.payloads)
-        return Offsets(offsets.start, len(offsets))
+    def _commit(self, connection: int, session: int, frame: Frame, commit: Commit, now: float) -> AnyReply | None:
+        attempt = partial(self._attempt_commit, connection, session, frame, commit)
+        if not attempt(False):
+            self._park(connection, frame, commit, of_commit(commit.nonce), attempt, now)
+        return None
+
+    def _attempt_commit(self, connection: int, session: int, frame: Frame, commit: Commit, is_over: bool) -> bool:
+        if any(number >> SESSION_SHIFT != session for number, _ in commit.receipts):
+            raise SessionLostError(f"a delivery is not of session {session:08x}")
+        try:
+            offsets = self._queue.commit(session, commit, frame.payloads)
+        except Full:
+            if is_over:
+                raise
+            return False
+        self._answer(connection, frame.request_id, Offsets(offsets.start, len(offsets)))
+        return True
 
     def _arrived(self, connection: int, session: int, frame: Frame, arrived: Arrived, now: float) -> AnyReply:
         self._queue.write_side.acknowledge_answers(arrived.thread, arrived.count)
@@ -306,37 +403,36 @@ class Machine:
     # -- Taking ------------------------------------------------------------------------------------------------------
 
     def _take(self, connection: int, session: int, frame: Frame, take: Take, now: float) -> AnyReply | None:
-        if take.number >> 32 != session:
+        if take.number >> SESSION_SHIFT != session:
             raise SessionLostError(f"delivery number {take.number:016x} is not of session {session:08x}")
-        attempt = partial(self._attempt_take, connection, frame.request_id, take)
-        if not attempt(take.timeout is not None and take.timeout <= 0):
-            deadline = math.inf if take.timeout is None else now + take.timeout
-            self._parked.park(ParkedRequest(connection, frame.request_id, take.group, deadline, attempt))
+        attempt = partial(self._attempt_take, connection, session, frame, take)
+        if not attempt(False, may_take=take.group not in self._parked):
+            self._park(connection, frame, take, take.group, attempt, now)
         return None
 
-    def _attempt_take(self, connection: int, request_id: int, take: Take, is_over: bool) -> bool:
+    def _attempt_take(
+        self, connection: int, session: int, frame: Frame, take: Take, is_over: bool, *, may_take: bool = True
+    ) -> bool:
+        if self._given_up.has(session, take.number):
+            raise StaleReceiptError(f"delivery number {take.number:016x} was given up: this is an old copy of its take")
         try:
-            deliveries = self._queue.take(take, 0)
+            deliveries = self._queue.take(take, 0, may_take=may_take)
         except Empty:
-            if not is_over:
-                return False
-            self._answer(connection, request_id, Refused(as_text(Empty(NOTHING_CAME))))
-            return True
-        except REFUSALS as error:
-            self._answer(connection, request_id, Refused(as_text(error)))
-            return True
-        messages = [(each.offset, each.timestamp_ns, each.stored_headers, each.delivery_count) for each in deliveries]
-        reply = Taken(messages, deliveries[0].lease_seconds, self._queue.group(take.group).deliveries_max)
-        self._answer(connection, request_id, reply, [each.payload for each in deliveries])
+            if is_over:
+                raise Empty(NOTHING_CAME) from None
+            return False
+        sent = self._queue.fitting(take.group, deliveries)
+        reply = self._queue.taken(take.group, sent)
+        self._answer(connection, frame.request_id, reply, [each.payload for each in sent])
         return True
 
     def _settle(self, connection: int, session: int, frame: Frame, settle: Settle, now: float) -> AnyReply | None:
-        if any(number >> 32 != session for number, _ in settle.receipts):
+        if any(number >> SESSION_SHIFT != session for number, _ in settle.receipts):
             raise SessionLostError(f"a delivery is not of session {session:08x}")
         self._queue.settle(settle)
         if settle.verb != "ack":
             return _DONE
-        self._settled.setdefault(settle.group, []).append((connection, frame.request_id))
+        self._settled.setdefault(settle.group, []).append((connection, frame.request_id, settle))
         return None
 
     def _settle_acks(self) -> None:
@@ -346,17 +442,17 @@ class Machine:
             try:
                 self._queue.group(group).make_durable()
                 reply: AnyReply = _DONE
-            except HoldfastError as error:
-                reply = Refused(as_text(error))
-            for connection, request_id in answers:
+            except Exception as error:
+                reply = self._refused(answers[0][2], error)
+            for connection, request_id, _ in answers:
                 self._answer(connection, request_id, reply)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
     def _verb(self, connection: int, session: int, frame: Frame, verb: Verb, now: float) -> AnyReply:
+        number = verb.fields.get("number")
+        if verb.fields.get("verb") == GIVE_UP and isinstance(number, int):
+            if number >> SESSION_SHIFT != session:
+                raise SessionLostError(f"delivery number {number:016x} is not of session {session:08x}")
+            self._given_up.add(session, number)  # first: its take may still be parked, or in the buffer of a connection
         return Done(perform_verb(self._queue, session, verb.group, verb.fields))
-
-
-def _register(notifier: Notifier, wake: Any) -> None:
-    if wake not in notifier.waiting:
-        notifier.waiting.append(wake)

@@ -5,17 +5,28 @@ Every verb may come twice, from a client that got no answer: docs/adr/0050, "Req
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, LeaseExpiredError, StaleReceiptError, UsageError
+from holdfast.errors import (
+    NOTHING_CAME,
+    ClosedError,
+    Empty,
+    GroupNotFoundError,
+    LeaseExpiredError,
+    RecordTooLargeError,
+    StaleReceiptError,
+    UsageError,
+)
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import DEAD_REASONS
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, find_group, require_group
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery
@@ -29,8 +40,15 @@ from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
 from holdfast.queue.producer.write_side import WriteSide
-from holdfast.queue.protocol.messages import Commit, Put, Receipt, Settle, Take
+from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
+from holdfast.queue.protocol.messages import Commit, Put, Receipt, Settle, Take, Taken
 from holdfast.queue.transactions.branch import Branch
+
+MESSAGE_BYTES = 64
+"""The most that a frame has for a message beside payload and headers."""
+
+TAKEN_BYTES_MAX = FRAME_BYTES_MAX - 1024
+"""What a frame has for messages."""
 
 Living = Callable[[int], bool]
 """Tells whether the session of a number is alive."""
@@ -140,11 +158,18 @@ class OwnedQueue:
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
-    def append(self, session: int, put: Put, payloads: Sequence[bytes]) -> tuple[range, bool] | None:
-        """Append the batch of another process; None if the queue is full now. As ``WriteSide.append_requested``."""
+    def append(
+        self, session: int, put: Put, payloads: Sequence[bytes], *, may_append: bool = True
+    ) -> tuple[range, bool] | None:
+        """Append the batch of another process; None if the queue is full now. As ``WriteSide.append_requested``.
+
+        ``may_append``: False if other puts wait for space before it. Then it is only looked for in the log.
+        """
         now = self._clock.time_ns()
         commit_record = CommitRecord(put.nonce.hex(), put.nonce, len(payloads), now, session=session)
-        return self.write_side.append_requested(payloads, put.headers, commit_record, put.dedup_id)
+        return self.write_side.append_requested(
+            payloads, put.headers, commit_record, put.dedup_id, may_append=may_append
+        )
 
     def commit(self, session: int, commit: Commit, payloads: Sequence[bytes]) -> range:
         """Commit the transaction of another process, durably; return the offsets of its puts.
@@ -157,8 +182,8 @@ class OwnedQueue:
         known = self.write_side.answer_to(commit.nonce)
         if known is not None:
             return known
+        deliveries = self.find(commit.group, commit.receipts, "commit") if commit.receipts else []
         handle = self._groups[commit.group].handle if commit.receipts else self.handle
-        deliveries = self.find(commit.group, commit.receipts, "ack") if commit.receipts else []
         holder = _Committing()
         branch = Branch(handle, holder, commit.nonce, handle.settings.values["record_bytes_max"], session=session)
         branch.load(payloads, commit.headers)
@@ -171,11 +196,51 @@ class OwnedQueue:
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
-    def take(self, take: Take, timeout: float | None) -> list[Delivery]:
-        """Take messages under a number: those that are in hand under it, or new ones. Raises as ``receive``."""
+    def take(self, take: Take, timeout: float | None, *, may_take: bool = True) -> list[Delivery]:
+        """Take messages under a number: those that are in hand under it, or new ones. Raises as ``receive``.
+
+        ``may_take``: False if other takes wait for messages before it. Then none are new.
+        """
         side = self.group(take.group)
         again = side.in_hand(take.number)
+        if not again and not may_take:
+            raise Empty(NOTHING_CAME)
         return again or side.receive(take.count_max, timeout, None, take.lease, number=take.number)
+
+    def fitting(self, group: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Return as many deliveries of a take as fit into one frame, and give the others back.
+
+        Raises
+        ------
+        RecordTooLargeError
+            The first one does not; it is given back.
+        """
+        size, count = 0, 0
+        for each in deliveries:
+            size += len(each.payload) + len(each.stored_headers) + MESSAGE_BYTES
+            if size > TAKEN_BYTES_MAX:
+                self.group(group).release(deliveries[count:])
+                break
+            count += 1
+        if not count:
+            first = deliveries[0]
+            raise RecordTooLargeError(
+                f"message {first.offset} of {len(first.payload):,} bytes is too large for a client of a shared queue; "
+                "take it in the process that owns the queue",
+                size_bytes=len(first.payload),
+                max_bytes=TAKEN_BYTES_MAX,
+            )
+        return list(deliveries[:count])
+
+    def taken(self, group: str, deliveries: Sequence[Delivery]) -> Taken:
+        """Return the reply to a take."""
+        messages = [(each.offset, each.timestamp_ns, each.stored_headers, each.delivery_count) for each in deliveries]
+        return Taken(messages, deliveries[0].lease_seconds, self.group(group).deliveries_max)
+
+    def seconds_until_more(self, groups: Iterable[str]) -> float:
+        """Return how long nothing becomes ready by itself in any of these groups, which are open; infinite if none."""
+        opened = [self._groups[each].handle.require_read_side() for each in groups]
+        return min((each.seconds_until_more() for each in opened), default=math.inf)
 
     def settle(self, settle: Settle) -> None:
         """Perform a verb on deliveries; that of "ack" is as durable as the policy says after :meth:`make_durable`.
@@ -194,8 +259,7 @@ class OwnedQueue:
         elif settle.verb == "reject":
             side.reject(deliveries, _failure_of(settle).detail)
         elif settle.verb == "park":
-            for each in deliveries:
-                side.park((each,), _failure_of(settle))
+            side.park(deliveries, _failure_of(settle))
         elif settle.verb == "release":
             side.release(deliveries)
         elif settle.verb == "extend":
@@ -211,7 +275,8 @@ class OwnedQueue:
         LeaseExpiredError
             One was taken away: its lease ended, or its session was lost.
         StaleReceiptError
-            One was given back, and is acknowledged or extended now.
+            One was given back, and is acknowledged now; or it has ended in any way, and is extended or committed now:
+            a commit that was done is known by its nonce.
         """
         side, found = self.group(group), []
         for number, offset in receipts:
@@ -225,7 +290,7 @@ class OwnedQueue:
                     "`with delivery:`, call extend(), or receive it with a longer lease_seconds",
                     offset=offset,
                 )
-            elif verb == "extend" or (verb == "ack" and delivery is not Standing.FINISHED):
+            elif verb in ("extend", "commit") or (verb == "ack" and delivery is not Standing.FINISHED):
                 raise StaleReceiptError(
                     f"the delivery of offset {offset} was acknowledged or given back before; "
                     "take the message again if it is still there",
@@ -242,7 +307,8 @@ class OwnedQueue:
 
     def keep_only(self, session: int, group: str, numbers: Sequence[int]) -> None:
         """Give back what a session does not have in hand any more, as it says at its hello."""
-        self.group(group).keep_only(session, numbers)
+        with suppress(GroupNotFoundError):  # it has ended, and nothing of it is in hand
+            self.group(group).keep_only(session, numbers)
 
     def end_session(self, session: int) -> None:
         """Give back what a dead session has in hand, and forget its answers."""
@@ -288,4 +354,7 @@ class _Committing:
 def _failure_of(settle: Settle) -> Failure:
     if settle.failure is None:
         raise UsageError(f"{settle.verb} needs a failure")
-    return Failure(*settle.failure)
+    failure = Failure(*settle.failure)
+    if failure.reason not in DEAD_REASONS:
+        raise UsageError(f"this version knows no failure {failure.reason!r}")
+    return failure

@@ -34,6 +34,7 @@ from holdfast.queue.protocol.messages import (
 from holdfast.queue.transport.endpoint import Endpoint
 from holdfast.queue.transport.peer import check_peer
 from holdfast.queue.transport.server_loop import ServerLoop
+from holdfast.threads import start_thread
 
 
 class Owner:
@@ -54,10 +55,14 @@ class Owner:
         Who lives.
     queue : OwnedQueue
         What is served.
+    on_poisoned : callable or None
+        Called once, in a thread of its own, if a client has found that the queue can be used no more until another
+        owner opens it: so it may close this one.
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, lock: OwnerLock) -> None:
         self._lock = lock
+        self.on_poisoned: Callable[[], object] | None = None
         self.epoch = lock.epoch
         with ExitStack() as opened:  # closed again if anything fails
             opened.callback(lock.release)
@@ -69,7 +74,8 @@ class Owner:
             opened.callback(self.queue.close)
             machine = Machine(self.queue, self.sessions, lock.epoch)
             self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, clock)
-            machine.wake = self._loop.waker()
+            machine.waker = self._loop.waker
+            machine.on_poisoned = self._poisoned
             opened.callback(self._loop.stop)
             self._closing = opened.pop_all()
 
@@ -141,13 +147,18 @@ class Owner:
                 if is_over() or (left is not None and left <= 0):
                     raise
                 side.wait_for_more(left, is_over)
-        messages = [(each.offset, each.timestamp_ns, each.stored_headers, each.delivery_count) for each in deliveries]
-        return Taken(messages, deliveries[0].lease_seconds, side.deliveries_max), [each.payload for each in deliveries]
+        return self.queue.taken(take.group, deliveries), [each.payload for each in deliveries]
 
     def wake(self) -> None:
         """Have threads of this process that wait for messages check whether that is over."""
         for side in self.queue.groups:
             side.wake()
+
+    def _poisoned(self) -> None:
+        """Have it heard of, outside of the loop's thread: that one answers what it has, and cannot wait for itself."""
+        call = self.on_poisoned
+        if call is not None:
+            start_thread(call, "holdfast-poisoned")
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

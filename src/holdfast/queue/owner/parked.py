@@ -1,4 +1,4 @@
-"""Requests that wait for messages or for space: tried again, in the order in which they came, until their time is over.
+"""Requests that wait for messages or for space: tried in the order in which they came, until their time is over.
 
 Pure: the machine says when to try.
 """
@@ -6,7 +6,7 @@ Pure: the machine says when to try.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -19,7 +19,7 @@ class ParkedRequest:
     connection, request_id : int
         Where its answer goes.
     resource : str
-        What it waits for: the name of a group, or :data:`SPACE`.
+        What it waits for: the name of a group, :data:`PUTS`, or :func:`of_commit`.
     deadline : float
         Monotonic seconds; infinite if it waits for ever.
     attempt : callable
@@ -33,49 +33,63 @@ class ParkedRequest:
     attempt: Callable[[bool], bool]
 
 
-SPACE = ""
-"""The resource of puts: no group has this name."""
+PUTS = ""
+"""The resource of puts: space. No group has this name."""
+
+
+def of_commit(nonce: bytes) -> str:
+    """Return the resource of a commit: space, too, but what it acknowledges may make some. So it is in no line."""
+    return f"/{nonce.hex()}"
+
+
+def is_space(resource: str) -> bool:
+    """Whether a resource is space, and not the messages of a group."""
+    return not resource or resource.startswith("/")
 
 
 class ParkedRequests:
-    """The line of parked requests; for the thread of the machine."""
+    """The lines of parked requests, one for each resource; for the thread of the machine."""
 
     def __init__(self) -> None:
-        self._line: list[ParkedRequest] = []
+        self._lines: dict[str, list[ParkedRequest]] = {}
 
     def __len__(self) -> int:
-        return len(self._line)
+        return sum(map(len, self._lines.values()))
+
+    def __contains__(self, resource: str) -> bool:
+        """Whether a request waits for this: a new one has its turn behind it."""
+        return resource in self._lines
 
     @property
     def resources(self) -> set[str]:
         """What any of them waits for."""
-        return {each.resource for each in self._line}
+        return set(self._lines)
 
     def park(self, request: ParkedRequest) -> None:
-        """Let a request wait, behind the others."""
-        self._line.append(request)
+        """Let a request wait, behind the others of its resource."""
+        self._lines.setdefault(request.resource, []).append(request)
 
     def forget(self, connection: int) -> None:
         """Drop the requests of a connection that is closed."""
-        self._line = [each for each in self._line if each.connection != connection]
+        for resource, line in list(self._lines.items()):
+            self._keep(resource, [each for each in line if each.connection != connection])
 
     def next_deadline(self) -> float:
         """Return when the first of them is over; infinite if none ever is."""
-        return min((each.deadline for each in self._line), default=math.inf)
+        return min((each.deadline for line in self._lines.values() for each in line), default=math.inf)
 
     def attempt(self, now: float) -> None:
-        """Try them in order; those behind one that finds nothing are only tried if their own time is over."""
-        exhausted: set[str] = set()
-        self._line = [each for each in self._line if not self._is_answered(each, now, exhausted)]
+        """Try each line in order; those behind one that finds nothing are only tried if their own time is over."""
+        for resource, line in list(self._lines.items()):
+            left: list[ParkedRequest] = []
+            for each in line:
+                is_over = each.deadline <= now
+                if (left and not is_over) or not each.attempt(is_over):
+                    left.append(each)
+            self._keep(resource, left)
 
-    def _is_answered(self, request: ParkedRequest, now: float, exhausted: set[str]) -> bool:
-        is_over = request.deadline <= now
-        if request.resource in exhausted and not is_over:
-            return False
-        if request.attempt(is_over):
-            return True
-        exhausted.add(request.resource)
-        return False
-
-    def __iter__(self) -> Iterator[ParkedRequest]:
-        return iter(self._line)
+    def _keep(self, resource: str, line: list[ParkedRequest]) -> None:
+        if line:
+            self._lines[resource] = line
+        else:
+            del self._lines[resource]

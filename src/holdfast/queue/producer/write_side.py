@@ -243,12 +243,19 @@ class WriteSide(Upkeep):
         self._answered.end_session(session)
 
     def append_requested(
-        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord, dedup_id: str
+        self,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes] | None,
+        commit_record: CommitRecord,
+        dedup_id: str,
+        *,
+        may_append: bool = True,
     ) -> tuple[range, bool] | None:
         """Append the batch of another process, and return its offsets; None if a bounded queue is full now.
 
         It counts as committed once :meth:`settle` has returned, which several share; or :meth:`confirm`, if the second
         value is false: the same request, or a message of its id, is in the log, and nothing was appended.
+        ``may_append``: False if other requests wait for the space of a bounded queue before this one.
 
         Raises UsageError if it is an old copy of a request whose answer has arrived.
         """
@@ -263,7 +270,7 @@ class WriteSide(Upkeep):
             if self._capacity.is_bounded:
                 size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
                 self._capacity.check_fits(len(payloads))
-                if not self._capacity.has_space(len(payloads), size):
+                if not may_append or not self._capacity.has_space(len(payloads), size):
                     return None
             append = lambda: self._append_batch(payloads, headers, commit_record)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True

@@ -1,0 +1,1 @@
+"""Owners of shared queues without sockets and threads, and what asks them."""
