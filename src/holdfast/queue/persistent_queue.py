@@ -726,7 +726,7 @@ class PersistentQueue:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this process owns the queue: in the mode "shared", whether the others are served by this handle."""
+        """Whether this handle owns a side; in the mode "shared", whether this process serves the others."""
         return self._engine.is_owner
 
     @property
