@@ -49,7 +49,7 @@ AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
-.PHONY: crash kills lock-race crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+.PHONY: crash kills lock-race successions crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
 PROVE := PYTHONPATH=tests $(RUN) -m proof
@@ -121,6 +121,9 @@ kills: $(VENV)/.dev-ready
 
 lock-race: $(VENV)/.dev-ready
 	$(PROVE).lock_race
+
+successions: $(VENV)/.dev-ready  ## kill 1,000 processes that share two queues, their owners first, and stop others for a while
+	$(PROVE).successions $(PROOF_ARGS)
 
 crash-long: $(VENV)/.dev-ready  ## explore crash states for hours, till 2,000,000 recovered views or an hour without a new one
 	$(PROVE).crash_states --views 2000000 --quiet 3600 --ledger build/crash-states.sqlite $(PROOF_ARGS)

@@ -86,6 +86,12 @@ PROGRAMMES = (
     ),
     Programme("crash-long", "the same for hours; it continues where it stopped", "", "make crash-long"),
     Programme("kills", "SIGKILL of producers and consumers", "sled 700 rounds, RocksDB about 50", "make crash"),
+    Programme(
+        "successions",
+        "SIGKILL and SIGSTOP of owners and clients of shared queues; eight processes put, take and commit",
+        "",
+        "make successions",
+    ),
     Programme("lock-race", "16 processes race for one lock", "", "make crash"),
     Programme(
         "faults",

@@ -164,6 +164,7 @@ SUITES = (
     _tests("durable", "tests/crash/returned/test_durable_beside_the_table.py"),
     _tests("joint commits", "tests/crash/prefixes/test_joint_commits_every_storage_call.py"),
     _tests("two owners", "tests/unit/engine/test_two_owners.py"),
+    _tests("successions", "tests/unit/client", "tests/crash/proofs/test_successions.py"),
     _tests("corruption", "tests/corruption"),
     Suite("crash states", "states", EXPLORER),
     _tests("every prefix", "tests/crash/prefixes/test_every_prefix_recovers.py"),

@@ -201,6 +201,8 @@ class SharedConsumer:
         if not live:
             return
         is_ending = False
+        numbers = frozenset([each.number for each in live])
+        self._settling.append(numbers)  # an owner that begins meanwhile must not give them back
         try:
             with self._lock:
                 self._lifecycle.check_alive()
@@ -213,6 +215,8 @@ class SharedConsumer:
             if is_ending:
                 self._take_back(live, error)
             raise
+        finally:
+            self._settling.remove(numbers)
 
     def _take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
         """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50."""
@@ -228,8 +232,6 @@ class SharedConsumer:
     ) -> None:
         receipts = [(each.number, each.offset) for each in deliveries]
         why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
-        numbers = frozenset([each.number for each in deliveries])
-        self._settling.append(numbers)
         try:
             self._membership.ask(Settle(self.group, verb, receipts, seconds, why))
         except LeaseExpiredError as error:
@@ -241,8 +243,6 @@ class SharedConsumer:
                 "this process was found dead, as if it was stopped for long, and its messages were given back",
                 offset=deliveries[0].offset,
             ) from error
-        finally:
-            self._settling.remove(numbers)
 
     def _lose(self, deliveries: Sequence[Delivery]) -> None:
         with self._lock:
