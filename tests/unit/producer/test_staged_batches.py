@@ -70,6 +70,18 @@ def test_a_staged_batch_waits_for_space(storage: SimulatedStorage, size: int) ->
             assert handle.require_batches().commit_staged(record.nonce, SESSION) == (range(1, 3), True)
 
 
+def test_a_staged_message_that_may_have_an_id_is_read_before_there_is_space(storage: SimulatedStorage) -> None:
+    """It may need none; one without an id is not read in vain."""
+    record = requested(1)
+    with owner(storage, maxsize=1) as handle:
+        put(handle.require_write_side(), requested(1, thread=THREAD[::-1]))
+        with staged(handle, record).file:
+            for has_id in (True, False):
+                assert handle.require_batches().commit_staged(record.nonce, SESSION, has_id=has_id) is None
+            handle.require_read_side().get_many(1, timeout=0)
+            assert handle.require_batches().commit_staged(record.nonce, SESSION, has_id=False) == (range(1, 2), True)
+
+
 def test_a_large_message_with_an_id_is_put_once(storage: SimulatedStorage) -> None:
     """Its id was put before: nothing is written, and its file goes."""
     headers = with_options(MessageOptions(dedup_id="id"), b"")

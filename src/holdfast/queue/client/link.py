@@ -10,12 +10,13 @@ from typing import NamedTuple, Protocol
 
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError
 from holdfast.queue.owner.owner import Owner
-from holdfast.queue.protocol.frames import REQUEST, Frame, encode_frame
+from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
 from holdfast.queue.protocol.messages import (
     VERSION,
     AnyReply,
     AnyRequest,
     Hello,
+    Put,
     Refused,
     SessionLostError,
     Take,
@@ -145,7 +146,8 @@ class OwnerLink:
         again: bool = False,
     ) -> Answer:
         try:
-            return Answer(*self._owner.perform(request, payloads, is_over, again=again), again)
+            reply, found = self._owner.perform(self.session, request, payloads, is_over, again=again)
+            return Answer(reply, found, again or (isinstance(request, Put) and request.is_staged))
         except ClosedError as error:
             raise LinkLostError(str(error), was_sent=False) from error
 
@@ -320,7 +322,10 @@ class SocketLink:
         self, connection: Connection, request: AnyRequest, payloads: Sequence[bytes], seconds: float | None
     ) -> Answer:
         request_id = connection.next_id()
-        buffers = encode_frame(REQUEST, request_id, encode(request), payloads)
+        try:
+            buffers = encode_frame(REQUEST, request_id, encode(request), payloads)
+        except ProtocolError as error:  # as an owner in this process would have taken it, a moment ago
+            raise RetryableError(f"this process does not own the queue any more ({error}): try again") from error
         try:
             frame: Frame = connection.ask(request_id, buffers, seconds)
         except ConnectionLostError as error:

@@ -77,6 +77,12 @@ class Membership:
         """Whether this process owns the queue now."""
         return isinstance(self._link, OwnerLink)
 
+    @property
+    def session(self) -> int:
+        """The number of the session now; another one has begun if this process was taken for dead."""
+        link = self._link or self._find()
+        return link.session
+
     def next_number(self) -> int:
         """Return a delivery number that was never used."""
         link = self._link or self._find()

@@ -17,6 +17,7 @@ from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
+from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
@@ -74,8 +75,9 @@ class SharedEngine:
     def _open(self, clock: Clock, options: Options) -> None:
         settings = self.handle.settings
         self._upkeep = Upkeep(self.membership)
+        staging = Staging(self.handle, self.membership)
         is_synced = settings.flush.syncs_every_commit and not settings.values["flush"].syncs_every_commit
-        self._producer = SharedProducer(self.membership, self._upkeep, is_synced=is_synced)
+        self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
         self._consumer = SharedConsumer(self.membership, self._upkeep, options.group, clock, options.redact)
         self._finder.consumer = self._consumer
         self.handle.join(self._producer, self._consumer)

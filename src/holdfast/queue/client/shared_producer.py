@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.errors import CommitUnknownError, Full, HoldfastError, ShutDown
 from holdfast.persistence.format.commit_record import count_of, thread_of
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.staging import Staging, discard
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.producer.nonces import give_up, next_nonce
 from holdfast.queue.protocol.messages import Commit, Offsets, Put, Receipt, Verb
@@ -22,13 +25,16 @@ class SharedProducer:
         The way to the owner.
     upkeep : Upkeep
         Tells the owner that answers have arrived.
+    staging : Staging
+        Holds what is too large for a frame.
     is_synced : bool
         Whether this handle asks for syncs that the queue's flush policy does not.
     """
 
-    def __init__(self, membership: Membership, upkeep: Upkeep, *, is_synced: bool) -> None:
+    def __init__(self, membership: Membership, upkeep: Upkeep, staging: Staging, *, is_synced: bool) -> None:
         self._membership = membership
         self._upkeep = upkeep
+        self._staging = staging
         self._is_synced = is_synced
         self._lifecycle = Lifecycle()
 
@@ -48,8 +54,11 @@ class SharedProducer:
 
     def _put(self, payloads: Sequence[bytes], headers: dict[int, bytes], dedup_id: str, timeout: float | None) -> range:
         nonce = next_nonce()
+        if self._staging.is_wanted(payloads, headers):
+            put = Put(nonce, self._is_synced, dedup_id, {}, timeout, is_staged=True)
+            return self._stage(put, nonce.hex(), payloads, headers, timeout)
         put = Put(nonce, self._is_synced, dedup_id, headers, timeout)
-        return self._ask(put, payloads, timeout)
+        return self._ask(put, lambda: self._membership.ask(put, payloads, timeout))
 
     def commit(
         self,
@@ -62,13 +71,49 @@ class SharedProducer:
         timeout: float | None,
     ) -> range:
         """Have a transaction committed; return the offsets of its puts. Raises as ``Transaction.commit``."""
+        if self._staging.is_wanted(payloads, headers):
+            request = _staged(nonce, transaction_id, group, receipts, timeout)
+            return self._stage(request, transaction_id, payloads, headers, timeout)
         commit = Commit(nonce, transaction_id, dict(headers), timeout, group, list(receipts))
-        return self._ask(commit, payloads, timeout)
+        return self._ask(commit, lambda: self._membership.ask(commit, payloads, timeout))
 
-    def _ask(self, request: Put | Commit, payloads: Sequence[bytes], timeout: float | None) -> range:
+    def stage(self, nonce: bytes) -> BatchFileWriter:
+        """Begin a batch file for a transaction. Raises DiskFullError or StorageError."""
+        return self._staging.stage(nonce)
+
+    def commit_staged(
+        self,
+        writer: BatchFileWriter,
+        nonce: bytes,
+        transaction_id: str,
+        group: str,
+        receipts: Sequence[Receipt],
+        timeout: float | None,
+    ) -> range:
+        """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
+        request = _staged(nonce, transaction_id, group, receipts, timeout)
+        return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
+
+    def _stage(
+        self,
+        request: Put | Commit,
+        transaction_id: str,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes],
+        timeout: float | None,
+    ) -> range:
+        self._lifecycle.check()
+        writer = self._staging.staged(request.nonce, payloads, headers)
+        try:
+            return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
+        except BaseException:
+            discard(writer)
+            raise
+
+    def _ask(self, request: Put | Commit, ask: Callable[[], Answer]) -> range:
         self._lifecycle.check()
         try:
-            answer = self._membership.ask(request, payloads, timeout)
+            answer = ask()
         except CommitUnknownError:
             self._give_up(request)
             raise
@@ -103,3 +148,12 @@ class SharedProducer:
     def forget(self) -> None:
         """In a forked child: refuse everything with ForkedError."""
         self._lifecycle.forget()
+
+
+def _staged(
+    nonce: bytes, transaction_id: str, group: str, receipts: Sequence[Receipt], timeout: float | None
+) -> Put | Commit:
+    """Return the commit of a transaction whose puts are staged. Without receipts it is a put that is synced."""
+    if receipts:
+        return Commit(nonce, transaction_id, {}, timeout, group, list(receipts), is_staged=True)
+    return Put(nonce, synced=True, dedup_id="", headers={}, timeout=timeout, is_staged=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.errors import ShutDown
 from holdfast.persistence.log.log_reader import Record
+from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure
 from holdfast.queue.threads.deadlines import Deadlines
@@ -37,6 +38,20 @@ class Producer(Protocol):
         timeout: float | None,
     ) -> range:
         """Have a transaction committed; return the offsets of its puts."""
+
+    def stage(self, nonce: bytes) -> BatchFileWriter:
+        """Begin a batch file for a transaction."""
+
+    def commit_staged(
+        self,
+        writer: BatchFileWriter,
+        nonce: bytes,
+        transaction_id: str,
+        group: str,
+        receipts: Sequence[Receipt],
+        timeout: float | None,
+    ) -> range:
+        """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
 
     def flush(self) -> None: ...
 

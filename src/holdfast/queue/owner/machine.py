@@ -388,7 +388,7 @@ class Machine:
         if any(number >> SESSION_SHIFT != session for number, _ in commit.receipts):
             raise SessionLostError(f"a delivery is not of session {session:08x}")
         try:
-            offsets = self._queue.commit(session, commit, frame.payloads)
+            offsets = self._queue.commit(session, commit, frame.payloads, 0)
         except Full:
             if is_over:
                 raise

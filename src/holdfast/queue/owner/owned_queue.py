@@ -83,6 +83,7 @@ class OwnedQueue:
         self._is_closed = False
         self._writes = LocalEngine(storage, clock, path, options.as_owner(), living=living)
         self.write_side: WriteSide = self._writes.handle.require_write_side()
+        self._batches = self._writes.handle.require_batches()
         self._administered = Groups(self._writes.handle, check_open=lambda: None)
 
     @property
@@ -165,14 +166,25 @@ class OwnedQueue:
 
         ``may_append``: False if other puts wait for space before it. Then it is only looked for in the log.
         """
+        if put.is_staged:
+            if not may_append:
+                known = self.write_side.answer_to(put.nonce)
+                return None if known is None else (known, False)
+            return self._batches.commit_staged(put.nonce, session, has_id=bool(put.dedup_id))
         now = self._clock.time_ns()
         commit_record = CommitRecord(put.nonce.hex(), put.nonce, len(payloads), now, session=session)
         return self.write_side.append_requested(
             payloads, put.headers, commit_record, put.dedup_id, may_append=may_append
         )
 
-    def commit(self, session: int, commit: Commit, payloads: Sequence[bytes]) -> range:
+    def wait_for_staged(self, nonce: bytes, timeout: float | None) -> None:
+        """Return once there is space for a staged batch; raises queue.Full. As ``WaitingBatches.wait_for_staged``."""
+        self._batches.wait_for_staged(nonce, 0, timeout)
+
+    def commit(self, session: int, commit: Commit, payloads: Sequence[bytes], timeout: float | None) -> range:
         """Commit the transaction of another process, durably; return the offsets of its puts.
+
+        ``timeout`` is how long to wait for space, in seconds; None: for ever.
 
         Raises
         ------
@@ -186,13 +198,18 @@ class OwnedQueue:
         handle = self._groups[commit.group].handle if commit.receipts else self.handle
         holder = _Committing()
         branch = Branch(handle, holder, commit.nonce, handle.settings.values["record_bytes_max"], session=session)
-        branch.load(payloads, commit.headers)
         try:
+            if commit.is_staged:
+                self._batches.wait_for_staged(commit.nonce, len(deliveries), timeout)
+                branch.load_staged(self._batches.staged(commit.nonce))
+            else:
+                branch.load(payloads, commit.headers)
             if deliveries:
                 branch.ack(deliveries)
-            return branch.commit(commit.id, 0)
+            return branch.commit(commit.id, timeout)
         finally:
             branch.hand_back()
+            branch.discard()
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

@@ -86,9 +86,9 @@ class Owner:
     # -- Handles of this process -------------------------------------------------------------------------------------
 
     def perform(
-        self, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
+        self, session: int, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
     ) -> tuple[AnyReply, list[bytes]]:
-        """Perform a request of this process, in its own thread; return the reply and its payloads.
+        """Perform a request of a session of this process, in its own thread; return the reply and its payloads.
 
         A wait for messages ends with queue.Empty at a :meth:`wake` behind which ``is_over()`` is true. ``again``: an
         earlier owner may have done it.
@@ -101,7 +101,7 @@ class Owner:
             As the verb itself.
         """
         if isinstance(request, Put):
-            return self._put(request, payloads, again=again), []
+            return self._put(session, request, payloads, again=again), []
         if isinstance(request, Take):
             return self._take(request, is_over)
         if isinstance(request, Settle):
@@ -110,7 +110,7 @@ class Owner:
                 self.queue.group(request.group).make_durable()
             return _DONE, []
         if isinstance(request, Commit):
-            offsets = self.queue.commit(0, request, payloads)
+            offsets = self.queue.commit(0, request, payloads, request.timeout)
             return Offsets(offsets.start, len(offsets)), []
         if isinstance(request, Verb):
             return Done(perform_verb(self.queue, 0, request.group, request.fields)), []
@@ -120,7 +120,9 @@ class Owner:
             self.queue.attach(request.group, request.settings, request.configured, is_new=request.is_new)
         return _DONE, []
 
-    def _put(self, put: Put, payloads: Sequence[bytes], *, again: bool) -> Offsets:
+    def _put(self, session: int, put: Put, payloads: Sequence[bytes], *, again: bool) -> Offsets:
+        if put.is_staged:
+            return self._put_staged(session, put)
         side = self.queue.write_side
         known = side.answer_to(put.nonce) if again else None
         if known is not None:
@@ -134,6 +136,18 @@ class Owner:
         if put.synced:
             side.confirm(first + len(payloads), synced=True)
         return Offsets(first, len(payloads))
+
+    def _put_staged(self, session: int, put: Put) -> Offsets:
+        deadline = None if put.timeout is None else time.monotonic() + put.timeout
+        while (done := self.queue.append(session, put, ())) is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            self.queue.wait_for_staged(put.nonce, left)
+        offsets, is_new = done
+        if is_new:
+            self.queue.write_side.settle(offsets.stop, 1, synced=put.synced)
+        else:
+            self.queue.write_side.confirm(offsets.stop, synced=put.synced)
+        return Offsets(offsets.start, len(offsets))
 
     def _take(self, take: Take, is_over: Callable[[], bool]) -> tuple[Taken, list[bytes]]:
         side = self.queue.group(take.group)

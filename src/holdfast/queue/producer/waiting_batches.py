@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -221,10 +222,11 @@ class WaitingBatches:
                 logger.warning("%s is committed and could not be removed: %s", summary.path, error)
         return offsets
 
-    def commit_staged(self, nonce: bytes, session: int) -> tuple[range, bool] | None:
+    def commit_staged(self, nonce: bytes, session: int, *, has_id: bool = True) -> tuple[range, bool] | None:
         """Put the batch that a session has staged into the log; result and durability as ``append_requested``.
 
-        Its file is gone from here on. A batch that is too large to be copied is on the disk at once.
+        Its file is gone from here on. A batch that is too large to be copied is on the disk at once. ``has_id``: false
+        for a message that has no deduplication id; it is not read before there is space.
 
         Raises
         ------
@@ -245,12 +247,16 @@ class WaitingBatches:
             commit_record = summary.commit_record
             if (commit_record.nonce, commit_record.session) != (nonce, session) or commit_record.has_consequences:
                 raise CorruptionError(f"{path} holds another request than its name says", path=str(path))
+            is_one = summary.message_count == 1 and has_id  # it may have an id that was put before
+            has_space = self._has_space(summary)
+            if not has_space and not is_one:
+                return None
             is_large, content = summary.frames_bytes > self.copy_bytes_max, []
-            if not is_large or summary.message_count == 1:  # one message may have an id that was put before
+            if not is_large or is_one:
                 content = list(messages(self._storage, path, self._queue_id))
         dedup_id = dedup_id_of(content[0][1]) if len(content) == 1 else ""
         if is_large and not dedup_id:
-            return self._adopt_staged(summary)
+            return self._adopt_staged(summary) if has_space else None
         payloads = [payload for payload, _ in content]
         headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
         done = self._write_side.append_requested(payloads, headers, commit_record, dedup_id)
@@ -258,11 +264,36 @@ class WaitingBatches:
             self._drop_staged(path)
         return done
 
-    def _adopt_staged(self, summary: BatchSummary) -> tuple[range, bool] | None:
+    def wait_for_staged(self, nonce: bytes, ended: int, timeout: float | None) -> None:
+        """Return once there is space for a batch that is staged, and ``ended`` messages are finished with it.
+
+        Raises
+        ------
+        queue.Full
+            There is none within ``timeout`` seconds; None: it waits for ever.
+        CorruptionError, StorageError
+            The file cannot be read.
+        """
+        path = staged_path(self._directory, nonce)
+        with storage_errors("reading a staged batch", path):
+            summary = read_summary(self._storage, path, self._queue_id)
+        count = max(0, summary.message_count - ended)
+        self._write_side.wait_for_space(count, summary.frames_bytes, timeout)
+
+    def staged(self, nonce: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield payload and encoded headers of each message that is staged; raises as :meth:`commit_staged`."""
+        path = staged_path(self._directory, nonce)
+        with storage_errors("reading a staged batch", path):
+            yield from messages(self._storage, path, self._queue_id)
+
+    def _has_space(self, summary: BatchSummary) -> bool:
         try:
             self._write_side.wait_for_space(summary.message_count, summary.frames_bytes, 0)
         except Full:
-            return None
+            return False
+        return True
+
+    def _adopt_staged(self, summary: BatchSummary) -> tuple[range, bool]:
         self._refuse_damaged(summary)
         return self._adopt(summary), True
 

@@ -79,7 +79,7 @@ class Attach(Request):
 
 
 class Put(Request):
-    """Appends the payloads of this frame as one batch.
+    """Appends the payloads of this frame, or of a staged file, as one batch.
 
     Attributes
     ----------
@@ -93,6 +93,9 @@ class Put(Request):
         Encoded headers by place in the batch; those of other messages are empty.
     timeout : float or None, seconds
         How long to wait for space in a bounded queue; None: for ever.
+    is_staged : bool
+        Whether payloads and headers are in the file that the client has staged under the nonce: those of a request that
+        is too large for a frame.
     """
 
     nonce: Nonce
@@ -100,6 +103,7 @@ class Put(Request):
     dedup_id: Annotated[str, msgspec.Meta(max_length=255)]
     headers: dict[Count, bytes]
     timeout: Seconds | None
+    is_staged: bool = False
 
 
 class Commit(Request):
@@ -107,7 +111,7 @@ class Commit(Request):
 
     Attributes
     ----------
-    nonce, headers, timeout
+    nonce, headers, timeout, is_staged
         As for :class:`Put`.
     id : str
         Of the transaction.
@@ -123,6 +127,7 @@ class Commit(Request):
     timeout: Seconds | None
     group: Name
     receipts: list[Receipt]
+    is_staged: bool = False
 
 
 class Arrived(Request):

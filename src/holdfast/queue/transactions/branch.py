@@ -30,6 +30,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import as_bytes, too_large
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.put_options import Put, as_batch
+from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.remote.submit_side import SubmitSide
 
 
@@ -64,7 +65,7 @@ class Branch:
     ) -> None:
         self.handle = handle
         self._holder = holder
-        self._nonce = nonce
+        self._nonce = self._staging_nonce = nonce
         self._session = session
         self._record_bytes_max = record_bytes_max
         self._spill_bytes = handle.settings.spill_bytes
@@ -159,7 +160,8 @@ class Branch:
         if self._is_streaming:
             raise UsageError("the iterator of put_stream cannot put into its transaction, or commit it")
         if self._writer is None:
-            self._writer = self.handle.require_staging().stage(self._nonce)
+            staging = self.handle.producer or self.handle.require_staging()
+            self._writer = staging.stage(self._staging_nonce)
         if self._payloads:
             self.handle.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
             self._writer.add_many(self._payloads, self._headers, self.handle.clock.time_ns())
@@ -237,6 +239,17 @@ class Branch:
         self._payloads, self._headers = list(payloads), dict(headers)
         self._size_bytes = sum(map(len, payloads))
 
+    def load_staged(self, content: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add payloads and encoded headers that another process has staged; its file stays as it is."""
+        self._staging_nonce = next_nonce()
+        for payload, stored in content:
+            if stored:
+                self._headers[len(self._payloads)] = stored
+            self._payloads.append(payload)
+            self._size_bytes += len(payload)
+            if self._size_bytes > self._spill_bytes:
+                self._spill()
+
     def hand_back(self) -> None:
         """Give what is not finished back to its receiver, which is in another process."""
         side = self.handle.read_side
@@ -292,9 +305,14 @@ class Branch:
         """Have the owner commit it."""
         acked = list(self.acked.values())
         receipts = [(each.number, each.offset) for each in acked]
-        offsets = producer.commit(
-            self._nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
-        )
+        if self._writer is None:
+            offsets = producer.commit(
+                self._nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
+            )
+        else:
+            writer = self._spill()
+            offsets = producer.commit_staged(writer, self._nonce, transaction_id, consumer.group, receipts, timeout)
+            self._writer = None
         consumer.end_committed(acked)
         self.acked = {}
         return offsets
