@@ -13,6 +13,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.persistence.ownership.owner_lock import read_owner_note
 from holdfast.persistence.ownership.sessions import SessionFile, Sessions
+from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.link import Answer, LinkLostError, SocketLink
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
@@ -49,12 +50,18 @@ class _Asked(Membership):
         return Answer(Done({}), (), is_kept=True)
 
 
+def _consumer(membership: _Asked, upkeep: Upkeep) -> SharedConsumer:
+    """Return a consumer that has nothing to read from the log."""
+    none = LargePayloads(None)  # type: ignore[arg-type]
+    return SharedConsumer(membership, upkeep, "default", SystemClock(), None, none)
+
+
 @pytest.mark.parametrize("verb", ["ack", "nack", "release"])
 def test_a_delivery_that_is_being_settled_is_still_in_hand(verb: str) -> None:
     """Else an owner that begins meanwhile would give it back, and refuse the verb that is sent again."""
     membership = _Asked()
     upkeep = Upkeep(membership)
-    membership.consumer = consumer = SharedConsumer(membership, upkeep, "default", SystemClock(), None)
+    membership.consumer = consumer = _consumer(membership, upkeep)
     (delivery,) = consumer.receive(1, 0.0)
     getattr(consumer, verb)([delivery])
     upkeep.stop()

@@ -24,9 +24,11 @@ from holdfast import (
 )
 from holdfast.errors import RetryableError
 from holdfast.persistence.ownership.sessions import SessionFile, Sessions
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.owner import owned_queue
 from holdfast.queue.owner.given_up import GIVEN_UP_MAX
 from holdfast.queue.owner.machine import SWEEP_SECONDS, Machine
-from holdfast.queue.owner.owned_queue import TAKEN_BYTES_MAX
+from holdfast.queue.owner.owned_queue import MESSAGE_BYTES, PAYLOAD_BYTES_MAX, SENT_BYTES_MAX
 from holdfast.queue.protocol.frames import NOTICE, Frame
 from holdfast.queue.protocol.messages import (
     VERSION,
@@ -437,25 +439,45 @@ def test_only_the_last_takes_that_were_given_up_are_remembered(served: Served, c
 # -- Large takes -----------------------------------------------------------------------------------------------------
 
 
-def test_a_take_has_as_many_messages_as_fit_into_a_frame() -> None:
-    """The others stay ready; one that is sent again has the same."""
+def test_large_payloads_are_not_in_the_reply_to_a_take_but_their_places_are() -> None:
+    """One that is sent again has the same; a payload of nothing has no place."""
     served = Served(data_file_bytes=2**23)
     client = served.connect()
-    small, large = b"x" * 2**19, b"y" * 3_900_000
-    served.queue.write_side.put_many([small, large, b"z"], None)
+    payloads = [b"x" * PAYLOAD_BYTES_MAX, b"y" * (PAYLOAD_BYTES_MAX + 1), b""]
+    served.queue.write_side.put_many(payloads, None)
     for _ in range(2):
-        assert [len(each) for each in client.take(1, 3)] == [len(small)]
-    assert served.queue.group(GROUP).in_flight_count == 1
-    assert [len(each) for each in client.take(2, 3)] == [len(large)]
+        assert [len(each) for each in client.take(1, 3)] == [PAYLOAD_BYTES_MAX, 0, 0]
+    deliveries = served.queue.group(GROUP).in_hand(client.number(1))
+    reply, sent = served.queue.sent(GROUP, deliveries)
+    assert (sent, list(reply.places)) == ([payloads[0], b"", b""], [1])
+    sequence, start, end = reply.places[1]
+    file = served.queue.handle.files.path(served.queue.handle.files.names()[0])
+    with served.disk.open(file, writable=False) as opened:
+        assert (sequence, opened.read_at(end - start, start)[-3:]) == (1, b"yyy")
 
 
-def test_a_message_that_fits_into_no_frame_is_refused_and_stays(served: Served, client: Client) -> None:
-    """The process that owns the queue can take it."""
-    served.queue.write_side.put(b"x" * TAKEN_BYTES_MAX, b"", None)
-    with pytest.raises(RecordTooLargeError, match="too large"):
-        client.take(1)
-    assert served.queue.group(GROUP).in_flight_count == 0
-    assert served.queue.group(GROUP).depth == 1
+def test_a_reply_has_small_payloads_up_to_a_bound_and_places_of_the_others() -> None:
+    """And it has no more messages than a frame holds: the others are given back."""
+    served = Served(data_file_bytes=2**23)
+    client = served.connect()
+    served.queue.write_side.put_many([b"x" * PAYLOAD_BYTES_MAX] * 17, None)
+    deliveries: list[Delivery] = []
+    while len(deliveries) < 17:
+        deliveries += served.queue.group(GROUP).receive(17 - len(deliveries), 0, number=client.number(1))
+    reply, sent = served.queue.sent(GROUP, deliveries)
+    assert (len(sent), list(reply.places)) == (17, [15, 16])
+    assert sum(map(len, sent)) <= SENT_BYTES_MAX
+
+
+def test_a_reply_that_would_be_too_large_by_its_headers_gives_the_rest_back(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come with the next take."""
+    monkeypatch.setattr(owned_queue, "TAKEN_BYTES_MAX", 3 * MESSAGE_BYTES + 3)
+    served.queue.write_side.put_many([b"a", b"b", b"c", b"d"], None)
+    assert client.take(1, 4) == [b"a", b"b", b"c"]
+    assert served.queue.group(GROUP).in_flight_count == 3
+    assert client.take(2, 4) == [b"d"]
 
 
 # -- Failures --------------------------------------------------------------------------------------------------------

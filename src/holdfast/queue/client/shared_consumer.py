@@ -18,6 +18,7 @@ from holdfast.errors import (
     StaleReceiptError,
 )
 from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
@@ -55,6 +56,8 @@ class SharedConsumer:
         For leases.
     redact : callable or None
         Takes secrets out of texts before they leave this process.
+    large_payloads : LargePayloads
+        Reads what is too large for a reply.
 
     Attributes
     ----------
@@ -62,11 +65,20 @@ class SharedConsumer:
         The times at which transactions give their messages back.
     """
 
-    def __init__(self, membership: Membership, upkeep: Upkeep, group: str, clock: Clock, redact: Redact | None) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        upkeep: Upkeep,
+        group: str,
+        clock: Clock,
+        redact: Redact | None,
+        large_payloads: LargePayloads,
+    ) -> None:
         self._membership = membership
         self._upkeep = upkeep
         self.group = group
         self._redact = redact
+        self._large_payloads = large_payloads
         self._lock = threading.Lock()
         self._leases = Leases(clock.monotonic)
         self._taking: set[int] = set()
@@ -128,6 +140,10 @@ class SharedConsumer:
             reply, payloads, _ = self._membership.ask(take, (), seconds, self._must_look)
             assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
             self._deliveries_max = reply.deliveries_max
+            if reply.places:
+                payloads = list(payloads)
+                for which, place in reply.places.items():
+                    payloads[which] = self._large_payloads.read(reply.messages[which][0], place)
             deliveries = [
                 Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number=number)
                 for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import Storage
+from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_consumer import SharedConsumer
@@ -78,7 +79,10 @@ class SharedEngine:
         staging = Staging(self.handle, self.membership)
         is_synced = settings.flush.syncs_every_commit and not settings.values["flush"].syncs_every_commit
         self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
-        self._consumer = SharedConsumer(self.membership, self._upkeep, options.group, clock, options.redact)
+        large_payloads = LargePayloads(self.handle.files)
+        self._consumer = SharedConsumer(
+            self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
+        )
         self._finder.consumer = self._consumer
         self.handle.join(self._producer, self._consumer)
 

@@ -421,9 +421,7 @@ class Machine:
             if is_over:
                 raise Empty(NOTHING_CAME) from None
             return False
-        sent = self._queue.fitting(take.group, deliveries)
-        reply = self._queue.taken(take.group, sent)
-        self._answer(connection, frame.request_id, reply, [each.payload for each in sent])
+        self._answer(connection, frame.request_id, *self._queue.sent(take.group, deliveries))
         return True
 
     def _settle(self, connection: int, session: int, frame: Frame, settle: Settle, now: float) -> AnyReply | None:

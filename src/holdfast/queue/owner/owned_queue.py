@@ -19,14 +19,13 @@ from holdfast.errors import (
     Empty,
     GroupNotFoundError,
     LeaseExpiredError,
-    RecordTooLargeError,
     StaleReceiptError,
     UsageError,
 )
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.format.constants import DEAD_REASONS
+from holdfast.persistence.format.constants import DEAD_REASONS, FRAME_HEADER_BYTES
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, find_group, require_group
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery
@@ -41,14 +40,20 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
-from holdfast.queue.protocol.messages import Commit, Put, Receipt, Settle, Take, Taken
+from holdfast.queue.protocol.messages import Commit, Place, Put, Receipt, Settle, Take, Taken
 from holdfast.queue.transactions.branch import Branch
 
-MESSAGE_BYTES = 64
+MESSAGE_BYTES = 80
 """The most that a frame has for a message beside payload and headers."""
 
 TAKEN_BYTES_MAX = FRAME_BYTES_MAX - 1024
 """What a frame has for messages."""
+
+SENT_BYTES_MAX = 2**20
+"""Of the payloads in one reply."""
+
+PAYLOAD_BYTES_MAX = 2**16
+"""A larger payload is read from the log by the client."""
 
 Living = Callable[[int], bool]
 """Tells whether the session of a number is alive."""
@@ -224,30 +229,28 @@ class OwnedQueue:
             raise Empty(NOTHING_CAME)
         return again or side.receive(take.count_max, timeout, None, take.lease, number=take.number)
 
-    def fitting(self, group: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return as many deliveries of a take as fit into one frame, and give the others back.
+    def sent(self, group: str, deliveries: Sequence[Delivery]) -> tuple[Taken, list[bytes]]:
+        """Return the reply to a take of another process, and its payloads; those that have places are empty.
 
-        Raises
-        ------
-        RecordTooLargeError
-            The first one does not; it is given back.
+        What fits into no frame even so is given back.
         """
-        size, count = 0, 0
-        for each in deliveries:
-            size += len(each.payload) + len(each.stored_headers) + MESSAGE_BYTES
+        payloads: list[bytes] = []
+        places: dict[int, Place] = {}
+        size = 0
+        for number, each in enumerate(deliveries):
+            size += len(each.stored_headers) + MESSAGE_BYTES
             if size > TAKEN_BYTES_MAX:
-                self.group(group).release(deliveries[count:])
+                self.group(group).release(deliveries[number:])
                 break
-            count += 1
-        if not count:
-            first = deliveries[0]
-            raise RecordTooLargeError(
-                f"message {first.offset} of {len(first.payload):,} bytes is too large for a client of a shared queue; "
-                "take it in the process that owns the queue",
-                size_bytes=len(first.payload),
-                max_bytes=TAKEN_BYTES_MAX,
-            )
-        return list(deliveries[:count])
+            if len(each.payload) > PAYLOAD_BYTES_MAX or size + len(each.payload) > SENT_BYTES_MAX:
+                places[number] = place_of(each)
+                payloads.append(b"")
+            else:
+                size += len(each.payload)
+                payloads.append(each.payload)
+        reply = self.taken(group, deliveries[: len(payloads)])
+        reply.places = places
+        return reply, payloads
 
     def taken(self, group: str, deliveries: Sequence[Delivery]) -> Taken:
         """Return the reply to a take."""
@@ -366,6 +369,12 @@ class _Committing:
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         raise AssertionError("no client enters a delivery of the owner")
+
+
+def place_of(delivery: Delivery) -> Place:
+    """Return where the log has a message."""
+    *_, headers, payload, end, sequence = delivery.record
+    return sequence, end - FRAME_HEADER_BYTES - len(headers) - len(payload), end
 
 
 def _failure_of(settle: Settle) -> Failure:

@@ -26,6 +26,9 @@ Name = Annotated[str, msgspec.Meta(max_length=100)]
 Receipt = tuple[DeliveryNumber, Count]
 """A delivery: its number, and the offset of the message."""
 
+Place = tuple[Count, Count, Count]
+"""A message in the log: sequence of its data file, start and end of its frame."""
+
 
 class Request(msgspec.Struct, array_like=True, tag=True):
     """Base of what a client asks."""
@@ -229,11 +232,14 @@ class Taken(Reply):
         How long they are leased.
     deliveries_max : int
         After so many deliveries a failure makes a dead letter; 0: never.
+    places : dict of int to (int, int, int)
+        Large messages by their number in ``messages``. Their payloads are empty: the client reads them from the log.
     """
 
     messages: list[tuple[Count, int, bytes, Count]]
     lease_seconds: float
     deliveries_max: Count
+    places: dict[Count, Place] = {}  # msgspec copies it
 
 
 class Done(Reply):
