@@ -63,9 +63,11 @@ def test_a_staged_put_of_the_owner_s_process_waits_for_space(queue: PersistentQu
         staging.ask(writer, put, "id", None)
     patient = Put(put.nonce, False, "", {}, None, is_staged=True)
     putting = Thread(target=lambda: staging.ask(writer, patient, "id", None))
+    assert owner.queue.append(session, put, (), may_append=False) is None
     putting.start()
     assert queue.get(timeout=5) == b"first"
     putting.join()
+    assert owner.queue.append(session, put, (), may_append=False) == (range(1, 2), False)
     again = owner.perform(session, put, (), lambda: False, again=True)
     assert again == (Offsets(1, 1), [])
     assert [queue.get(timeout=5), queue.qsize()] == [b"staged", 0]
