@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ShutDown, UsageError
@@ -15,7 +15,6 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
-from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
@@ -48,6 +47,9 @@ from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, Transaction, TransactionBase
 
+if TYPE_CHECKING:
+    from holdfast.queue.client.shared_engine import SharedEngine
+
 Result = TypeVar("Result")
 
 
@@ -55,6 +57,15 @@ _OPTIONS = (
     *("path", "mode", "can_own", "group", "redact", "lock_timeout", "any_file_system", "configured"),
     *("storage", "clock"),
 )
+
+
+def _engine_class(mode: Mode) -> type[LocalEngine] | type[SharedEngine]:
+    """Return the engine of a mode; a program without shared queues does not load what these need."""
+    if mode != "shared":
+        return LocalEngine
+    from holdfast.queue.client.shared_engine import SharedEngine
+
+    return SharedEngine
 
 
 class PersistentQueue:
@@ -147,8 +158,7 @@ class PersistentQueue:
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        make_engine = SharedEngine if mode == "shared" else LocalEngine
-        self._engine = engine = make_engine(self._storage, self._clock, self.path, options)
+        self._engine = engine = _engine_class(mode)(self._storage, self._clock, self.path, options)
         try:  # at once: it holds locks
             self._handle = handle = engine.handle
             self._record_bytes_max = handle.settings.values["record_bytes_max"]

@@ -122,7 +122,7 @@ MUTATIONS = (
         "dead-lives-again",
         "A session that was found dead lives again when its file is back, and others have what it had in hand.",
         "persistence/ownership/sessions.py",
-        "        if number in self._dead:\n            return False\n",
+        "            if number in self._dead:\n                return False\n",
         "",
         "who owns",
     ),

@@ -202,7 +202,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "an unknown mode",
         lambda world: PersistentQueue(world.root / "none", mode="read"),
         ConfigError,
-        "mode is one of exclusive, produce, consume, read_only, submit, not 'read'",
+        "mode is one of exclusive, shared, produce, consume, read_only, submit, not 'read'",
     ),
     (
         "a data file that is too small",

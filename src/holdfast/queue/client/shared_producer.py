@@ -129,7 +129,7 @@ class SharedProducer:
         return range(reply.first, reply.first + reply.count)
 
     def _give_up(self, request: Put | Commit) -> None:
-        """Have the request answered to nobody but one who tries it again: it may have been done."""
+        """Have the request answered only if it is tried again: it may have been done."""
         give_up()
         self._upkeep.given_up(thread_of(request.nonce), count_of(request.nonce))
 

@@ -71,7 +71,7 @@ class Upkeep:
             self.wake()
 
     def given_up(self, thread: bytes, count: int) -> None:
-        """Note that a thread may try its request ``count`` again, and that nobody else will."""
+        """Note that a thread may try its request ``count`` again, and that no other will."""
         self.answered(thread, count, GIVEN_UP_SECONDS)
 
     def wake(self) -> None:
