@@ -64,6 +64,20 @@ def test_a_second_opener_of_a_side_learns_at_once_who_owns_it(tmp_path: Path, fi
     assert not isinstance(refused.value, LockTimeoutError)
 
 
+def test_a_handle_that_owns_a_side_is_an_owner(tmp_path: Path) -> None:
+    """One that looks, or that has others put for it, is none."""
+    with PersistentQueue(tmp_path / "queue") as queue:
+        assert queue.is_owner
+        with PersistentQueue(tmp_path / "queue", mode="read_only") as reader:
+            assert not reader.is_owner
+    with (
+        PersistentQueue(tmp_path / "queue", mode="produce") as producer,
+        PersistentQueue(tmp_path / "queue", mode="consume") as consumer,
+        PersistentQueue(tmp_path / "queue", mode="submit") as submitter,
+    ):
+        assert [each.is_owner for each in (producer, consumer, submitter)] == [True, True, False]
+
+
 def test_a_second_handle_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
     """Threads share one object; a second one for the same side would not know of the first."""
     with PersistentQueue(tmp_path / "orders"):

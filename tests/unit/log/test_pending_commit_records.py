@@ -42,6 +42,16 @@ def test_what_has_ended_meanwhile_is_not_taken_up_again() -> None:
     assert [each.nonce for each in decisions] == [NONCE]
 
 
+def test_a_decision_that_two_threads_end_at_once_ends_once() -> None:
+    """Both have seen that it was applied; the second one finds it gone, and leaves nothing of it."""
+    decisions = opened()
+    decisions.applied(NONCE, waiting_for())
+    seen = decisions.applied_needs()
+    for _ in range(2):
+        decisions.end(seen, NO_FILES)
+    assert len(decisions) == decisions.unsettled_count == 0
+
+
 def test_a_decision_stays_open_while_a_consequence_cannot_be_made_durable() -> None:
     """Whether its witness says so or the disk does; each is asked again, and the last yes ends it."""
     decisions = opened()
