@@ -52,6 +52,22 @@ def test_a_client_takes_over_if_the_owner_is_killed_and_keeps_what_it_has_in_han
             assert queue.stats().depth == 0
 
 
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_settings_that_a_handle_changes_count_for_it_at_once(tmp_path: Path, is_owner: bool) -> None:
+    """Whatever it asked for when it was opened; the owner changes them."""
+    path = tmp_path / "q"
+    with (
+        PersistentQueue(path, mode="shared", record_bytes_max=10) as first,
+        PersistentQueue(path, mode="shared", record_bytes_max=10) as second,
+    ):
+        queue = first if is_owner else second
+        queue.configure(record_bytes_max=20, max_deliveries=3)
+        assert (queue.settings["record_bytes_max"], queue.settings["max_deliveries"]) == (20, 3)
+        assert queue.put(bytes(20)) == 0
+    with PersistentQueue(path) as queue:
+        assert queue.settings["record_bytes_max"] == 20
+
+
 def test_a_handle_that_may_not_own_is_only_a_client(tmp_path: Path) -> None:
     """The owner may be in the same process."""
     with (
