@@ -15,6 +15,10 @@ import sys
 import time
 from itertools import repeat
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.queue.options.queue_options import Mode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,12 +143,12 @@ def open_and_wake(folder: Path, count: int) -> None:
     )
 
 
-def relay(folder: Path, policy: str) -> None:
+def relay(folder: Path, policy: str, mode: Mode) -> None:
     """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
     from holdfast import FlushPolicy, PersistentQueue
 
     flush = FlushPolicy.never() if policy == "never" else FlushPolicy.every_commit()
-    with PersistentQueue(folder / "queue", mode="consume", flush=flush) as queue:
+    with PersistentQueue(folder / "queue", mode=mode, flush=flush) as queue:
         print("ready", flush=True)
         while (stamp := queue.get()[:STAMP_BYTES]) != STOP:
             print(time.monotonic_ns() - int.from_bytes(stamp, "little"), flush=True)
@@ -196,7 +200,7 @@ def main(action: str, folder: str, *rest: str) -> None:
     elif action == "wake":
         open_and_wake(place, *numbers)
     elif action == "relay":
-        relay(place, rest[0])
+        relay(place, rest[0], "shared" if rest[1] == "shared" else "consume")
     elif action == "stream":
         stream(place, *numbers)
     else:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median, quantiles
@@ -23,6 +24,7 @@ from benchmarks.measuring.rows import Row, significant
 from benchmarks.processes import fresh_process
 from benchmarks.processes.fresh_process import STAMP_BYTES, STOP
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 
 timer = ReportedTimer()
 
@@ -65,10 +67,12 @@ def _between_threads(place: Path, load: Load, flush: FlushPolicy) -> Iterator[Pi
 
 
 @contextmanager
-def _between_processes(place: Path, load: Load, flush: FlushPolicy) -> Iterator[Ping]:
-    with PersistentQueue(place / "queue", mode="produce", flush=flush) as queue:
+def _between_processes(
+    place: Path, load: Load, flush: FlushPolicy, mode: Mode = "produce", other: Mode = "consume"
+) -> Iterator[Ping]:
+    with PersistentQueue(place / "queue", mode=mode, flush=flush) as queue:
         policy = "every_commit" if flush.syncs_every_commit else "never"
-        command = fresh_process.command("relay", place, policy)
+        command = fresh_process.command("relay", place, policy, other)
         with subprocess.Popen(command, cwd=fresh_process.ROOT, stdout=subprocess.PIPE, text=True) as consumer:
             assert consumer.stdout is not None
             answers = consumer.stdout
@@ -92,8 +96,12 @@ def _between_processes(place: Path, load: Load, flush: FlushPolicy) -> Iterator[
 @pytest.mark.parametrize("flush", [NEVER, EVERY_COMMIT], ids=["never", "every_commit"])
 @pytest.mark.parametrize(
     ("between", "connected"),
-    [("two threads", _between_threads), ("two processes", _between_processes)],
-    ids=["threads", "processes"],
+    [
+        ("two threads", _between_threads),
+        ("two processes", _between_processes),
+        ("two processes that share", partial(_between_processes, mode="shared", other="shared")),
+    ],
+    ids=["threads", "processes", "sharing"],
 )
 def test_put_to_get_latency(
     *,

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from holdfast.queue.client.membership import OWNERS_MAX
 from proof.successions.journal import CUT, Call, Receipt
 
 LOST, DOUBLED, AGAIN, TWO_HANDS, HALF, ORDER, FAILED, INVENTED = (
@@ -28,6 +29,7 @@ LOST, DOUBLED, AGAIN, TWO_HANDS, HALF, ORDER, FAILED, INVENTED = (
 OWNER_SECONDS = 25.0
 """A call that has waited for so long may give up: its owner was stopped."""
 
+_GIVES_UP = ("RetryableError", "QueueLockedError", "CommitUnknownError")
 _FINISHES = ("ack", "commit")
 _LEASES_END = ("LeaseExpiredError", "StaleReceiptError")
 
@@ -200,13 +202,18 @@ class Judge:
         if call.outcome in ("", CUT, "Empty"):
             return
         has_waited = call.end - call.begin >= OWNER_SECONDS
-        if call.outcome in ("RetryableError", "QueueLockedError", "CommitUnknownError") and has_waited:
+        if call.outcome in _GIVES_UP and (has_waited or self._endings_in(call) >= OWNERS_MAX):
             return
         if call.outcome in _LEASES_END and call.end > self._leased_until(call):
             return
         if call.outcome == "TransactionStateError" and call.end > self._leased_until(call):
             return
         self._say(FAILED, f"{call.outcome}: {call.detail}", call, *self._takes_of(call.receipts))
+
+    def _endings_in(self, call: Call) -> int:
+        """Return how many processes were killed, or handles closed, while a call was under way."""
+        times = [*self._ended.values(), *(each.begin for each in self._calls if each.verb == "close")]
+        return sum(call.begin <= each <= call.end for each in times)
 
     def _leased_until(self, call: Call) -> float:
         """Return until when a call could count on the leases of what it settles."""
