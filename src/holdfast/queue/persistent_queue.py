@@ -59,15 +59,6 @@ _OPTIONS = (
 )
 
 
-def _engine_class(mode: Mode) -> type[LocalEngine] | type[SharedEngine]:
-    """Return the engine of a mode; a program without shared queues does not load what these need."""
-    if mode != "shared":
-        return LocalEngine
-    from holdfast.queue.client.shared_engine import SharedEngine
-
-    return SharedEngine
-
-
 class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
@@ -158,7 +149,7 @@ class PersistentQueue:
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        self._engine = engine = _engine_class(mode)(self._storage, self._clock, self.path, options)
+        self._engine = engine = self._engine_class(mode)(self._storage, self._clock, self.path, options)
         try:  # at once: it holds locks
             self._handle = handle = engine.handle
             self._record_bytes_max = handle.settings.values["record_bytes_max"]
@@ -170,6 +161,15 @@ class PersistentQueue:
         except BaseException:  # interrupted too: no other code could release the locks
             engine.give_up()
             raise
+
+    @staticmethod
+    def _engine_class(mode: Mode) -> type[LocalEngine] | type[SharedEngine]:
+        """Return the engine of a mode; a program without shared queues does not load what these need."""
+        if mode != "shared":
+            return LocalEngine
+        from holdfast.queue.client.shared_engine import SharedEngine
+
+        return SharedEngine
 
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
