@@ -505,6 +505,16 @@ class ReadSide:
             found = [each for each in self._leases.by_offset.values() if each.number == number]
         return sorted(found, key=lambda delivery: delivery.offset)
 
+    def all_in_hand(self, receipts: Sequence[tuple[int, int]]) -> list[Delivery] | None:
+        """Return the deliveries of numbers and offsets; None if one is not in hand, and :meth:`find` tells why."""
+        self.give_back_due()
+        with self._take_lock:
+            self._lifecycle.check_alive()
+            get = self._leases.by_offset.get
+            found = [get(offset) for _, offset in receipts]
+        live = [each for each, (number, _) in zip(found, receipts, strict=True) if each and each.number == number]
+        return live if len(live) == len(receipts) else None
+
     def find(self, number: int, offset: int) -> Delivery | Standing:
         """Return the delivery of a message that is in hand under this number, or else what became of it."""
         self.give_back_due()
