@@ -652,6 +652,8 @@ class PersistentQueue:
         self._check_may_take_part()
         if self._handle.submit_side is not None:
             raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
+        if self._handle.producer is not None:
+            raise self._handle.lacks("join a commit of several queues", "exclusive")
         self._engine.transactions.add(transaction)
         return Branch(self._handle, transaction, nonce, self._record_bytes_max)
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, CommitUnknownError, ForkedError, PoisonedError, QueueLockedError, RetryableError
+from holdfast import (
+    ClosedError,
+    CommitUnknownError,
+    ForkedError,
+    PoisonedError,
+    QueueLockedError,
+    RetryableError,
+    StorageError,
+)
 from holdfast.errors import Full
 from holdfast.queue.client import membership as module
 from holdfast.queue.client.link import Answer, LinkLostError, OwnerLink
@@ -65,6 +73,8 @@ class FakeFinder:
         self.was: list[str] = []
         self.consumer = None
         self.on_poisoned: Callable[[], object] = lambda: None
+        self.on_displaced: Callable[[], object] = lambda: None
+        self.error: Exception | None = None
 
     def find(self) -> FakeLink | None:
         link = self.links.pop(0) if self.links else None
@@ -75,8 +85,10 @@ class FakeFinder:
     def not_found(self) -> RetryableError:
         return QueueLockedError("no owner")
 
-    def abdicate(self) -> None:
-        self.was.append("abdicated")
+    def abdicate(self, *, has_failed: bool) -> None:
+        self.was.append("failed" if has_failed else "displaced")
+        if self.error is not None:
+            raise self.error
 
     def begin_session(self) -> None:
         self.was.append("new session")
@@ -101,6 +113,18 @@ def test_a_request_goes_to_the_owner_that_is_found_once_one_greets() -> None:
     assert membership.ask(VERB) is ANSWER
     assert membership.ask(VERB) is ANSWER
     assert link.asked == [(VERB, False), (VERB, False)]
+
+
+def test_a_queue_that_another_mode_has_open_is_not_waited_for() -> None:
+    """But a member that has found an owner before waits: the old one may be closing the queue just now."""
+    locked = QueueLockedError("write.lock")
+    with pytest.raises(QueueLockedError, match=r"write\.lock"):
+        Membership(FakeFinder(locked, FakeLink(b"1", ANSWER))).ask(VERB)
+    membership = Membership(FakeFinder(FakeLink(b"1", UNSENT), locked, locked, FakeLink(b"2", ANSWER)))
+    assert membership.ask(VERB) is ANSWER
+    membership = Membership(FakeFinder(FakeLink(b"1", UNSENT), *[locked] * 100))
+    with pytest.raises(QueueLockedError, match=r"write\.lock"):
+        membership.ask(VERB)
 
 
 def test_nothing_is_done_if_no_owner_is_found() -> None:
@@ -189,7 +213,7 @@ def test_a_poisoned_owner_in_this_process_lets_the_next_one_own(error: Exception
     membership = Membership(finder)
     with pytest.raises(type(error)):
         membership.ask(PUT)
-    assert finder.was == ["abdicated"]
+    assert finder.was == ["failed"]
     assert not membership.is_owner
     assert membership.ask(PUT) is ANSWER
 
@@ -205,7 +229,20 @@ def test_an_owner_gives_up_if_a_client_finds_it_poisoned() -> None:
     finder.on_poisoned()
     membership.ask(VERB)
     finder.on_poisoned()
-    assert finder.was == ["abdicated"]
+    assert finder.was == ["failed"]
+
+
+def test_an_owner_that_others_do_not_find_any_more_may_own_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It closes as far as it can; nobody hears of the rest but the log."""
+    finder = FakeFinder(FakeOwnerLink(b"1", ANSWER), FakeOwnerLink(b"2", ANSWER))
+    finder.error = StorageError("no such directory")
+    membership = Membership(finder)
+    membership.ask(VERB)
+    finder.on_displaced()
+    assert finder.was == ["displaced"]
+    assert "no such directory" in caplog.text
+    membership.ask(VERB)
+    assert membership.is_owner
 
 
 def test_an_owner_that_was_given_up_meanwhile_is_not_given_up_again() -> None:
@@ -222,7 +259,7 @@ def test_an_owner_that_was_given_up_meanwhile_is_not_given_up_again() -> None:
     link.ask = fail_twice  # type: ignore[method-assign]
     with pytest.raises(PoisonedError):
         membership.ask(PUT)
-    assert finder.was == ["abdicated"]
+    assert finder.was == ["failed"]
 
 
 def test_delivery_numbers_belong_to_the_session_and_are_never_used_again() -> None:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue
-from support.processes.children import child
+from holdfast import (
+    CommitUnknownError,
+    ConfigError,
+    ForkedError,
+    LeaseExpiredError,
+    PersistentQueue,
+    QueueLockedError,
+    StorageError,
+    UsageError,
+    transaction,
+)
+from holdfast.errors import Empty, Full
+from holdfast.queue.client import link, shared_engine
+from support.processes.children import Child, Signal, child, run_script
+from support.processes.threads import Threads, wait_until
 
 
 def _hold(path: Path, ready: Path) -> None:
@@ -102,3 +117,275 @@ def test_an_exclusive_handle_between_two_owners_keeps_what_a_client_has_sent_and
                 assert between.stats().in_flight == 1
             delivery.ack()
             assert client.stats().depth == 0
+
+
+def test_what_is_not_built_for_processes_that_share_says_how_to_have_it(tmp_path: Path) -> None:
+    """The owner's own handle has it as little as a client's."""
+    with (
+        PersistentQueue(tmp_path / "q", mode="shared") as owner,
+        PersistentQueue(tmp_path / "q", mode="shared") as client,
+        PersistentQueue(tmp_path / "other") as other,
+    ):
+        for queue in (owner, client):
+            queue.put(b"a")
+
+            def prepare(queue: PersistentQueue = queue) -> None:
+                part = queue.begin()
+                part.put(b"b")
+                part.prepare()
+
+            def join(queue: PersistentQueue = queue) -> None:
+                with transaction(queue, other):
+                    pass
+
+            for call in (prepare, join, queue.reservations.take):
+                with pytest.raises(UsageError, match="use 'exclusive'"):
+                    call()
+            queue.wait_for_more(0.0)
+            assert queue.get(timeout=5) == b"a"
+
+
+def test_verbs_and_settings_go_to_the_owner(tmp_path: Path) -> None:
+    """They count for every handle."""
+    with (
+        PersistentQueue(tmp_path / "q", mode="shared") as owner,
+        PersistentQueue(tmp_path / "q", mode="shared") as client,
+    ):
+        client.pause(reason="maintenance")
+        with pytest.raises(Empty):
+            owner.get(timeout=0.0)
+        owner.resume()
+        client.configure(maxsize=1)
+        assert (client.maxsize, client.settings["maxsize"]) == (1, 1)
+        owner.put(b"a")
+        with pytest.raises(Full):
+            client.put_nowait(b"b")
+        assert client.purge() == 1
+
+
+def test_handles_of_both_modes_keep_each_other_out_and_say_how_to_share(tmp_path: Path) -> None:
+    """Whichever is open first stays."""
+    for first, second in (("exclusive", "shared"), ("shared", "exclusive")):
+        with (
+            PersistentQueue(tmp_path / first, mode=first),  # type: ignore[arg-type]
+            pytest.raises(QueueLockedError, match="mode='shared'"),
+        ):
+            PersistentQueue(tmp_path / first, mode=second)  # type: ignore[arg-type]
+        PersistentQueue(tmp_path / first, mode=second).close()  # type: ignore[arg-type]
+
+
+def test_another_setting_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
+    """From a client as from the owner's process."""
+    with (
+        PersistentQueue(tmp_path / "q", mode="shared", maxsize=5),
+        pytest.raises(ConfigError, match="maxsize"),
+    ):
+        PersistentQueue(tmp_path / "q", mode="shared", maxsize=6)
+    with pytest.raises(ConfigError, match="maxsize"):
+        PersistentQueue(tmp_path / "q", mode="shared", maxsize=6)
+    PersistentQueue(tmp_path / "q").close()
+
+
+def test_an_opening_that_fails_late_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither lock nor thread, wherever it fails."""
+    for name in ("LocalEngine", "Upkeep", "SharedConsumer"):
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("a disk that fails")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_engine, name, fail)
+            with pytest.raises(StorageError, match="a disk that fails"):
+                PersistentQueue(tmp_path / "q", mode="shared")
+        PersistentQueue(tmp_path / "q").close()
+
+
+def test_a_handle_that_is_dropped_is_closed_with_a_warning(tmp_path: Path) -> None:
+    """The next process may own at once."""
+    queues = [PersistentQueue(tmp_path / "q", mode="shared")]
+    queues[0].put(b"a")
+    with pytest.warns(ResourceWarning, match="dropped and not closed"):
+        queues.clear()
+    wait_until(lambda: _is_free(tmp_path / "q"))
+
+
+def test_closing_a_dropped_handle_may_fail_and_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No caller hears of it."""
+    queues = [PersistentQueue(tmp_path / "q", mode="shared")]
+    engine = queues[0]._engine
+    assert isinstance(engine, shared_engine.SharedEngine)
+    leave = engine.membership.leave
+
+    def fail() -> None:
+        leave()
+        raise StorageError("a disk that fails")
+
+    monkeypatch.setattr(engine.membership, "leave", fail)
+    with pytest.warns(ResourceWarning):
+        queues.clear()
+    wait_until(lambda: "a disk that fails" in caplog.text)
+    wait_until(lambda: _is_free(tmp_path / "q"))
+
+
+def _is_free(path: Path) -> bool:
+    try:
+        PersistentQueue(path).close()
+    except QueueLockedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_a_forked_child_refuses_everything_and_harms_nothing(tmp_path: Path, *, is_owner: bool) -> None:
+    """It may open the queue itself. Locks of the parent end with the parent, whatever the child has inherited."""
+    path, said = tmp_path / "q", Signal()
+
+    def run_child(queue: PersistentQueue) -> None:
+        for call in (lambda: queue.put(b"c"), lambda: queue.get(timeout=0.0), queue.stats):
+            with pytest.raises(ForkedError):
+                call()
+        with PersistentQueue(path, mode="shared") as own:
+            own.put(b"child")
+        said.send("done")
+        signal.pause()
+
+    def run_parent() -> None:
+        with ExitStack() as opened:
+            for _ in range(1 if is_owner else 2):
+                queue = opened.enter_context(PersistentQueue(path, mode="shared"))
+            queue.put(b"parent")
+            grandchild = Child(lambda: run_child(queue))
+            said.send(str(grandchild.pid))
+            signal.pause()
+
+    with child(run_parent) as parent:
+        pid = int(said.wait())
+        try:
+            assert said.wait() == "done"
+            parent.kill()
+            parent.wait()
+            with PersistentQueue(path, mode="shared") as queue:
+                assert queue.is_owner
+                assert [queue.get(timeout=5), queue.get(timeout=5)] == [b"parent", b"child"]
+        finally:
+            os.kill(pid, signal.SIGKILL)
+    said.close()
+
+
+def test_the_copy_of_a_handle_in_a_forked_child_refuses_everything(tmp_path: Path) -> None:
+    """Its deliveries too."""
+    with PersistentQueue(tmp_path / "q", mode="shared") as owner:
+        owner.put(b"a")
+        queue = PersistentQueue(tmp_path / "q", mode="shared")
+        delivery = queue.receive(timeout=5)
+        queue.forget_after_fork()  # as the hook of forks calls it
+        for call in (lambda: queue.put(b"b"), lambda: queue.get(timeout=0.0), delivery.ack, queue.stats):
+            with pytest.raises(ForkedError):
+                call()
+
+
+def test_a_process_that_ends_without_closing_lets_the_next_one_own(tmp_path: Path) -> None:
+    """What it had in hand comes again at once, and it does not wait for its threads."""
+    run_script(
+        "import sys\n"
+        "from holdfast import PersistentQueue\n"
+        "owner, client = (PersistentQueue(sys.argv[1], mode='shared') for _ in range(2))\n"
+        "client.put_many([b'a', b'b'])\n"
+        "kept = client.receive(timeout=5), owner.receive(timeout=5)\n",
+        tmp_path / "q",
+    )
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        assert queue.is_owner
+        assert [queue.get(timeout=1), queue.get(timeout=1)] == [b"a", b"b"]
+
+
+def _stop(process: Child) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
+def test_an_owner_that_is_stopped_answers_when_it_continues(tmp_path: Path) -> None:
+    """A put of a client waits for that; one that waited too long does not know, and was committed once."""
+    path, ready = tmp_path / "q", tmp_path / "ready"
+    with child(lambda: _hold(path, ready)) as owner:
+        _wait_for(ready)
+        with PersistentQueue(path, mode="shared") as queue:
+            queue.put(b"a")
+            _stop(owner)
+            threads, offsets = Threads(), list[int]()
+            threads.start(lambda: offsets.append(queue.put(b"b", timeout=0.1)))
+            os.kill(owner.pid, signal.SIGCONT)
+            threads.join()
+            assert offsets == [1]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(link, "GRACE_SECONDS", 0.2)
+                _stop(owner)
+                with pytest.raises(CommitUnknownError, match="has not answered") as caught:
+                    queue.put(b"c", timeout=0.1)
+            os.kill(owner.pid, signal.SIGCONT)
+            assert len(caught.value.nonce) == 16
+            assert queue.put(b"d") in (2, 3)
+            assert [queue.get(timeout=5) for _ in range(2)] == [b"a", b"b"]
+
+
+def test_a_process_that_was_found_dead_has_lost_what_it_had_in_hand(tmp_path: Path) -> None:
+    """Its session file is gone, as after a stop beyond the lease: it begins another session by itself."""
+    with (
+        PersistentQueue(tmp_path / "q", mode="shared"),
+        PersistentQueue(tmp_path / "q", mode="shared") as client,
+    ):
+        client.put(b"a")
+        delivery = client.receive(timeout=5)
+        engine = client._engine
+        assert isinstance(engine, shared_engine.SharedEngine)
+        engine._finder._session.end()
+        engine.membership._drop(engine.membership._link)  # type: ignore[arg-type]  # as after a stop
+        with pytest.raises(LeaseExpiredError):
+            delivery.ack()
+        assert client.get(timeout=5) == b"a"
+
+
+def test_a_socket_that_was_removed_is_there_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Within about a second; those that are connected do not notice."""
+    socket = tmp_path / "q" / ".owner" / "socket"
+    with PersistentQueue(tmp_path / "q", mode="shared") as owner:
+        with PersistentQueue(tmp_path / "q", mode="shared") as client:
+            socket.unlink()
+            assert client.put(b"a") == 0
+            wait_until(socket.exists)
+        with PersistentQueue(tmp_path / "q", mode="shared") as client:
+            assert not client.is_owner
+            assert client.put(b"b") == 1
+        assert owner.is_owner
+    assert "it is there again" in caplog.text
+    assert not socket.exists()
+
+
+def test_an_owner_without_its_lock_file_lets_others_own(tmp_path: Path) -> None:
+    """All of ``.owner/`` was removed. Sessions end with it, messages do not; there are never two owners."""
+    with (
+        PersistentQueue(tmp_path / "q", mode="shared") as first,
+        PersistentQueue(tmp_path / "q", mode="shared") as second,
+    ):
+        assert [first.put(b"a"), second.put(b"b")] == [0, 1]
+        shutil.rmtree(tmp_path / "q" / ".owner")
+        wait_until(lambda: not first.is_owner)
+        assert [first.put(b"c"), second.put(b"d")] == [2, 3]  # the first one waits until it has closed the queue
+        assert (first.is_owner, second.is_owner) == (True, False)
+        assert [second.get(timeout=5) for _ in range(4)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_queue_that_was_moved_is_owned_at_its_new_place(tmp_path: Path) -> None:
+    """The handles of the old place say that it is gone."""
+    with ExitStack() as opened:
+        queue = opened.enter_context(PersistentQueue(tmp_path / "q", mode="shared"))
+        queue.put(b"a")
+        (tmp_path / "q").rename(tmp_path / "moved")
+        wait_until(lambda: not queue.is_owner)
+        with pytest.raises(StorageError, match="No such file"):
+            queue.put(b"b")
+        with PersistentQueue(tmp_path / "moved", mode="shared") as moved:
+            assert moved.is_owner
+            assert moved.get(timeout=5) == b"a"

@@ -6,17 +6,28 @@ and send again what had no answer: **succession**.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Protocol
 
-from holdfast.errors import ClosedError, CommitUnknownError, HoldfastError, PoisonedError, RetryableError
+from holdfast.errors import (
+    ClosedError,
+    CommitUnknownError,
+    HoldfastError,
+    PoisonedError,
+    QueueLockedError,
+    RetryableError,
+)
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError
 from holdfast.queue.threads.lifecycle import forked_error
+
+logger = logging.getLogger("holdfast")
 
 OWNER_SECONDS = 60.0
 """How long to look for an owner: one that recovers a large queue holds the lock, and does not greet yet."""
@@ -35,6 +46,7 @@ class Finder(Protocol):
 
     consumer: InHand | None
     on_poisoned: Callable[[], object]
+    on_displaced: Callable[[], object]
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now."""
@@ -42,8 +54,8 @@ class Finder(Protocol):
     def not_found(self) -> RetryableError:
         """Return the error for an owner that does not answer."""
 
-    def abdicate(self) -> None:
-        """Own the queue no more, because a write has failed."""
+    def abdicate(self, *, has_failed: bool) -> None:
+        """Own the queue no more; if a write of this process ``has_failed``, never again."""
 
     def begin_session(self) -> None:
         """Begin another session with the next owner that is found; what is in hand is stale."""
@@ -68,9 +80,11 @@ class Membership:
         self._finder = finder
         self._gate = threading.Lock()
         self._link: Link | None = None
+        self._was_found = False
         self._refusal: Callable[[], Exception] | None = None
         self._counts = count(1)
-        finder.on_poisoned = self._hear_of_poison
+        finder.on_poisoned = partial(self._step_down, has_failed=True)
+        finder.on_displaced = partial(self._step_down, has_failed=False)
 
     @property
     def is_owner(self) -> bool:
@@ -170,14 +184,24 @@ class Membership:
             while self._link is None:
                 if self._refusal is not None:
                     raise self._refusal()
-                self._link = self._finder.find()
-                if self._link is not None:
-                    break
-                if time.monotonic() >= deadline:
-                    raise self._finder.not_found()
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+                self._link = self._look(is_last=time.monotonic() >= deadline)
+                if self._link is None:
+                    time.sleep(pause)
+                    pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            self._was_found = True
             return self._link
+
+    def _look(self, *, is_last: bool) -> Link | None:
+        """Look for the owner once; None: look again. Raises if this ``is_last``."""
+        try:
+            link = self._finder.find()
+        except QueueLockedError:
+            if is_last or not self._was_found:
+                raise
+            return None  # an owner that has lost its lock is just closing the queue
+        if link is None and is_last:
+            raise self._finder.not_found()
+        return link
 
     def _drop(self, link: Link) -> None:
         """Forget a link that is lost."""
@@ -186,21 +210,24 @@ class Membership:
                 self._link = None
         link.close()
 
-    def _abdicate(self, link: Link) -> bool:
-        """Let another process own the queue, because a write has failed; return whether this one did by the link."""
+    def _abdicate(self, link: Link, *, has_failed: bool = True) -> bool:
+        """Let the next owner in, because a write has failed; return whether this process owned by the link."""
         if not isinstance(link, OwnerLink):
             return False
         with self._gate:
             if self._link is link:
                 self._link = None
-                self._finder.abdicate()
+                self._finder.abdicate(has_failed=has_failed)
         return True
 
-    def _hear_of_poison(self) -> None:
-        """Let another process own the queue: a client has found that a write has failed."""
+    def _step_down(self, *, has_failed: bool) -> None:
+        """Let the next owner in, if this process owns the queue; called in a thread of the owner."""
         link = self._link
         if link is not None:
-            self._abdicate(link)
+            try:
+                self._abdicate(link, has_failed=has_failed)
+            except HoldfastError as error:
+                logger.error("the owner of a queue has ended, and not cleanly: %s", error)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,9 @@ class OwnerFinder:
     consumer : InHand or None
         What the handle has in hand.
     on_poisoned : callable
-        Hears that a write of the owner in this process has failed, maybe in one of its threads.
+        Hears that a write of the owner in this process has failed, in a thread of its own.
+    on_displaced : callable
+        Hears that other processes do not find the owner in this process any more, in a thread of its own.
 
     Raises
     ------
@@ -79,6 +81,7 @@ class OwnerFinder:
         self.owner: Owner | None = None
         self.consumer: InHand | None = None
         self.on_poisoned: Callable[[], object] = lambda: None
+        self.on_displaced: Callable[[], object] = lambda: None
         with storage_errors("joining", path):
             make = HandleSettings(path, options).of_new_queue
             *_, self.is_new = open_directory(storage, path, create=True, settings=make)
@@ -117,6 +120,7 @@ class OwnerFinder:
             return None
         self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
         owner.on_poisoned = self.on_poisoned
+        owner.on_poisoned, owner.on_displaced = self.on_poisoned, self.on_displaced
         try:
             with storage_errors("joining", self._path):
                 if not owner.sessions.is_alive(self._session.number):
@@ -148,7 +152,7 @@ class OwnerFinder:
         try:
             try:
                 self._session.named(link.greet(self._session.number, self._session.making).session)
-            except SessionLostError:
+            except (SessionLostError, UsageError):  # found dead; or an owner died that had named it, and not said so
                 self.begin_session()
                 self._session.named(link.greet(NO_NUMBER, self._session.making).session)
             if self.consumer is not None:
@@ -191,9 +195,10 @@ class OwnerFinder:
             lock.release()
         return lock is not None
 
-    def abdicate(self) -> None:
-        """Let another process own the queue, because a write has failed: this one never does again."""
-        self._why_client, self._has_failed = _HAS_FAILED, True
+    def abdicate(self, *, has_failed: bool) -> None:
+        """Own the queue no more; if a write of this process ``has_failed``, never again."""
+        if has_failed:
+            self._why_client, self._has_failed = _HAS_FAILED, True
         self._close_owner()
 
     def leave(self) -> None:

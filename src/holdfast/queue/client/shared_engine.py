@@ -102,6 +102,8 @@ class SharedEngine:
         asked = {"verb": "configure", "settings": stored(settings, _EVERY), "reset": list(reset)}
         self._ask(self._group, asked)
         self.handle.settings.refresh(self.handle.storage, self.handle.directory)
+        values = self.handle.settings.values
+        self.handle.capacity.change(values["maxsize"], values["max_bytes"])
 
     def _ask(self, group: str, fields: dict[str, Any]) -> dict[str, Any]:
         reply = self.membership.ask(Verb(group, fields), (), None).reply

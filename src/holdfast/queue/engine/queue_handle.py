@@ -376,6 +376,8 @@ class QueueHandle:
 
     def lacks(self, verb: str, *modes: str) -> UsageError:
         """Return the error for a verb that only these modes have."""
+        if self.producer is not None:  # what is asked of the owner needs no side
+            verb, modes = "prepare, reserve, or join a commit of several queues", ("exclusive",)
         return UsageError(
             f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; "
             f"use {' or '.join(map(repr, modes))}"
@@ -409,11 +411,7 @@ class QueueHandle:
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
-        for part in (
-            self.write_side,
-            self.read_side,
-            self.submit_side,
-        ):
+        for part in (self.write_side, self.read_side, self.submit_side):
             if part is not None:
                 part.forget()
         if self.coordinator is not None:

@@ -121,6 +121,8 @@ class Machine:
     on_poisoned : callable or None
         Called once, in the thread of the machine, if the queue can be used no more until another owner opens it: in the
         round whose answers say so. It has to return at once.
+    on_sweep : callable
+        Called in the same thread about once a second.
     """
 
     def __init__(self, queue: OwnedQueue, sessions: SessionTable, epoch: bytes) -> None:
@@ -129,6 +131,7 @@ class Machine:
         self._epoch = epoch
         self.waker: Callable[[], Wake] | None = None
         self.on_poisoned: Callable[[], object] | None = None
+        self.on_sweep: Callable[[], object] = lambda: None
         self._is_poisoned = False
         self._wakes: dict[Notifier, Wake] = {}
         self._given_up = GivenUpTakes()
@@ -249,6 +252,7 @@ class Machine:
     def _sweep(self, now: float) -> None:
         """Give back what dead sessions have in hand; what fails is tried again by the next sweep."""
         self._sweep_due = now + SWEEP_SECONDS
+        self.on_sweep()
         try:
             self._ended += self._sessions.sweep()
             self._ended += self._end_without_file()

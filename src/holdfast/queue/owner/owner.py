@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty
+from holdfast.errors import Empty, HoldfastError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
@@ -36,6 +37,8 @@ from holdfast.queue.transport.peer import check_peer
 from holdfast.queue.transport.server_loop import ServerLoop
 from holdfast.threads import start_thread
 
+logger = logging.getLogger("holdfast")
+
 
 class Owner:
     """One queue, open in this process and served to others.
@@ -58,16 +61,19 @@ class Owner:
     on_poisoned : callable or None
         Called once, in a thread of its own, if a client has found that the queue can be used no more until another
         owner opens it: so it may close this one.
+    on_displaced : callable or None
+        The same, if somebody has removed or moved the lock away: other processes do not find this owner any more.
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, lock: OwnerLock) -> None:
         self._lock = lock
         self.on_poisoned: Callable[[], object] | None = None
+        self.on_displaced: Callable[[], object] | None = None
         self.epoch = lock.epoch
         with ExitStack() as opened:  # closed again if anything fails
             opened.callback(lock.release)
             self._endpoint = Endpoint.bind(owner_directory(lock.root))
-            opened.callback(self._endpoint.close)
+            opened.callback(self._close_endpoint)
             lock.set_socket(self._endpoint.path)
             self.sessions = Sessions(storage, lock.root)
             self.queue = OwnedQueue(storage, clock, path, options, self.sessions.is_alive)
@@ -76,6 +82,7 @@ class Owner:
             self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, clock)
             machine.waker = self._loop.waker
             machine.on_poisoned = self._poisoned
+            machine.on_sweep = self._look_for_itself
             opened.callback(self._loop.stop)
             self._closing = opened.pop_all()
 
@@ -170,9 +177,26 @@ class Owner:
 
     def _poisoned(self) -> None:
         """Have it heard of, outside of the loop's thread: that one answers what it has, and cannot wait for itself."""
-        call = self.on_poisoned
+        call, self.on_poisoned = self.on_poisoned, None
         if call is not None:
             start_thread(call, "holdfast-poisoned")
+
+    def _close_endpoint(self) -> None:
+        self._endpoint.close()
+
+    def _look_for_itself(self) -> None:
+        """Find out whether other processes find this owner, and bind its socket anew if that was removed."""
+        try:
+            if not self._lock.is_in_place():
+                call, self.on_displaced = self.on_displaced, None
+                if call is not None:
+                    start_thread(call, "holdfast-displaced")
+            elif not self._endpoint.is_in_place():
+                self._endpoint = Endpoint.bind(owner_directory(self._lock.root))
+                self._loop.replace_listener(self._endpoint.listener)
+                logger.warning("%s was removed; it is there again", self._endpoint.path)
+        except (OSError, HoldfastError) as error:
+            logger.warning("the owner's files in %s are not found: %s", self._lock.root, error)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

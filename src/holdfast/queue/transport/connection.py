@@ -40,8 +40,8 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, on_notice: Callable[[Frame], object]) -> None:
-        widen(sock)
         self._sock = sock
+        widen(sock)
         self._on_notice = on_notice
         self._decoder = FrameDecoder()
         self._is_in_step = True
@@ -110,6 +110,9 @@ class Connection:
     def close(self) -> None:
         """Close this process's copy; a parent that it was forked from keeps its own."""
         self._is_in_step = False
+        self._sock.close()
+
+    def __del__(self) -> None:
         self._sock.close()
 
     def _check(self, *, was_sent: bool) -> None:

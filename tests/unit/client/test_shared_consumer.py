@@ -1,0 +1,481 @@
+"""Taking through an owner: what is asked, what is in hand here, and what becomes of it if the owner refuses."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    ClosedError,
+    CommitUnknownError,
+    ForkedError,
+    LeaseExpiredError,
+    RetryableError,
+    StaleReceiptError,
+)
+from holdfast.errors import Empty, ShutDown
+from holdfast.queue.client import shared_consumer as module
+from holdfast.queue.client.large_payloads import LargePayloads
+from holdfast.queue.client.link import Answer
+from holdfast.queue.client.shared_consumer import SharedConsumer
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.options.failure import Failure
+from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
+from support.builders.clocks import FakeClock
+from support.processes.threads import Threads, wait_until
+
+LEASE = 30.0
+
+
+class FakeMembership:
+    """Hands out these batches of payloads, one for each take, then none; settling is refused with ``refusals``.
+
+    Attributes
+    ----------
+    asked : list
+        All requests.
+    refusals : list of Exception
+        For the next requests that settle.
+    waits : Event
+        Set when a take finds nothing.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[bytes] | BaseException] = []
+        self.asked: list[Any] = []
+        self.refusals: list[BaseException | None] = []
+        self.waits = threading.Event()
+        self.was_woken = 0
+        self._offset = 0
+        self._number = 0
+
+    def next_number(self) -> int:
+        self._number += 1
+        return 7 << 32 | self._number
+
+    def ask(
+        self, request: Any, payloads: Any = (), seconds: Any = 0.0, is_over: Callable[[], bool] = lambda: False
+    ) -> Answer:
+        self.asked.append(request)
+        if isinstance(request, Take):
+            batch = self.batches.pop(0) if self.batches else None
+            if batch is None:
+                self.waits.set()
+                raise Empty
+            if isinstance(batch, BaseException):
+                raise batch
+            first, self._offset = self._offset, self._offset + len(batch)
+            return Answer(Taken([(first + at, 0, b"", 1) for at in range(len(batch))], LEASE, 3), batch, is_kept=True)
+        if isinstance(request, Settle) and self.refusals:
+            refusal = self.refusals.pop(0)
+            if refusal is not None:
+                raise refusal
+        return Answer(Done({"count": 4}), (), is_kept=True)
+
+    def wake(self) -> None:
+        self.was_woken += 1
+
+    @property
+    def settled(self) -> list[tuple[str, list[int]]]:
+        """The verbs and offsets that were asked."""
+        return [(each.verb, [at for _, at in each.receipts]) for each in self.asked if isinstance(each, Settle)]
+
+
+class FakeUpkeep:
+    """Counts how often it was woken."""
+
+    chores: Any = None
+    count = 0
+
+    def wake(self) -> None:
+        self.count += 1
+
+
+class Parts:
+    """A consumer with its fakes."""
+
+    def __init__(self, *batches: Sequence[bytes] | BaseException) -> None:
+        self.membership = FakeMembership()
+        self.membership.batches = list(batches)
+        self.clock = FakeClock()
+        self.upkeep = FakeUpkeep()
+        large = LargePayloads(None)  # type: ignore[arg-type]  # none is large
+        self.side = SharedConsumer(self.membership, self.upkeep, "g", self.clock, None, large)  # type: ignore[arg-type]
+
+    def in_hand(self) -> list[int]:
+        """The offsets that are in hand here."""
+        return list(self.side._leases.by_offset)
+
+
+class Holding:
+    """A transaction."""
+
+    def refusal(self) -> Exception:
+        return StaleReceiptError("it is the transaction's")
+
+    def leave(self, delivery: Delivery, *, is_clean: bool) -> None: ...
+
+
+# -- Taking ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_take_has_a_number_and_its_messages_are_in_hand() -> None:
+    """Upkeep is told of them: their leases may have to be extended."""
+    parts = Parts([b"a", b"b"])
+    first, second = parts.side.receive(5, 1.0, None, 9.0)
+    (take,) = parts.membership.asked
+    assert (take.group, take.number, take.count_max, take.lease) == ("g", 7 << 32 | 1, 5, 9.0)
+    assert 0 < take.timeout <= 1.0
+    assert [(each.offset, each.payload, each.number, each.delivery_count) for each in (first, second)] == [
+        (0, b"a", take.number, 1),
+        (1, b"b", take.number, 1),
+    ]
+    assert (parts.in_hand(), parts.upkeep.count) == ([0, 1], 1)
+    assert (parts.side.is_last(3), parts.side.is_last(2)) == (True, False)
+    assert parts.side.numbers_in_hand() == [take.number]
+
+
+def test_nothing_comes_in_time() -> None:
+    """A take without a bound asks again and again, for a while each."""
+    parts = Parts()
+    with pytest.raises(Empty):
+        parts.side.receive(1, 0.0)
+    assert [take.timeout for take in parts.membership.asked] == [0.0]
+    threads = Threads()
+    parts.membership.waits.clear()
+    threads.start(lambda: _ends(parts, ClosedError))
+    assert parts.membership.waits.wait(30)
+    parts.side.close()
+    threads.join()
+    assert {take.timeout for take in parts.membership.asked[1:]} == {module.WAIT_SECONDS_MAX}
+    assert parts.side._given_up == [] or parts.upkeep.count
+
+
+def _ends(parts: Parts, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        parts.side.receive(1, None)
+
+
+def test_a_take_of_a_session_found_dead_is_made_anew() -> None:
+    """With a number of the next session."""
+    parts = Parts(SessionLostError("dead"), [b"a"])
+    assert [each.payload for each in parts.side.receive(1, 1.0)] == [b"a"]
+    assert [take.number & 0xFF for take in parts.membership.asked] == [1, 2]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RetryableError("no answer")])
+def test_a_take_without_an_answer_is_given_up(error: BaseException) -> None:
+    """Its messages may be in hand at the owner: upkeep gives them back."""
+    parts = Parts(error)
+    with pytest.raises(type(error)):
+        parts.side.receive(1, 1.0)
+    assert parts.upkeep.count == 1
+    parts.side.do_due(0.0)
+    parts.side.do_due(0.0)
+    given_up = [each for each in parts.membership.asked if isinstance(each, Verb)]
+    assert given_up == [Verb("g", {"verb": "give_up", "number": 7 << 32 | 1})]
+
+
+def test_a_take_that_was_broken_off_is_given_up_too() -> None:
+    """Its answer may have been on its way."""
+    parts = Parts()
+    parts.side.shut_down(0.0, immediate=False)
+    with pytest.raises(ShutDown):
+        parts.side.receive(1, None)
+    assert parts.side._given_up == [7 << 32 | 1]
+
+
+def test_getting_is_taking_and_acknowledging() -> None:
+    """In this order."""
+    parts = Parts([b"a"], [b"b", b"c"])
+    assert parts.side.get(1.0) == b"a"
+    assert parts.side.get_many(2, 1.0) == [b"b", b"c"]
+    assert parts.membership.settled == [("ack", [0]), ("ack", [1, 2])]
+    assert parts.in_hand() == []
+
+
+# -- Settling --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "settle", "seconds", "failure"),
+    [
+        ("ack", lambda side, each: side.ack(each), None, None),
+        ("nack", lambda side, each: side.nack(each, 2.0), 2.0, ("failed", "", "", "")),
+        ("reject", lambda side, each: side.reject(each, "why"), None, ("rejected", "why", "", "")),
+        ("park", lambda side, each: side.park(each, Failure("odd", "x")), None, ("odd", "x", "", "")),
+        ("release", lambda side, each: side.release(each), None, None),
+    ],
+)
+def test_a_verb_settles_all_its_deliveries_by_one_request(
+    verb: str, settle: Callable[[SharedConsumer, Sequence[Delivery]], None], seconds: Any, failure: Any
+) -> None:
+    """Each once; a second time they are stale here already."""
+    parts = Parts([b"a", b"b"])
+    deliveries = parts.side.receive(2, 1.0)
+    settle(parts.side, [*deliveries, deliveries[0]])
+    asked = parts.membership.asked[-1]
+    assert (asked.verb, [at for _, at in asked.receipts], asked.seconds) == (verb, [0, 1], seconds)
+    assert (asked.failure is None) == (failure is None)
+    if failure is not None and verb != "nack":
+        assert asked.failure[:2] == failure[:2]
+    assert all(each.is_settled for each in deliveries)
+    with pytest.raises(StaleReceiptError):
+        settle(parts.side, deliveries)
+    assert len(parts.membership.settled) == 1
+
+
+def test_settling_nothing_asks_nothing() -> None:
+    """As an empty batch does."""
+    parts = Parts()
+    parts.side.ack([])
+    assert parts.membership.asked == []
+
+
+def test_a_reason_is_text() -> None:
+    """The delivery stays in hand."""
+    parts = Parts([b"a"])
+    deliveries = parts.side.receive(1, 1.0)
+    with pytest.raises(TypeError, match="not int"):
+        parts.side.reject(deliveries, 5)  # type: ignore[arg-type]
+    assert parts.in_hand() == [0]
+
+
+@pytest.mark.parametrize("error", [RetryableError("no owner"), CommitUnknownError("no sync"), KeyboardInterrupt()])
+def test_a_verb_without_an_answer_can_be_called_again(error: BaseException) -> None:
+    """Sent again it is answered exactly, whether it was done or not."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.membership.refusals = [error]
+    with pytest.raises(type(error)):
+        delivery.ack()
+    assert not delivery.is_settled
+    delivery.ack()
+    assert parts.membership.settled == [("ack", [0])] * 2
+
+
+@pytest.mark.parametrize("kind", [LeaseExpiredError, StaleReceiptError])
+def test_only_the_stale_one_of_a_batch_is_lost(kind: type[StaleReceiptError]) -> None:
+    """The owner has settled none."""
+    parts = Parts([b"a", b"b"])
+    deliveries = parts.side.receive(2, 1.0)
+    parts.membership.refusals = [kind("stale", offset=0)]
+    with pytest.raises(kind):
+        parts.side.ack(deliveries)
+    assert parts.in_hand() == [1]
+    assert deliveries[0].is_settled
+    assert deliveries[0].has_expired == (kind is LeaseExpiredError)
+    parts.side.ack(deliveries[1:])
+
+
+def test_all_deliveries_of_a_session_found_dead_are_lost() -> None:
+    """Whether a verb hears of it first or the membership."""
+    parts = Parts([b"a", b"b"], [b"c"])
+    deliveries = parts.side.receive(2, 1.0)
+    parts.membership.refusals = [SessionLostError("dead")]
+    with pytest.raises(LeaseExpiredError, match="found dead"):
+        parts.side.ack(deliveries)
+    assert parts.in_hand() == []
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.side.lose_session()
+    with pytest.raises(LeaseExpiredError):
+        delivery.ack()
+    assert (parts.in_hand(), delivery.has_expired) == ([], True)
+
+
+def test_a_delivery_whose_lease_ran_out_is_stale_here() -> None:
+    """Without a question."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.clock.advance(LEASE + 1)
+    with pytest.raises(LeaseExpiredError):
+        delivery.ack()
+    assert parts.membership.settled == []
+
+
+@pytest.mark.parametrize(("seconds", "lease"), [(None, LEASE), (5.0, 5.0)])
+def test_a_lease_is_extended_at_the_owner_and_here(seconds: float | None, lease: float) -> None:
+    """For so long from now."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.clock.advance(1)
+    delivery.extend(seconds)
+    assert parts.membership.asked[-1].seconds == lease
+    assert delivery.expires_at == parts.clock.monotonic() + lease
+
+
+# -- Transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_holds_deliveries_and_hands_them_back() -> None:
+    """Only it settles them meanwhile."""
+    parts, holder = Parts([b"a", b"b"]), Holding()
+    first, second = parts.side.receive(2, 1.0)
+    parts.side.hold([first, second], holder)
+    assert parts.side.held_by(holder) == [first, second]
+    assert [record[0] for record in parts.side.check([second, first], holder)] == [0, 1]
+    with pytest.raises(StaleReceiptError, match="transaction"):
+        first.ack()
+    parts.side.hand_back([first, second], Holding())
+    assert first.holder is holder
+    parts.side.hand_back([first], holder)
+    first.ack()
+    parts.side.let_go([first, second], holder)
+    assert parts.in_hand() == []
+
+
+def test_a_transaction_finishes_its_messages() -> None:
+    """The owner has done so with the commit."""
+    parts, holder = Parts([b"a"]), Holding()
+    deliveries = parts.side.receive(1, 1.0, holder)
+    parts.side.end_committed(deliveries)
+    parts.side.end_committed(deliveries)
+    assert (parts.in_hand(), parts.membership.settled) == ([], [])
+
+
+# -- Upkeep ----------------------------------------------------------------------------------------------------------
+
+
+def test_leases_are_extended_only_while_a_block_is_open_or_a_transaction_holds_them() -> None:
+    """Each third of the lease; the others run out."""
+    parts, holder = Parts([b"a"], [b"b"], [b"c"]), Holding()
+    (opened,), (held,), (idle,) = (parts.side.receive(1, 1.0) for _ in range(3))
+    parts.side.hold([held], holder)
+    with opened:
+        assert parts.side.do_due(100.0) == pytest.approx(100.0 + LEASE / 3)
+        assert parts.membership.settled == []
+        parts.clock.advance(LEASE / 3)
+        parts.side.do_due(100.0)
+        assert parts.membership.settled == [("extend", [0]), ("extend", [1])]
+        parts.clock.advance(LEASE * 0.7)
+        parts.side.do_due(100.0)
+        assert idle.has_expired
+        assert parts.in_hand() == [0, 1]
+
+
+def test_a_delivery_that_no_block_uses_is_looked_at_rarely() -> None:
+    """One may be entered before its lease ends."""
+    parts = Parts([b"a"])
+    parts.side.receive(1, 1.0)
+    assert parts.side.do_due(100.0) == pytest.approx(100.0 + LEASE / 2)
+    parts.clock.advance(LEASE)
+    parts.side._leases.next_due = math.inf
+    assert parts.side.do_due(100.0) == math.inf
+
+
+def test_a_lease_that_was_taken_away_is_not_extended_again() -> None:
+    """Neither is one that was settled meanwhile."""
+    parts = Parts([b"a"], [b"b"])
+    (lost,), (settled,) = (parts.side.receive(1, 1.0) for _ in range(2))
+    lost.is_open = settled.is_open = True
+    parts.clock.advance(LEASE / 2)
+    parts.membership.refusals = [LeaseExpiredError("gone", offset=0)]
+    asked = parts.membership.ask
+
+    def settle_meanwhile(request: Any, *arguments: Any) -> Answer:
+        answer = asked(request, *arguments)
+        settled.is_settled = True
+        return answer
+
+    parts.membership.ask = settle_meanwhile  # type: ignore[method-assign]
+    before = settled.expires_at
+    parts.side.do_due(100.0)
+    assert (lost.has_expired, settled.expires_at) == (True, before)
+
+
+def test_deadlines_of_transactions_are_called_by_upkeep() -> None:
+    """Or by the next take."""
+    parts = Parts()
+    called: list[int] = []
+    parts.side.deadlines.add(parts.clock.monotonic() + 5, lambda: called.append(1) is None)
+    assert parts.side.do_due(100.0) == pytest.approx(105.0)
+    parts.clock.advance(5)
+    assert parts.side.do_due(100.0) == math.inf
+    assert called == [1]
+
+
+# -- The group, and the end ------------------------------------------------------------------------------------------
+
+
+def test_purging_is_a_verb_of_the_owner() -> None:
+    """It counts."""
+    parts = Parts()
+    counts: list[int] = []
+    assert parts.side.purge(counts.append) == 4
+    assert counts == [4]
+    assert parts.membership.asked == [Verb("g", {"verb": "purge"})]
+    parts.side.flush()
+    assert len(parts.membership.asked) == 1
+
+
+@pytest.mark.parametrize("left", [None, 0.0])
+def test_waiting_for_more_is_short_because_only_a_take_learns_of_it(left: float | None) -> None:
+    """It ends at a wake-up too."""
+    parts = Parts()
+    parts.side.wait_for_more(left)
+    parts.side.wait_for_more(None, lambda: True)
+    parts.side.wake()
+    assert parts.membership.was_woken == 1
+
+
+def test_a_shutdown_gives_takers_what_is_left() -> None:
+    """It waits for what is in hand here, and for what others give back within its time."""
+    parts = Parts([b"a"], [b"b"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.side.shut_down(100.0, immediate=False)
+    assert [each.payload for each in parts.side.receive(1, None)] == [b"b"]
+    threads = Threads()
+    parts.membership.waits.clear()
+    threads.start(lambda: _ends(parts, ShutDown))
+    assert parts.membership.waits.wait(30)
+    parts.side.release(list(parts.side._leases.by_offset.values()))
+    threads.join()
+    assert delivery.is_settled
+    assert parts.side.ending().left == {}
+
+
+def test_a_transaction_does_not_wait_for_its_own_messages() -> None:
+    """They cannot come back to it."""
+    parts, holder = Parts([b"a"]), Holding()
+    parts.side.receive(1, 1.0, holder)
+    parts.side.shut_down(100.0, immediate=False)
+    with pytest.raises(ShutDown):
+        parts.side.receive(1, None, holder)
+
+
+def test_an_immediate_shutdown_gives_back_what_is_in_hand() -> None:
+    """And refuses takes at once."""
+    parts = Parts([b"a"])
+    parts.side.receive(1, 1.0)
+    parts.side.shut_down(None, immediate=True)
+    assert parts.membership.settled == [("release", [0])]
+    with pytest.raises(ShutDown):
+        parts.side.receive(1, None)
+
+
+def test_closing_gives_back_what_is_in_hand_as_far_as_an_owner_answers() -> None:
+    """Else it comes again with the end of the session."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.membership.refusals = [RetryableError("no owner")]
+    parts.side.close()
+    assert parts.membership.settled == [("release", [0])]
+    for call in (lambda: parts.side.receive(1, 0.0), delivery.ack):
+        with pytest.raises(ClosedError):
+            call()
+
+
+def test_a_forked_child_takes_and_settles_nothing() -> None:
+    """Also if a thread of the parent was just settling something."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.side._lock.acquire()
+    parts.side.forget()
+    for call in (lambda: parts.side.receive(1, 0.0), delivery.ack, lambda: delivery.extend(1.0)):
+        with pytest.raises(ForkedError):
+            call()
+    wait_until(lambda: not parts.side._lock.locked())
