@@ -155,6 +155,7 @@ class Load:
         self._pin_seconds = pin_seconds
         self._no_more_puts = threading.Event()
         self._is_over = threading.Event()
+        self._retrying = threading.Lock()
         self._producers = Threads()
         self._consumers = Threads()
 
@@ -187,7 +188,8 @@ class Load:
 
     def is_busy(self) -> bool:
         """Whether something is not finished yet."""
-        work, results = self.work.stats(), self.results.stats()
+        with self._retrying:  # else a letter may come back between the two figures, and be in neither
+            work, results = self.work.stats(), self.results.stats()
         return bool(work.depth or work.dead or results.depth)
 
     def close(self) -> None:
@@ -330,7 +332,8 @@ class Load:
         """Retry half of the dead letters and discard the others; look at the queue from outside."""
         while not self._is_over.wait(WAIT_SECONDS * 2):
             letters = self.work.dead.list()
-            self.work.dead.retry([letter for letter in letters if letter.offset % 800 == 2])
+            with self._retrying:
+                self.work.dead.retry([letter for letter in letters if letter.offset % 800 == 2])
             discarded = [letter for letter in letters if letter.offset % 800 != 2]
             self.work.dead.discard(discarded)
             self._ledger.finish(Table.FAST, [name_of(letter.payload) for letter in discarded])
