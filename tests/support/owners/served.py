@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
@@ -77,6 +78,8 @@ class Served:
     ----------
     storage, clock, sessions
         What outlives it.
+    path : Path
+        The queue.
     **settings
         What a program asks for.
     """
@@ -86,6 +89,7 @@ class Served:
         storage: Storage | None = None,
         clock: Clock | None = None,
         sessions: FakeSessions | None = None,
+        path: Path = ROOT,
         **settings: Any,
     ) -> None:
         self.storage = storage or SimulatedStorage()
@@ -93,7 +97,7 @@ class Served:
         self.sessions = sessions or FakeSessions()
         made_with = checked({"data_file_bytes": 16 * 2**10, **settings})
         options = Options("shared", GROUP, made_with)
-        self.queue = OwnedQueue(self.storage, self.clock, ROOT, options, self.sessions.is_alive)
+        self.queue = OwnedQueue(self.storage, self.clock, path, options, self.sessions.is_alive)
         asked = checked({name: value for name, value in settings.items() if name in GROUP_SETTINGS | BOUNDS})
         self.queue.attach(GROUP, stored(asked, QUEUE_SETTINGS | GROUP_SETTINGS), {})
         self.machine = Machine(self.queue, self.sessions, EPOCH)

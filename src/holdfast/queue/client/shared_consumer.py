@@ -135,9 +135,14 @@ class SharedConsumer:
     ) -> list[Delivery]:
         number = self._membership.next_number()
         self._taking.add(number)
+        was_draining = self._draining.is_on
+
+        def must_look() -> bool:  # it was closed or shut down since; a take of a drain asks for what is left
+            return self._lifecycle.refusal is not None or self._draining.is_on is not was_draining
+
         try:
             take = Take(self.group, number, count_max, lease_seconds, seconds)
-            reply, payloads, _ = self._membership.ask(take, (), seconds, self._must_look)
+            reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
             assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
             self._deliveries_max = reply.deliveries_max
             if reply.places:
@@ -149,20 +154,27 @@ class SharedConsumer:
                 for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
             ]
             with self._lock:
+                self._end_former(deliveries)
                 self._leases.grant(deliveries, reply.lease_seconds)
             self._upkeep.wake()
+            if self._lifecycle.refusal is not None:  # behind the line above: what was not given back by then is now
+                self._give_back()
+                raise self._lifecycle.refusal()
             return deliveries
         except BaseException as error:
-            if not isinstance(error, Empty) or self._must_look():  # without an answer: its messages may be in hand
+            if not isinstance(error, Empty) or must_look():  # without an answer: its messages may be in hand
                 self._given_up.append(number)
                 self._upkeep.wake()
             raise
         finally:
             self._taking.discard(number)
 
-    def _must_look(self) -> bool:
-        """Whether a take that waits has to look again: the handle was closed or shut down."""
-        return self._draining.is_on or self._lifecycle.refusal is not None
+    def _end_former(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that leases have ended whose messages come again."""
+        for each in deliveries:
+            former = self._leases.by_offset.get(each.offset)
+            if former is not None:
+                former.has_expired = former.is_settled = True
 
     # -- Settling ----------------------------------------------------------------------------------------------------
 
@@ -385,14 +397,14 @@ class SharedConsumer:
         """Give takers the messages left, then queue.ShutDown."""
         self._draining.begin(timeout)
         if immediate:
-            self._give_back()
             self._lifecycle.drain(self.ending)
         self.wake()
+        if immediate:
+            self._give_back()  # last: a take that waits must not get it
 
     def ending(self) -> ShutDown:
-        """Return the error that counts the messages in hand here."""
-        with self._lock:
-            return shut_down_with({"in_hand": len(self._leases.by_offset)})
+        """Return the error that counts the messages in hand here. The caller may hold the lock."""
+        return shut_down_with({"in_hand": len(self._leases.by_offset)})
 
     def _is_drained(self, holder: Holder | None) -> bool:
         if not self._draining.is_on:

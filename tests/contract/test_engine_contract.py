@@ -1,0 +1,523 @@
+"""What a queue promises, whichever way a handle goes to it: alone, as the owner, or as a client.
+
+The ways: the mode "exclusive"; a handle of the mode "shared" that owns the queue; one that steps the machine of an
+owner without a socket; and one that is a client through a real socket. What differs is in the last section.
+"""
+
+from __future__ import annotations
+
+import queue as standard
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    ConfigError,
+    Delivery,
+    Empty,
+    Full,
+    LeaseExpiredError,
+    PersistentQueue,
+    Put,
+    RecordTooLargeError,
+    ShutDown,
+    StaleReceiptError,
+    TransactionStateError,
+)
+from holdfast.errors import ClosedError
+from support.owners.machine_link import machine_links
+from support.processes.threads import wait_until
+
+Open = Callable[..., PersistentQueue]
+
+LEASE = 0.05
+"""Seconds; over within a test."""
+
+
+@pytest.fixture(params=["exclusive", "owner", "machine", "socket"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Return how handles of this test go to the queue."""
+    return str(request.param)
+
+
+@pytest.fixture
+def open_queue(way: str, tmp_path: Path) -> Iterator[Open]:
+    """Return what opens the queue; everything is closed at the end, the last one first."""
+    with ExitStack() as opened:
+        if way == "machine":
+            opened.enter_context(machine_links())
+
+        def open_queue(**options: Any) -> PersistentQueue:
+            if way == "exclusive":
+                return opened.enter_context(PersistentQueue(tmp_path / "q", **options))
+            if way == "socket":
+                opened.enter_context(PersistentQueue(tmp_path / "q", mode="shared", **options))
+                options["can_own"] = False
+            return opened.enter_context(PersistentQueue(tmp_path / "q", mode="shared", **options))
+
+        yield open_queue
+
+
+@pytest.fixture
+def queue(open_queue: Open) -> PersistentQueue:
+    """Return a queue whose failed messages come again at once."""
+    return open_queue(backoff=[])
+
+
+def payloads(deliveries: Any) -> list[bytes]:
+    """Return what was delivered, or is shown."""
+    return [each.payload for each in deliveries]
+
+
+def drained(queue: PersistentQueue) -> list[bytes]:
+    """Return all that can be taken now."""
+    found: list[bytes] = []
+    while True:
+        try:
+            found += queue.get_many(100, timeout=0)
+        except Empty:
+            return found
+
+
+# -- Putting and taking ----------------------------------------------------------------------------------------------
+
+
+def test_messages_come_in_the_order_in_which_they_were_put(queue: PersistentQueue) -> None:
+    """With their offsets, alone and in batches."""
+    assert queue.put(b"a") == 0
+    assert queue.put_many([b"b", b"c"]) == range(1, 3)
+    assert queue.put(b"") == 3
+    assert queue.put_many([]) == range(4, 4)
+    assert queue.get(timeout=5) == b"a"
+    assert queue.get_many(2, timeout=5) == [b"b", b"c"]
+    assert queue.get_nowait() == b""
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+    with pytest.raises(standard.Empty):
+        queue.get_many(5, timeout=0.01)
+
+
+def test_headers_come_with_their_message(queue: PersistentQueue) -> None:
+    """Of a single one, and of those in a batch that have some."""
+    queue.put(b"a", headers={"kind": "x"})
+    queue.put_many([b"b", Put(b"c", headers={"kind": "y"})])
+    with queue.receive_many(3, timeout=5) as batch:
+        assert [dict(each.headers) for each in batch] == [{"kind": "x"}, {}, {"kind": "y"}]
+
+
+def test_a_dedup_id_is_put_once(queue: PersistentQueue) -> None:
+    """The second one has the offset of the first."""
+    assert [queue.put(b"a", dedup_id="x"), queue.put(b"b", dedup_id="y"), queue.put(b"c", dedup_id="x")] == [0, 1, 0]
+    assert drained(queue) == [b"a", b"b"]
+
+
+def test_a_delay_a_priority_and_a_time_to_live_count(queue: PersistentQueue) -> None:
+    """A delayed message waits, an urgent one comes first, and one whose time is over never comes."""
+    queue.put(b"late", delay=1)
+    queue.put(b"gone", ttl=0.001)
+    queue.put(b"normal")
+    queue.put(b"urgent", priority=9)
+    time.sleep(0.002)
+    assert [queue.get(timeout=0), queue.get(timeout=0)] == [b"urgent", b"normal"]
+    assert queue.get(timeout=30) == b"late"
+    assert drained(queue) == []
+
+
+def test_messages_of_one_order_key_come_one_after_the_other(queue: PersistentQueue) -> None:
+    """The second one behind the end of the first; other keys are not held up."""
+    queue.put(b"1", order_key="k")
+    queue.put(b"2", order_key="k")
+    queue.put(b"3")
+    first = queue.receive(timeout=5)
+    assert queue.get(timeout=5) == b"3"
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+    first.ack()
+    assert queue.get(timeout=5) == b"2"
+
+
+def test_a_record_that_is_too_large_is_refused(open_queue: Open) -> None:
+    """Before it goes anywhere."""
+    queue = open_queue(record_bytes_max=10)
+    with pytest.raises(RecordTooLargeError):
+        queue.put(b"x" * 11)
+    with pytest.raises(RecordTooLargeError):
+        queue.put_many([b"a", b"x" * 11])
+    assert queue.qsize() == 0
+
+
+def test_a_taker_that_waits_has_the_message_of_another_thread(queue: PersistentQueue) -> None:
+    """As soon as it is put."""
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(queue.get(timeout=30)))
+    thread.start()
+    queue.put(b"a")
+    thread.join(30)
+    assert found == [b"a"]
+
+
+# -- Deliveries ------------------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_is_acknowledged_once(queue: PersistentQueue) -> None:
+    """A second verb is stale."""
+    queue.put_many([b"a", b"b"])
+    delivery = queue.receive(timeout=5)
+    delivery.ack()
+    for verb in (delivery.ack, delivery.nack, delivery.release):
+        with pytest.raises(StaleReceiptError):
+            verb()
+    assert drained(queue) == [b"b"]
+
+
+def test_a_block_acknowledges_or_gives_back(queue: PersistentQueue) -> None:
+    """By whether it ends with an exception."""
+    queue.put_many([b"a", b"b"])
+    with queue.receive(timeout=5):
+        pass
+    with pytest.raises(ZeroDivisionError), queue.receive(timeout=5):
+        raise ZeroDivisionError
+    again = queue.receive(timeout=5)
+    assert (again.payload, again.delivery_count) == (b"b", 2)
+    again.ack()
+
+
+def test_a_batch_is_settled_one_by_one_or_together(queue: PersistentQueue) -> None:
+    """What is left at the end of its block is acknowledged."""
+    queue.put_many([b"a", b"b", b"c"])
+    with queue.receive_many(3, timeout=5) as batch:
+        list(batch)[1].nack()
+    assert drained(queue) == [b"b"]
+
+
+@pytest.mark.parametrize(("verb", "count"), [("nack", 2), ("release", 1)])
+def test_a_message_that_is_given_back_comes_again(queue: PersistentQueue, verb: str, count: int) -> None:
+    """A failure counts as a delivery, a release does not."""
+    queue.put(b"a")
+    getattr(queue.receive(timeout=5), verb)()
+    again = queue.receive(timeout=5)
+    assert again.delivery_count == count
+    again.ack()
+
+
+def test_a_nack_with_a_delay_comes_later(queue: PersistentQueue) -> None:
+    """Not before."""
+    queue.put(b"a")
+    queue.receive(timeout=5).nack(delay=1)
+    with pytest.raises(Empty):
+        queue.receive(timeout=0)
+    queue.receive(timeout=30).ack()
+
+
+def test_a_lease_that_runs_out_gives_the_message_back(queue: PersistentQueue) -> None:
+    """The verbs of the first delivery say so; the second is another one."""
+    queue.put(b"a")
+    first = queue.receive(timeout=5, lease_seconds=LEASE)
+    second = queue.receive(timeout=5)
+    assert second.delivery_count == 2
+    with pytest.raises(LeaseExpiredError):
+        first.ack()
+    second.ack()
+    assert drained(queue) == []
+
+
+def test_an_extended_lease_runs_out_later(queue: PersistentQueue) -> None:
+    """The message stays in hand meanwhile."""
+    queue.put(b"a")
+    delivery = queue.receive(timeout=5, lease_seconds=LEASE)
+    delivery.extend(60)
+    with pytest.raises(Empty):
+        queue.receive(timeout=2 * LEASE)
+    delivery.ack()
+
+
+def test_a_delivery_in_use_is_renewed(queue: PersistentQueue) -> None:
+    """As long as its block is open."""
+    queue.put(b"a")
+    with queue.receive(timeout=5, lease_seconds=1.5), pytest.raises(Empty):
+        queue.receive(timeout=2)
+    assert drained(queue) == []
+
+
+def test_a_message_that_fails_too_often_is_a_dead_letter(open_queue: Open) -> None:
+    """With its reason; it can be tried again, or discarded."""
+    queue = open_queue(max_deliveries=1, backoff=[])
+    queue.put_many([b"a", b"b", b"c"])
+    with pytest.raises(ZeroDivisionError), queue.receive(timeout=5):
+        raise ZeroDivisionError("a reason")
+    queue.receive(timeout=5).reject("not wanted")
+    queue.receive(timeout=5).ack()
+    letters = list(queue.dead.list())
+    assert [(each.payload, each.reason) for each in letters] == [(b"a", "exception"), (b"b", "rejected")]
+    assert queue.dead.discard([1]) == 1
+    assert queue.dead.retry(reason="exception") == 1
+    assert drained(queue) == [b"a"]
+    assert len(queue.dead) == 0
+
+
+# -- The group as a whole --------------------------------------------------------------------------------------------
+
+
+def test_a_purge_finishes_what_is_ready(queue: PersistentQueue) -> None:
+    """What is in hand stays."""
+    queue.put_many([b"a", b"b", b"c"])
+    delivery = queue.receive(timeout=5)
+    assert queue.purge() == 2
+    delivery.release()
+    assert drained(queue) == [b"a"]
+
+
+def test_a_paused_group_hands_nothing_out(queue: PersistentQueue) -> None:
+    """Until it is resumed, or its time is over."""
+    queue.put_many([b"a", b"b"])
+    queue.pause(reason="a reason")
+    assert queue.stats().paused == "a reason"
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+    queue.resume()
+    assert queue.get(timeout=5) == b"a"
+    queue.pause(until=time.time() + 0.05)
+    assert queue.get(timeout=5) == b"b"
+
+
+def test_another_group_has_all_messages_too(queue: PersistentQueue, open_queue: Open, way: str) -> None:
+    """From where it starts."""
+    queue.put_many([b"a", b"b"])
+    assert queue.groups.create("audit") == 0
+    assert queue.groups.create("later", start="latest") == 2
+    assert sorted(queue.groups.list()) in (["audit", "later"], ["audit", "default", "later"])
+    assert drained(queue) == [b"a", b"b"]
+    if way == "exclusive":  # no other handle opens it beside this one
+        queue.close()
+    assert drained(open_queue(group="audit")) == [b"a", b"b"]
+
+
+def test_settings_are_changed_while_the_queue_is_open(queue: PersistentQueue) -> None:
+    """And set back; a second value in a program is refused."""
+    queue.configure(maxsize=2, max_deliveries=1)
+    assert (queue.settings["maxsize"], queue.settings["max_deliveries"]) == (2, 1)
+    queue.put_many([b"a", b"b"])
+    with pytest.raises(Full):
+        queue.put(b"c", timeout=0)
+    queue.receive(timeout=5).nack()
+    assert len(queue.dead) == 1
+    queue.configure(reset=["maxsize"])
+    assert queue.maxsize == 0
+
+
+def test_another_setting_than_the_queue_has_is_refused(queue: PersistentQueue, open_queue: Open, way: str) -> None:
+    """When a handle is opened."""
+    queue.configure(max_deliveries=3)
+    if way == "exclusive":
+        queue.close()
+    with pytest.raises(ConfigError, match="max_deliveries"):
+        open_queue(max_deliveries=4)
+
+
+# -- Bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_refuses_and_has_space_again(open_queue: Open) -> None:
+    """A put that waits has it."""
+    queue = open_queue(maxsize=2)
+    queue.put_many([b"a", b"b"])
+    for put in (lambda: queue.put(b"c", timeout=0), lambda: queue.put_many([b"c"], timeout=0.01)):
+        with pytest.raises(Full):
+            put()
+    with pytest.raises(RecordTooLargeError):
+        queue.put_many([b"x"] * 3)
+    put_at: list[int] = []
+    thread = threading.Thread(target=lambda: put_at.append(queue.put(b"c", timeout=30)))
+    thread.start()
+    assert queue.get(timeout=5) == b"a"
+    thread.join(30)
+    assert put_at == [2]
+    assert drained(queue) == [b"b", b"c"]
+
+
+def test_a_transaction_needs_the_space_that_it_does_not_make(open_queue: Open) -> None:
+    """What it acknowledges counts."""
+    queue = open_queue(maxsize=1)
+    queue.put(b"a")
+    with queue.transaction() as tx:
+        tx.ack(tx.receive(timeout=5))
+        tx.put(b"b")
+    assert drained(queue) == [b"b"]
+
+
+# -- Transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_puts_and_acknowledges_as_one(queue: PersistentQueue) -> None:
+    """Puts alone, acknowledgements alone, and both."""
+    queue.put_many([b"a", b"b"])
+    with queue.transaction() as tx:
+        tx.put(b"c", headers={"kind": "x"})
+        tx.put_many([b"d"])
+    with queue.transaction() as tx:
+        tx.ack(tx.receive(timeout=5))
+    with queue.transaction() as tx:
+        tx.ack(tx.receive(timeout=5))
+        tx.put(b"e")
+    assert drained(queue) == [b"c", b"d", b"e"]
+
+
+def test_a_delivery_goes_into_a_transaction(queue: PersistentQueue) -> None:
+    """One that was received outside of it."""
+    queue.put(b"a")
+    delivery = queue.receive(timeout=5)
+    with queue.transaction() as tx:
+        tx.ack(delivery)
+        tx.put(b"b")
+    with pytest.raises(StaleReceiptError):
+        delivery.ack()
+    assert drained(queue) == [b"b"]
+
+
+def test_an_aborted_transaction_leaves_no_trace(queue: PersistentQueue) -> None:
+    """Its messages come again."""
+    queue.put(b"a")
+    with suppress(ZeroDivisionError), queue.transaction() as tx:
+        tx.ack(tx.receive(timeout=5))
+        tx.put(b"b")
+        raise ZeroDivisionError
+    tx = queue.begin()
+    tx.put(b"c")
+    tx.abort()
+    with pytest.raises(TransactionStateError):
+        tx.commit()
+    assert drained(queue) == [b"a"]
+
+
+def test_a_transaction_whose_time_is_over_is_aborted(queue: PersistentQueue) -> None:
+    """Its messages come again without it."""
+    queue.put(b"a")
+    tx = queue.begin(timeout=1)
+    tx.ack(tx.receive(timeout=0.5))
+    tx.put(b"b")
+    assert queue.get(timeout=30) == b"a"
+    with pytest.raises(TransactionStateError):
+        tx.commit()
+    assert drained(queue) == []
+
+
+# -- Looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_shown(queue: PersistentQueue) -> None:
+    """Without taking anything."""
+    queue.put_many([b"a", b"b", b"c"])
+    assert payloads(queue.peek(9)) == [b"a", b"b", b"c"]
+    delivery = queue.receive(timeout=5)
+    assert payloads(queue.browse("ready")) == [b"b", b"c"]
+    assert payloads(queue.browse("leased")) == [b"a"]
+    delivery.nack(delay=60)
+    assert payloads(queue.browse("delayed")) == [b"a"]
+    stats = queue.stats()
+    assert (stats.depth, stats.delayed, stats.next_offset) == (3, 1, 3)
+    assert [queue.qsize(), queue.depth(), queue.empty()] == [2, 3, False]
+
+
+def test_a_flush_returns(open_queue: Open) -> None:
+    """Under any policy; what was put and acknowledged stays."""
+    queue = open_queue()
+    queue.put_many([b"a", b"b"])
+    queue.get(timeout=5)
+    queue.flush()
+    assert drained(queue) == [b"b"]
+
+
+# -- Ending ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_queue_hands_out_the_rest(queue: PersistentQueue) -> None:
+    """Then takers end; puts are refused at once."""
+    queue.put_many([b"a", b"b"])
+    queue.shutdown(timeout=0.2)
+    with pytest.raises(ShutDown):
+        queue.put(b"c")
+    assert [queue.get(timeout=5), queue.get(timeout=5)] == [b"a", b"b"]
+    with pytest.raises(ShutDown):
+        queue.get(timeout=5)
+
+
+def test_an_immediate_shutdown_gives_back(queue: PersistentQueue) -> None:
+    """Deliveries are stale, and takers that wait end."""
+    queue.put(b"a")
+    delivery = queue.receive(timeout=5)
+    ended: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            queue.get(timeout=30)
+        except ShutDown as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    queue.shutdown(immediate=True)
+    thread.join(30)
+    assert len(ended) == 1
+    with pytest.raises(StaleReceiptError):
+        delivery.ack()
+
+
+def test_a_closed_queue_gives_back_uncounted(queue: PersistentQueue, open_queue: Open) -> None:
+    """And refuses every call."""
+    queue.put_many([b"a", b"b"])
+    queue.receive(timeout=5)
+    queue.close()
+    for call in (lambda: queue.put(b"c"), lambda: queue.get(timeout=0), queue.stats):
+        with pytest.raises(ClosedError):
+            call()
+    again = open_queue()
+    delivery: Delivery = again.receive(timeout=5)
+    assert (delivery.payload, delivery.delivery_count) == (b"a", 1)
+    delivery.ack()
+    assert drained(again) == [b"b"]
+
+
+def test_wrong_arguments_are_refused_alike(queue: PersistentQueue) -> None:
+    """Before anything is asked."""
+    with pytest.raises(TypeError):
+        queue.put("text")  # type: ignore[arg-type]  # that is tested
+    with pytest.raises(ValueError, match="at least 1"):
+        queue.get_many(0)
+    with pytest.raises(ValueError, match="timeout"):
+        queue.get(timeout=-1)
+    queue.put(b"a")
+    with pytest.raises(TypeError):
+        queue.receive(timeout=5).reject(7)  # type: ignore[arg-type]
+
+
+# -- What differs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_is_over_shows_in_the_owner_first(queue: PersistentQueue, way: str) -> None:
+    """A handle of the mode "shared" looks at the files: docs/processes.md. The next take makes the difference end."""
+    queue.put(b"a")
+    queue.receive(timeout=5, lease_seconds=LEASE)
+    if way == "exclusive":
+        wait_until(lambda: queue.stats().in_flight == 0)
+    else:
+        time.sleep(2 * LEASE)
+        assert queue.stats().in_flight == 1
+    assert queue.get(timeout=5) == b"a"
+    assert queue.stats().in_flight == 0
+
+
+def test_a_message_in_hand_is_peeked_at_by_handles_that_look_at_the_files(queue: PersistentQueue, way: str) -> None:
+    """As in the mode "read_only": it may come again. ``browse`` tells."""
+    queue.put_many([b"a", b"b"])
+    queue.receive(timeout=5)
+    assert payloads(queue.peek(9)) == ([b"b"] if way == "exclusive" else [b"a", b"b"])
+
+
+def test_only_one_handle_may_own(queue: PersistentQueue, way: str) -> None:
+    """A client does not."""
+    assert queue.is_owner is (way in ("exclusive", "owner"))
