@@ -136,7 +136,7 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
-        "request-done-twice",
+        "known-put-appended-again",
         "A put that is sent again is appended again: its nonce is not looked up.",
         "queue/producer/write_side.py",
         "            earlier = self._answered.known(commit_record)\n            if earlier is not None:\n",
