@@ -42,6 +42,8 @@ class FakeMembership:
         For the next requests that settle.
     waits : Event
         Set when a take finds nothing.
+    meanwhile : callable
+        Called by a take that finds nothing.
     """
 
     def __init__(self) -> None:
@@ -49,6 +51,7 @@ class FakeMembership:
         self.asked: list[Any] = []
         self.refusals: list[BaseException | None] = []
         self.waits = threading.Event()
+        self.meanwhile: Callable[[], object] = lambda: None
         self.was_woken = 0
         self._offset = 0
         self._number = 0
@@ -65,6 +68,7 @@ class FakeMembership:
             batch = self.batches.pop(0) if self.batches else None
             if batch is None:
                 self.waits.set()
+                self.meanwhile()
                 raise Empty
             if isinstance(batch, BaseException):
                 raise batch
@@ -183,7 +187,7 @@ def test_a_take_without_an_answer_is_given_up(error: BaseException) -> None:
 def test_a_take_that_was_broken_off_is_given_up_too() -> None:
     """Its answer may have been on its way."""
     parts = Parts()
-    parts.side.shut_down(0.0, immediate=False)
+    parts.membership.meanwhile = lambda: parts.side.shut_down(0.0, immediate=False)
     with pytest.raises(ShutDown):
         parts.side.receive(1, None)
     assert parts.side._given_up == [7 << 32 | 1]

@@ -95,6 +95,8 @@ class OwnerFinder:
         HoldfastError
             This process has taken the lock, and the queue cannot be opened.
         """
+        if self.owner is not None and self.owner.is_closing:  # interrupted: the next owner waits for the rest
+            self._close_owner()
         if self.owner is not None:  # an interruption came between taking the lock and the use of that
             return OwnerLink(self.owner, self._session.number)
         link = self._connect() if self._why_client else self._own() or self._connect()
@@ -119,7 +121,6 @@ class OwnerFinder:
         if lock is None:
             return None
         self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
-        owner.on_poisoned = self.on_poisoned
         owner.on_poisoned, owner.on_displaced = self.on_poisoned, self.on_displaced
         try:
             with storage_errors("joining", self._path):
@@ -209,9 +210,15 @@ class OwnerFinder:
             self._session.end()
 
     def _close_owner(self) -> None:
-        if self.owner is not None:
-            self.owner.close()
-            self.owner = None  # behind that: an interrupted close continues
+        owner = self.owner
+        if owner is None:
+            return
+        try:
+            owner.close()
+        except Exception:  # each part is closed, even if another one raises
+            self.owner = None
+            raise
+        self.owner = None  # behind that: an interrupted close continues
 
     def forget_after_fork(self) -> None:
         """In a forked child: the owner and the session are the parent's."""

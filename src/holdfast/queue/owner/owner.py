@@ -58,6 +58,8 @@ class Owner:
         Who lives.
     queue : OwnedQueue
         What is served.
+    is_closing : bool
+        Whether :meth:`close` has begun.
     on_poisoned : callable or None
         Called once, in a thread of its own, if a client has found that the queue can be used no more until another
         owner opens it: so it may close this one.
@@ -70,6 +72,7 @@ class Owner:
         self.on_poisoned: Callable[[], object] | None = None
         self.on_displaced: Callable[[], object] | None = None
         self.epoch = lock.epoch
+        self.is_closing = False
         with ExitStack() as opened:  # closed again if anything fails
             opened.callback(lock.release)
             self._endpoint = Endpoint.bind(owner_directory(lock.root))
@@ -201,7 +204,11 @@ class Owner:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Finish the round, close the queue, and let the next owner in; what living sessions have stays theirs."""
+        """Finish the round, close the queue, and let the next owner in; what living sessions have stays theirs.
+
+        Again continues after an interruption.
+        """
+        self.is_closing = True
         self._closing.close()
 
     def forget_after_fork(self) -> None:

@@ -1,0 +1,150 @@
+"""The owner in a process: requests of its own handles, what it finds out about itself, and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from holdfast import FlushPolicy, PersistentQueue, StaleReceiptError
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.queue.client.shared_engine import SharedEngine
+from holdfast.queue.owner.owned_queue import _Committing
+from holdfast.queue.owner.owner import Owner
+from holdfast.queue.producer.nonces import next_nonce
+from holdfast.queue.protocol.messages import Arrived, Offsets, Put
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[PersistentQueue]:
+    """A handle that owns its queue."""
+    with PersistentQueue(tmp_path / "q", mode="shared", flush=FlushPolicy.never()) as queue:
+        yield queue
+
+
+def owner_of(queue: PersistentQueue) -> Owner:
+    """Return the owner in this process."""
+    assert isinstance(queue._engine, SharedEngine)
+    owner = queue._engine._finder.owner
+    assert owner is not None
+    return owner
+
+
+def never() -> bool:
+    """No wait is over."""
+    return False
+
+
+@pytest.mark.parametrize("payloads", [[b"a"], [b"a", b"b"]])
+def test_a_put_that_asks_for_a_sync_gets_it_under_any_policy(queue: PersistentQueue, payloads: list[bytes]) -> None:
+    """The queue's policy never syncs."""
+    owner = owner_of(queue)
+    writer = owner.queue.write_side._writer
+    put = Put(next_nonce(), True, "", {}, None)
+    assert owner.perform(1, put, payloads, never, again=False) == (Offsets(0, len(payloads)), [])
+    assert writer.synced == writer.end
+
+
+def test_a_put_that_an_earlier_owner_has_done_is_not_done_again(queue: PersistentQueue) -> None:
+    """Until its thread has the answer."""
+    owner = owner_of(queue)
+    nonce = next_nonce()
+    record = CommitRecord(nonce.hex(), nonce, 1, 0, session=queue._engine.membership.session)  # type: ignore[union-attr]
+    owner.queue.write_side.append_requested([b"a"], {}, record, "")
+    put = Put(nonce, False, "", {}, None)
+    assert owner.perform(1, put, [b"a"], never, again=True) == (Offsets(0, 1), [])
+    owner.perform(1, Arrived(nonce[:8], int.from_bytes(nonce[8:], "little")), (), never, again=False)
+    assert owner.queue.write_side.answer_to(nonce) is None
+    again = Put(next_nonce(), False, "", {}, None)
+    assert owner.perform(1, again, [b"b"], never, again=True) == (Offsets(1, 1), [])
+
+
+def test_poison_and_a_lost_lock_are_told_once_and_in_another_thread(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that finds out serves clients, and cannot close the owner."""
+    owner, heard = owner_of(queue), threading.Semaphore(0)
+    threads: list[threading.Thread] = []
+
+    def hear() -> None:
+        threads.append(threading.current_thread())
+        heard.release()
+
+    owner.on_poisoned = owner.on_displaced = hear
+    monkeypatch.setattr(owner._lock, "is_in_place", lambda: False)
+    for _ in range(2):
+        owner._poisoned()
+        owner._look_for_itself()
+    assert heard.acquire(timeout=30)
+    assert heard.acquire(timeout=30)
+    assert not heard.acquire(blocking=False)
+    assert threading.current_thread() not in threads
+
+
+def test_an_owner_that_cannot_look_for_itself_says_so(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looks again a second later."""
+
+    def fail() -> NoReturn:
+        raise OSError("no more handles")
+
+    monkeypatch.setattr(owner_of(queue)._lock, "is_in_place", fail)
+    owner_of(queue)._look_for_itself()
+    assert "no more handles" in caplog.text
+
+
+def test_a_failed_close_of_the_owner_leaves_none_that_is_closed(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a handle would ask it again and again."""
+    assert isinstance(queue._engine, SharedEngine)
+    finder, owner = queue._engine._finder, owner_of(queue)
+    close = owner.close
+
+    def fail() -> NoReturn:
+        close()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(owner, "close", fail)
+    with pytest.raises(OSError, match="gone"):
+        finder._close_owner()
+    assert finder.owner is None
+    queue.put(b"a")
+    assert owner_of(queue) is not owner
+
+
+def test_a_close_of_the_owner_that_was_interrupted_is_continued(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next one that looks for an owner."""
+    assert isinstance(queue._engine, SharedEngine)
+    finder, owner = queue._engine._finder, owner_of(queue)
+    close = owner.queue.close
+
+    def interrupt() -> NoReturn:
+        close()
+        raise KeyboardInterrupt
+
+    owner._closing.callback(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        finder._close_owner()
+    assert finder.owner is owner
+    queue.put(b"a")
+    assert owner_of(queue) is not owner
+
+
+def test_messages_that_a_transaction_commits_are_nobody_else_s() -> None:
+    """For the moment of the commit."""
+    assert isinstance(_Committing().refusal(), StaleReceiptError)
+    with pytest.raises(AssertionError):
+        _Committing().leave(None, is_clean=True)  # type: ignore[arg-type]
+
+
+def test_two_threads_that_name_a_group_at_once_open_it_once(queue: PersistentQueue) -> None:
+    """The second one finds it open behind the lock."""
+    owned = owner_of(queue).queue
+    assert owned._open_group("default") is owned._open_group("default")
