@@ -193,6 +193,18 @@ def test_a_take_that_was_broken_off_is_given_up_too() -> None:
     assert parts.side._given_up == [7 << 32 | 1]
 
 
+def test_a_message_that_comes_again_ends_the_delivery_before() -> None:
+    """Its lease ran out at the owner, before this process noticed."""
+    parts = Parts([b"a"], [b"a"])
+    [former] = parts.side.receive(1, 1.0)
+    parts.membership._offset = former.offset
+    [again] = parts.side.receive(1, 1.0)
+    with pytest.raises(LeaseExpiredError):
+        former.ack()
+    again.ack()
+    assert parts.membership.settled == [("ack", [former.offset])]
+
+
 def test_getting_is_taking_and_acknowledging() -> None:
     """In this order."""
     parts = Parts([b"a"], [b"b", b"c"])

@@ -9,13 +9,17 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast import FlushPolicy, PersistentQueue, StaleReceiptError
+from holdfast import FlushPolicy, ForkedError, PersistentQueue, StaleReceiptError
+from holdfast.clock import SystemClock
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.queue.client.shared_engine import SharedEngine
+from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.owned_queue import _Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
-from holdfast.queue.protocol.messages import Arrived, Offsets, Put
+from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume
 
 
 @pytest.fixture
@@ -137,7 +141,7 @@ def test_a_close_of_the_owner_that_was_interrupted_is_continued(
     assert owner_of(queue) is not owner
 
 
-def test_messages_that_a_transaction_commits_are_nobody_else_s() -> None:
+def test_messages_that_a_transaction_commits_are_its_own() -> None:
     """For the moment of the commit."""
     assert isinstance(_Committing().refusal(), StaleReceiptError)
     with pytest.raises(AssertionError):
@@ -148,3 +152,24 @@ def test_two_threads_that_name_a_group_at_once_open_it_once(queue: PersistentQue
     """The second one finds it open behind the lock."""
     owned = owner_of(queue).queue
     assert owned._open_group("default") is owned._open_group("default")
+
+
+def test_what_only_clients_of_other_processes_ask_changes_nothing_here(queue: PersistentQueue) -> None:
+    """The handle of this process was known when the owner began."""
+    assert owner_of(queue).perform(1, Resume("default", []), (), never, again=False) == (Done({}), [])
+
+
+def test_a_forked_copy_of_an_owner_refuses_and_touches_nothing(tmp_path: Path) -> None:
+    """The parent owns the queue."""
+    path = tmp_path / "q"
+    PersistentQueue(path).close()
+    lock = OwnerLock.try_take(OsStorage(), path)
+    assert lock is not None
+    owner = Owner(OsStorage(), SystemClock(), path, Options("shared", "default"), lock)
+    endpoint = owner._endpoint.path
+    parts = owner._closing.pop_all()
+    owner.forget_after_fork()
+    with pytest.raises(ForkedError):
+        owner.perform(1, Put(next_nonce(), False, "", {}, None), [b"a"], never, again=False)
+    assert endpoint.exists()
+    parts.close()

@@ -154,7 +154,7 @@ NAMES = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
 BYTES = "QueueService takes objects and serializes them"
 HERE = (
     "is owned by this same process {pid} on {host}: share that one open queue between all threads, close it first, or "
-    "open this one with mode='submit' to put, mode='read_only' to read"
+    "open both with mode='shared'; mode='submit' puts beside it, and mode='read_only' reads"
 )
 SETTLED = "was acknowledged or given back before; take the message again if it is still there"
 
@@ -514,9 +514,10 @@ def test_a_queue_that_another_process_owns_says_which_and_what_helps(world: Worl
     ).stdout.splitlines()
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     assert found == [
-        f"QueueLockedError: the write side of {world.jobs.path} is owned by {owner}: open it here with mode='submit' "
-        "to put, mode='read_only' (or `holdfast ls`) to see, or mode='consume' to take if that process has "
-        "mode='produce'; or stop that process, and lock_timeout= waits for its end",
+        f"QueueLockedError: the write side of {world.jobs.path} is owned by {owner}: open it with mode='shared' "
+        "in all processes that put or take; here with mode='submit' to put, mode='read_only' (or `holdfast ls`) to "
+        "see, or mode='consume' to take if that process has mode='produce'; or stop that process, and lock_timeout= "
+        "waits for its end",
         f"LockTimeoutError: group 'default' of {world.jobs.path} is owned by {owner} after 0.01 s: one process takes "
         "for a group. Open it here with mode='read_only' (or `holdfast peek`) to see, or with another group= for "
         "copies of all messages; or stop that process, and lock_timeout= waits for its end",

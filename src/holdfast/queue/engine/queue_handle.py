@@ -334,7 +334,6 @@ class QueueHandle:
             self.directory,
             self.queue_id,
             self._make_helper(self),
-            self.next_offset,
             self.priorities,
         )
 

@@ -7,7 +7,7 @@ A put that gives up has either taken its request back, and nothing was put, or t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,8 +35,6 @@ class SubmitSide:
         The queue.
     helper : Helper
         Serves while the write side has no owner.
-    end : callable
-        Returns the offset of the message that comes next, as far as this process may see.
     priorities : Priorities
         Whether messages may have some.
     """
@@ -48,21 +46,14 @@ class SubmitSide:
         directory: QueueDirectory,
         queue_id: bytes,
         helper: Helper,
-        end: Callable[[], int],
         priorities: Priorities,
     ) -> None:
         self._storage = storage
         self._clock = clock
         self._directory = directory
         self._queue_id = queue_id
-        self._end = end
         self._priorities = priorities
         self._requester = Requester(storage, clock, directory, directory.write_lock, helper)
-
-    @property
-    def next_offset(self) -> int:
-        """Offset of the message that comes next."""
-        return self._end()
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
