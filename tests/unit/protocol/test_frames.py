@@ -201,12 +201,12 @@ def seconds_byte_by_byte(size: int) -> float:
     """Return how long one frame of this size takes, a byte at a time, with a look after each."""
     data = encoded(Frame(REQUEST, 1, b"", [bytes(size)]))
     decoder = FrameDecoder()
-    start = time.process_time()
+    start = time.thread_time()
     for at in range(len(data)):
         assert decoder.next() is None
         decoder.feed(data[at : at + 1])
     assert decoder.next() is not None
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 def test_a_frame_that_comes_byte_by_byte_takes_linear_time() -> None:
@@ -223,11 +223,11 @@ def test_many_frames_behind_half_a_frame_take_linear_time() -> None:
     def seconds(count: int) -> float:
         stream = encoded(Frame(REQUEST, 1, b"x" * 16, [])) * count
         decoder = FrameDecoder()
-        start = time.process_time()
+        start = time.thread_time()
         decoder.feed(stream[:1])
         decoder.feed(stream[1:])
         assert sum(1 for _ in iter(decoder.next, None)) == count
-        return time.process_time() - start
+        return time.thread_time() - start
 
     seconds(100)
     small = min(seconds(2_000) for _ in range(3))
