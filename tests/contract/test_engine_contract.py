@@ -379,6 +379,17 @@ def test_a_delivery_goes_into_a_transaction(queue: PersistentQueue) -> None:
     assert drained(queue) == [b"b"]
 
 
+@pytest.mark.parametrize("size", [1, 2**20 + 1])
+def test_a_thread_puts_while_its_transaction_is_open(queue: PersistentQueue, size: int) -> None:
+    """Its commit is a request of its own, behind those that the thread has made since it began."""
+    queue.put(b"a")
+    with queue.transaction() as tx:
+        tx.put(bytes(size))
+        tx.ack(tx.receive(timeout=5))
+        assert queue.put(b"between") == 1
+    assert drained(queue) == [b"between", bytes(size)]
+
+
 def test_an_aborted_transaction_leaves_no_trace(queue: PersistentQueue) -> None:
     """Its messages come again."""
     queue.put(b"a")

@@ -258,6 +258,13 @@ class BatchFileWriter:
         """Continue adding: undo :meth:`finish`, so that the end can be written differently."""
         self._finished_end = 0
 
+    def move(self, path: Path) -> None:
+        """Give the file another name in its directory, which is not in use; that is not durable."""
+        if path != self.path:
+            with storage_errors("renaming a batch", self.path):
+                self._storage.rename(self.path, path)
+            self.path = path
+
     def sync(self) -> None:
         """Sync the file. After a failure its contents are unknown: discard it, never try again."""
         with storage_errors("syncing a batch", self.path):

@@ -13,7 +13,7 @@ from holdfast.errors import CorruptionError, Full, HoldfastError, RetryableError
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from holdfast.persistence.segment.staged_file import stage
+from holdfast.persistence.segment.staged_file import stage, staged_path
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -68,6 +68,8 @@ class Staging:
     def ask(self, writer: BatchFileWriter, request: Put | Commit, transaction_id: str, timeout: float | None) -> Answer:
         """Have a staged request done. Its file is gone once this returns; if this raises, the caller discards it.
 
+        The file gets the name that goes with the request.
+
         Raises
         ------
         queue.Full, RetryableError
@@ -76,6 +78,7 @@ class Staging:
             As ``Membership.ask``.
         """
         seconds = None if timeout is None else timeout + writer.end / _BYTES_PER_SECOND
+        writer.move(staged_path(self._handle.directory, request.nonce))
         while True:
             session, now = self._membership.session, self._handle.clock.time_ns()
             writer.finish(CommitRecord(transaction_id, request.nonce, writer.message_count, now, session=session))

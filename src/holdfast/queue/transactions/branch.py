@@ -302,16 +302,16 @@ class Branch:
     def _commit_shared(
         self, producer: Producer, consumer: Consumer, transaction_id: str, timeout: float | None
     ) -> range:
-        """Have the owner commit it."""
-        acked = list(self.acked.values())
+        """Have the owner commit it: as a request of this moment, because the thread may have made others since."""
+        nonce, acked = next_nonce(), list(self.acked.values())
         receipts = [(each.number, each.offset) for each in acked]
         if self._writer is None:
             offsets = producer.commit(
-                self._nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
+                nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
             )
         else:
             writer = self._spill()
-            offsets = producer.commit_staged(writer, self._nonce, transaction_id, consumer.group, receipts, timeout)
+            offsets = producer.commit_staged(writer, nonce, transaction_id, consumer.group, receipts, timeout)
             self._writer = None
         consumer.end_committed(acked)
         self.acked = {}
