@@ -27,6 +27,7 @@ from holdfast import (
     RecordTooLargeError,
     ShutDown,
     StaleReceiptError,
+    TransactionNotFoundError,
     TransactionStateError,
 )
 from holdfast.errors import ClosedError
@@ -415,6 +416,77 @@ def test_a_transaction_whose_time_is_over_is_aborted(queue: PersistentQueue) -> 
     with pytest.raises(TransactionStateError):
         tx.commit()
     assert drained(queue) == []
+
+
+# -- Reservations ----------------------------------------------------------------------------------------------------
+
+
+def test_a_reservation_holds_what_comes_next(queue: PersistentQueue) -> None:
+    """Up to its bounds; it is read where it is, and nobody else gets it."""
+    queue.put_many([b"a", Put(b"b", headers={"kind": "x"}), b"cc", b"d"])
+    first = queue.reservations.take(max_messages=2)
+    second = queue.reservations.take(max_bytes=1, prefix="other")
+    third = queue.reservations.take(end_offset=3)
+    assert first is not None
+    assert second is not None
+    assert third is None
+    assert (first.count, queue.reservations.size_bytes(first)) == (2, 2)
+    found = list(queue.reservations.read(first, pytest.fail))
+    assert [(each.offset, each.payload, dict(each.headers)) for each in found] == [
+        (0, b"a", {}),
+        (1, b"b", {"kind": "x"}),
+    ]
+    assert [queue.reservations.held(), queue.reservations.held("other")] == [[first], [second]]
+    assert queue.stats().depth == 4
+    assert drained(queue) == [b"d"]
+    queue.reservations.commit(first)
+    queue.reservations.abort(second)
+    assert queue.reservations.held() == queue.reservations.held("other") == []
+    assert drained(queue) == [b"cc"]
+    assert queue.stats().depth == 0
+
+
+def test_a_reservation_is_there_for_the_next_one_who_opens(open_queue: Open) -> None:
+    """With the same messages, and the counts of their deliveries."""
+    queue = open_queue(backoff=[])
+    queue.put_many([b"a", b"b", b"c"])
+    queue.receive(timeout=5).nack()
+    before = queue.reservations.take(max_messages=2)
+    assert before is not None
+    queue.close()
+    again = open_queue()
+    (after,) = again.reservations.held()
+    assert after == before
+    assert again.reservations.size_bytes(after) == 2
+    counts = {each.payload: each.delivery_count for each in again.reservations.read(after, pytest.fail)}
+    assert counts == {b"a": 1, b"b": 0}
+    assert len(again.reservations.data_files(after)) == 1
+    again.reservations.commit(after)
+    with pytest.raises((TransactionStateError, TransactionNotFoundError)):  # only an owner's clients may ask again
+        again.reservations.abort(after)
+    assert drained(again) == [b"c"]
+
+
+def test_a_shutdown_ends_reserving_once_nothing_is_left(queue: PersistentQueue) -> None:
+    """What is there is held; what is in hand may come again, so there is nothing now, and not the end."""
+    queue.put_many([b"a", b"b"])
+    delivery = queue.receive(timeout=5)
+    queue.shutdown()
+    held = queue.reservations.take()
+    assert held is not None
+    assert held.count == 1
+    assert queue.reservations.take() is None
+    delivery.ack()
+    with pytest.raises(ShutDown):
+        queue.reservations.take()
+    queue.reservations.abort(held)
+    queue.shutdown(immediate=True)
+    with pytest.raises(ShutDown):
+        queue.reservations.take()
+    queue.close()
+    for call in (queue.reservations.take, queue.reservations.held, lambda: queue.reservations.commit(held)):
+        with pytest.raises(ClosedError):
+            call()
 
 
 # -- Looking ---------------------------------------------------------------------------------------------------------

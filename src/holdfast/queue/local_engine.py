@@ -18,6 +18,7 @@ from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
+from holdfast.queue.prepared.own_reservations import OwnReservations
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.verb_log import logged, own_process
 from holdfast.queue.server.group_asker import GroupAsker
@@ -47,6 +48,8 @@ class LocalEngine:
         Those that have not ended.
     resolver, joint_resolver
         Decide what was prepared.
+    reserving : OwnReservations
+        Holds messages for a long time.
     group_asker, group_askers
         Ask the owners of consumer groups.
     idle_handles, server
@@ -93,6 +96,7 @@ class LocalEngine:
         else:
             self.resolver = PreparedResolver(handle, ask, self.group_askers.do)
         self.joint_resolver = JointResolver(handle, self.resolver)
+        self.reserving = OwnReservations(handle, self.resolver)
         if handle.look_side is None:
             self.joint_resolver.resume()
             self.resolver.resolve()

@@ -185,7 +185,7 @@ class PersistentQueue:
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
         self.groups = Groups(handle, check_open=self._lifecycle.check)
-        self.reservations = Reservations(handle, self._engine.resolver, check_open=self._lifecycle.check)
+        self.reservations = Reservations(handle, self._engine.reserving, check_open=self._lifecycle.check)
         self.joint_commits = JointCommits(handle, self._engine.resolver, check_open=self._lifecycle.check)
 
     # -- Putting -----------------------------------------------------------------------------------------------------

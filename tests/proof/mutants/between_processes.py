@@ -183,4 +183,28 @@ BETWEEN_PROCESSES = (
         "        if False:\n",
         "owners",
     ),
+    Mutation(
+        "reservation-made-twice",
+        "A client that asks again for a reservation gets other messages, and the first ones stay held.",
+        "queue/owner/reserving.py",
+        "    if vote is not None:\n",
+        "    if False:\n",
+        "owners",
+    ),
+    Mutation(
+        "decided-reservation-made-again",
+        "An old copy of a request holds messages that no one asks for any more.",
+        "queue/owner/reserving.py",
+        "    if known is not None:\n",
+        "    if False:\n",
+        "owners",
+    ),
+    Mutation(
+        "outcome-of-a-reservation-forgotten",
+        "A client that asks again whether its reservation is committed hears that there is none.",
+        "queue/prepared/own_votes.py",
+        "                self._memory.note_own_vote(transaction_id, nonce, outcome)\n",
+        "",
+        "owners",
+    ),
 )

@@ -127,7 +127,12 @@ EXPLORER = ("proof.crash_states", "--depth", "1", "--states", "2000", "--seed", 
 SUITES = (
     _tests("steps", "tests/unit/log/test_file_steps.py", "tests/unit/groups/test_position_file_writer.py"),
     _tests("between processes", "tests/unit/protocol", "tests/unit/transport"),
-    _tests("owners", "tests/unit/owner/test_requests_sent_again.py", "tests/unit/owner/test_machine.py"),
+    _tests(
+        "owners",
+        "tests/unit/owner/test_requests_sent_again.py",
+        "tests/unit/owner/test_machine.py",
+        "tests/unit/owner/test_reserving.py",
+    ),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),
     _tests(

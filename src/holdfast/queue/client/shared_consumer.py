@@ -176,6 +176,15 @@ class SharedConsumer:
             if former is not None:
                 former.has_expired = former.is_settled = True
 
+    def check_taking(self) -> None:
+        """Refuse if takes are refused: the handle was shut down at once, or closed."""
+        self._lifecycle.check()
+
+    def check_left(self) -> None:
+        """Raise queue.ShutDown if a taker that has found nothing has nothing to wait for."""
+        if self._is_drained(None):
+            raise self.ending()
+
     # -- Settling ----------------------------------------------------------------------------------------------------
 
     def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:

@@ -18,6 +18,7 @@ from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
+from holdfast.queue.client.shared_reservations import SharedReservations
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.local_engine import LocalEngine
@@ -45,6 +46,8 @@ class SharedEngine:
         The way to the owner.
     handle, transactions, resolver, joint_resolver
         As those of :class:`LocalEngine`, without a side of their own.
+    reserving : SharedReservations
+        Has messages held for a long time.
 
     Raises
     ------
@@ -84,6 +87,7 @@ class SharedEngine:
             self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
         )
         self._finder.consumer = self._consumer
+        self.reserving = SharedReservations(self.membership, self._consumer)
         self.handle.join(self._producer, self._consumer)
 
     @property

@@ -140,8 +140,11 @@ class OwnedQueue:
 
     def group(self, name: str) -> ReadSide:
         """Return the read side of a group; raises GroupNotFoundError, QueueLockedError, StorageError."""
-        engine = self._groups.get(name) or self._open_group(name)
-        return engine.handle.require_read_side()
+        return self.engine(name).handle.require_read_side()
+
+    def engine(self, name: str) -> LocalEngine:
+        """Return what has a group open; raises as :meth:`group`."""
+        return self._groups.get(name) or self._open_group(name)
 
     def _open_group(self, name: str) -> LocalEngine:
         check_name(name, "group")

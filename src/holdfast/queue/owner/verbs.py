@@ -13,9 +13,11 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.owner.reserving import RESERVE, reserve, settle_reserved
 from holdfast.queue.remote.group_verbs import VERBS as GROUP_VERBS
 from holdfast.queue.remote.group_verbs import check_names, perform_logged
 from holdfast.queue.remote.verb_log import Asker, logged
+from holdfast.queue.remote.vote_verbs import SETTLE_VOTE
 
 Fields = dict[str, Any]
 
@@ -83,4 +85,6 @@ _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     PURGE: _purge,
     CONFIGURE: _configure,
     GIVE_UP: _give_up,
+    RESERVE: reserve,
+    SETTLE_VOTE: settle_reserved,
 }

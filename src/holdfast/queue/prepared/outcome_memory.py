@@ -80,6 +80,10 @@ class OutcomeMemory:
         memory.note(transaction_id, nonce, outcome, range(0), self._handle.clock.time_ns())
         memory.sync()
 
+    def find_own_vote(self, nonce: bytes) -> OutcomeEntry | None:
+        """Return an outcome that is remembered with the group that this handle owns; None if there is none."""
+        return self._of_own_group().find_nonce(nonce)
+
     def note_vote(self, group: str, transaction_id: str, nonce: bytes, outcome: int) -> None:
         """Note the same with a group that has no owner; the caller holds the lock that a new owner needs."""
         memory = self._of_group(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import TransactionNotFoundError
-from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED
+from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.threads.keyed_lock import KeyedLock
@@ -32,6 +32,10 @@ class OwnVotes:
     def has_vote(self, nonce: bytes) -> bool:
         """Whether messages are held under a transaction."""
         return nonce in self._handle.require_read_side().progress.votes
+
+    def outcome(self, nonce: bytes) -> OutcomeEntry | None:
+        """Return the outcome of a transaction that only acknowledged here; None if none is remembered."""
+        return self._memory.find_own_vote(nonce)
 
     def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
         """Finish the messages of a vote, or release them: following a log, or deciding it here; durably.

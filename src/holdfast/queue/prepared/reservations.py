@@ -5,10 +5,10 @@ A reservation is a prepared transaction that acknowledges and puts nothing. docs
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.layout import DataFileName, open_if_there
@@ -16,15 +16,14 @@ from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.report import Damage
+from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.log_reader import Record
+from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.run_reader import RunReader
-from holdfast.queue.consumer.read_side import ReadSide
-from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 
-_NO_LIMIT = 2**63 - 1
+NO_LIMIT = 2**63 - 1
 
 _READ_COUNT = 1024
 
@@ -61,15 +60,28 @@ class Reservation:
         return sum(run[1] for run in self.runs)
 
 
+class Reserving(Protocol):
+    """Takes and decides the reservations of one group: in this process, or through the owner of a shared queue."""
+
+    def reserve(self, prefix: str, count_max: int, bytes_max: int, end_offset: int) -> Reservation | None:
+        """Hold the next messages; None if nothing can be taken now. Raises as :meth:`Reservations.take`."""
+
+    def commit(self, reservation: Reservation) -> None:
+        """Finish the messages, durably. Raises as :meth:`Reservations.commit`."""
+
+    def abort(self, reservation: Reservation) -> None:
+        """Give the messages back, durably. Raises as :meth:`Reservations.commit`."""
+
+
 class Reservations:
-    """Takes, finds, reads and decides the reservations of the group that this handle owns.
+    """Takes, finds, reads and decides the reservations of the group that this handle takes for.
 
     They are among ``prepared()`` as well, and ``commit_prepared`` and ``abort_prepared`` decide them too.
     """
 
-    def __init__(self, handle: QueueHandle, resolver: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+    def __init__(self, handle: QueueHandle, reserving: Reserving, *, check_open: Callable[[], None]) -> None:
         self._handle = handle
-        self._resolver = resolver
+        self._reserving = reserving
         self._check_open = check_open
 
     # -- Taking ------------------------------------------------------------------------------------------------------
@@ -99,48 +111,46 @@ class Reservations:
         ------
         queue.ShutDown, ClosedError
             The queue was shut down and nothing is left to wait for, or was closed.
+        ConfigError
+            No name of a transaction can begin with this prefix.
         DiskFullError, StorageError
             It could not be noted; nothing is held.
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
             :meth:`held`.
+        RetryableError
+            Of the mode "shared": no owner answers. It may have happened or not, as :meth:`held` shows.
 
         Notes
         -----
         It takes the messages that ``receive_many`` would deliver: those with a priority, those whose time
         has come and those that were given back, then the others in order. Waiting messages stay. Messages of one order
-        key may be together in it. It ends early after 4,096 separate runs of offsets. It is not counted as a delivery.
+        key may be together in it. It ends early after 4,096 separate runs of offsets. In the mode "shared" it also ends
+        after 200,000 messages or 512 MiB: the owner serves no one else meanwhile. It is not counted as a delivery.
 
         Durability: power loss, under any flush policy. Cost: one sync, and reading the header of each message.
         """
-        end = _NO_LIMIT if end_offset is None else end_offset
-        taken = TakenRuns(max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT, end)
-        vote = self._side().reserve(taken, lambda runs: self._vote(prefix, runs))
-        return None if vote is None else Reservation.of(vote, taken.size_bytes)
-
-    def _vote(self, prefix: str, runs: tuple[Run, ...]) -> Vote:
-        chosen = f"{self.id_prefix(prefix)}{runs[0][0]}"
-        self._resolver.make_ready(chosen, puts=False)
-        return Vote(chosen, secrets.token_bytes(16), self._handle.clock.time_ns(), None, runs)
-
-    def id_prefix(self, prefix: str) -> str:
-        """Return the prefixes, beginning with this one, of all reservations of this group."""
-        group_id = self._handle.group.require().group_id
-        return f"{prefix}-{self._handle.queue_id.hex()}-{group_id.hex()[:16]}-"
+        self._check_open()
+        self._handle.require_taking()
+        end = NO_LIMIT if end_offset is None else end_offset
+        return self._reserving.reserve(prefix, max_messages or NO_LIMIT, max_bytes or NO_LIMIT, end)
 
     def held(self, prefix: str = "reserved") -> list[Reservation]:
         """Return the reservations with this prefix that wait for a decision, oldest first."""
-        side = self._side()
-        if not side.is_started:  # an unused group holds nothing, and is not created by this
+        votes = [each for each in list(self._progress().votes.values()) if each.coordinator is None and each.runs]
+        if not votes:  # as those of an unused group, which has no id yet
             return []
         begins = self.id_prefix(prefix)
-        votes = [vote for vote in list(side.progress.votes.values()) if vote.id.startswith(begins)]
-        return [Reservation.of(vote) for vote in votes if vote.coordinator is None and vote.runs]
+        return [Reservation.of(vote) for vote in votes if vote.id.startswith(begins)]
+
+    def id_prefix(self, prefix: str) -> str:
+        """Return the prefixes, beginning with this one, of all reservations of this group, which has begun."""
+        return id_prefix(self._handle, prefix)
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
     def commit(self, reservation: Reservation) -> None:
-        """Finish the messages, with one sync.
+        """Finish the messages, with one sync; in the mode "shared" with two.
 
         Raises
         ------
@@ -149,14 +159,16 @@ class Reservations:
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and see
             :meth:`held`.
+        RetryableError
+            Of the mode "shared": no owner answers. Commit it again.
         """
         self._check_open()
-        self._resolver.finish(reservation.id, reservation.nonce)
+        self._reserving.commit(reservation)
 
     def abort(self, reservation: Reservation) -> None:
         """Give the messages back, as if they had never been taken. Raises as :meth:`commit`."""
         self._check_open()
-        self._resolver.abort(reservation.id, nonce=reservation.nonce)
+        self._reserving.abort(reservation)
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +180,7 @@ class Reservations:
 
     def delivery_counts(self, reservation: Reservation) -> dict[int, int]:
         """Return the delivery counts of those messages that were delivered before."""
-        deliveries = self._side().progress.deliveries
+        deliveries = self._progress().deliveries
         if not deliveries:
             return {}
         known = [range(first, first + count) for first, count, _, _ in reservation.runs]
@@ -180,15 +192,16 @@ class Reservations:
             return reservation.size_bytes
         size = 0
         with self._reader(lambda _: None) as reader, storage_errors("reading a reservation", self._handle.path):
-            for first, count, _, _ in reservation.runs:
+            for first, count, *end_of_run in reservation.runs:
+                end = _log_end(first, count, *end_of_run)
                 reader.go_on_to(first)
                 while (left := first + count - reader.next_offset) > 0:
                     before = first - reader.next_offset  # it may be a little before the first one
-                    run = reader.pass_plain(before if before > 0 else left, _NO_LIMIT, self._side().log_end)
+                    run = reader.pass_plain(before if before > 0 else left, NO_LIMIT, end)
                     if run is not None:
                         size += run.size_bytes if before <= 0 else 0
                         continue
-                    records = reader.read(min(left, _READ_COUNT), self._side().log_end)
+                    records = reader.read(min(left, _READ_COUNT), end)
                     if not records:
                         break
                     size += sum(len(record[3]) for record in records if first <= record[0] < first + count)
@@ -211,12 +224,13 @@ class Reservations:
     def _records(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Record]:
         losses: list[Damage] = []
         with self._reader(losses.append) as reader:
-            for first, count, _, _ in reservation.runs:
+            for first, count, *end_of_run in reservation.runs:
+                end = _log_end(first, count, *end_of_run)
                 with storage_errors("reading a reservation", self._handle.path):
                     reader.go_on_to(first)
                 while (left := first + count - reader.next_offset) > 0:
                     with storage_errors("reading a reservation", self._handle.path):
-                        records = reader.read(min(left, _READ_COUNT), self._side().log_end)
+                        records = reader.read(min(left, _READ_COUNT), end)
                     for each in losses:
                         lost = range(max(first, each.offsets.start), min(first + count, each.offsets.stop))
                         if lost:  # messages of others are not lost to this one
@@ -229,6 +243,19 @@ class Reservations:
     def _reader(self, on_loss: Callable[[Damage], None]) -> closing[RunReader]:
         return closing(RunReader(self._handle.files, on_loss))
 
-    def _side(self) -> ReadSide:
+    def _progress(self) -> GroupProgress:
+        """Return the progress of the group; raises UsageError if the mode does not take."""
         self._check_open()
-        return self._handle.require_read_side()
+        if self._handle.consumer is not None and self._handle.look_side is not None:  # as far as the owner has written
+            return self._handle.look_side.progress
+        return self._handle.require_read_side().progress
+
+
+def id_prefix(handle: QueueHandle, prefix: str) -> str:
+    """As :meth:`Reservations.id_prefix`, for the group of a handle."""
+    return f"{prefix}-{handle.queue_id.hex()}-{handle.group.require().group_id.hex()[:16]}-"
+
+
+def _log_end(first: int, count: int, sequence: int, end_position: int) -> LogEnd:
+    """Return the end of a run as that of a log: a client may not see the log's own end yet."""
+    return sequence, end_position, first + count

@@ -57,16 +57,17 @@ def perform_on_votes(votes: VoteControls, fields: Fields) -> Fields:
     verb, rest = fields["verb"], {key: value for key, value in fields.items() if key != "verb"}
     if verb == HAS_VOTE:
         check_names(verb, rest, {"nonce"})
-        return {IS_HELD: votes.has_vote(_nonce(rest))}
+        return {IS_HELD: votes.has_vote(nonce_of(rest))}
     check_names(verb, rest, {"id", "nonce", "is_committed", "is_decided"})
     transaction_id, is_committed, is_decided = (rest.get(name) for name in ("id", "is_committed", "is_decided"))
     if not isinstance(transaction_id, str) or not isinstance(is_committed, bool) or not isinstance(is_decided, bool):
         raise UsageError(f"{verb} takes an id, and says of is_committed and is_decided whether they hold")
-    votes.settle_vote(transaction_id, _nonce(rest), is_committed=is_committed, is_decided=is_decided)
+    votes.settle_vote(transaction_id, nonce_of(rest), is_committed=is_committed, is_decided=is_decided)
     return {}
 
 
-def _nonce(fields: Fields) -> bytes:
+def nonce_of(fields: Fields) -> bytes:
+    """Return the nonce in the fields of a verb; raises UsageError if there is none."""
     text = fields.get("nonce")
     try:
         if isinstance(text, str) and len(text) == _NONCE_DIGITS:
