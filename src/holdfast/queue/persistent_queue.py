@@ -19,6 +19,7 @@ from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.engine.ports import Consumer, Producer
+from holdfast.queue.forked_copy import put_off
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
@@ -75,7 +76,7 @@ class PersistentQueue:
         the owner of the write side.
     can_own : bool
         Whether this process may own a shared queue. False is for one that ends soon, or that is busy with Python: it is
-        only a client, and waits while no other process owns the queue.
+        a client, and owns the queue for the length of a call only while no other process does.
     group : str
         The consumer group to read for. The default group starts when it is first used; others are made with
         ``groups.create``, or together with a new queue.
@@ -134,7 +135,7 @@ class PersistentQueue:
         self.path = absolute_path(path, "queue")
         self.mode = mode
         self.group = check_name(group, "group")
-        options = Options(
+        self._options = options = Options(
             mode,
             group,
             checked(settings),
@@ -149,7 +150,12 @@ class PersistentQueue:
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
         self._is_shutdown = False
-        self._engine = engine = self._engine_class(mode)(self._storage, self._clock, self.path, options)
+        self._before_opening = frozenset({*vars(self), "_before_opening"})
+        self._open()
+
+    def _open(self) -> None:
+        """Open the queue; in a forked child of the mode "shared" once more."""
+        self._engine = engine = self._engine_class(self.mode)(self._storage, self._clock, self.path, self._options)
         try:  # at once: it holds locks
             self._handle = handle = engine.handle
             self._record_bytes_max = handle.settings.values["record_bytes_max"]
@@ -781,9 +787,15 @@ class PersistentQueue:
     # -- Inside ------------------------------------------------------------------------------------------------------
 
     def forget_after_fork(self) -> None:
-        """In a forked child: every later call raises ForkedError; nothing that the parent owns is touched."""
+        """In a forked child: touch nothing that the parent owns.
+
+        A shared handle that is open opens the queue anew at its first use. Calls of any other one raise ForkedError.
+        """
+        is_open = self._lifecycle.refusal is None and not self._is_shutdown
         self._lifecycle.forget()
         self._engine.forget_after_fork()
+        if self.mode == "shared" and is_open:
+            put_off(self, self._before_opening)
 
     def _require_write_side(self) -> WriteSide | SubmitSide | Producer:
         self._lifecycle.check()

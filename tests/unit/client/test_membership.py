@@ -74,6 +74,7 @@ class FakeFinder:
         self.consumer = None
         self.on_poisoned: Callable[[], object] = lambda: None
         self.on_displaced: Callable[[], object] = lambda: None
+        self.owns_briefly = False
         self.error: Exception | None = None
 
     def find(self) -> FakeLink | None:
@@ -243,6 +244,21 @@ def test_an_owner_that_others_do_not_find_any_more_may_own_again(caplog: pytest.
     assert "no such directory" in caplog.text
     membership.ask(VERB)
     assert membership.is_owner
+
+
+def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_each_call() -> None:
+    """Whether the call returns or raises. A client of another owner stays its client."""
+    finder = FakeFinder(FakeOwnerLink(b"1", ANSWER), FakeOwnerLink(b"2", Full()), FakeLink(b"3", ANSWER, ANSWER))
+    finder.owns_briefly = True
+    membership = Membership(finder)
+    assert membership.ask(VERB) is ANSWER
+    assert (membership.is_owner, finder.was) == (False, ["displaced"])
+    with pytest.raises(Full):
+        membership.ask(PUT)
+    assert (membership.is_owner, finder.was) == (False, ["displaced"] * 2)
+    for _ in range(2):
+        assert membership.ask(VERB) is ANSWER
+    assert finder.was == ["displaced"] * 2
 
 
 def test_an_owner_that_was_given_up_meanwhile_is_not_given_up_again() -> None:

@@ -94,17 +94,89 @@ def test_an_owner_that_cannot_open_the_queue_lets_the_next_one_in(make: Make, mo
     assert isinstance(make().find(), OwnerLink)
 
 
-def test_a_process_that_may_not_own_only_connects(make: Make) -> None:
-    """Without an owner it finds none, and says why."""
+def test_a_process_that_may_not_own_connects_if_there_is_an_owner(make: Make) -> None:
+    """Its own time is for other things."""
     finder = make(can_own=False)
-    assert finder.find() is None
-    with pytest.raises(RetryableError, match="this one may not: it was opened with can_own=False") as caught:
-        raise finder.not_found()
-    assert type(caught.value) is RetryableError
     make().find()
     link = finder.find()
     assert isinstance(link, SocketLink)
+    assert finder.owns_briefly
     link.close()
+
+
+def test_a_process_that_may_not_own_does_so_while_it_is_alone(make: Make) -> None:
+    """Once it has closed the queue, another one may own at once."""
+    finder = make(can_own=False)
+    for _ in range(2):
+        assert isinstance(finder.find(), OwnerLink)
+        finder.abdicate(has_failed=False)
+    assert isinstance(make().find(), OwnerLink)
+
+
+def test_a_process_that_may_not_own_leaves_the_queue_to_others_first(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner has just ended, and others look for it each 50 ms. A brief owner has no such others."""
+    owner, brief, other = make(), make(can_own=False), make(can_own=False)
+    owner.find()
+    link = brief.find()
+    assert isinstance(link, SocketLink)
+    owner.leave()
+    link.close()
+    assert brief.find() is None
+    lock = OwnerLock.try_take(OsStorage(), brief._path)
+    assert lock is not None
+    monkeypatch.setattr(module, "_FREE_SECONDS", 0.0)
+    assert brief.find() is None
+    lock.release()
+    assert isinstance(brief.find(), OwnerLink)
+    monkeypatch.undo()
+    again = other.find()
+    assert isinstance(again, SocketLink)
+    brief.abdicate(has_failed=False)
+    again.close()
+    assert isinstance(other.find(), OwnerLink)
+
+
+def test_a_process_that_owned_briefly_and_has_failed_never_owns_again(make: Make) -> None:
+    """As any other one."""
+    finder = make(can_own=False)
+    finder.find()
+    finder.abdicate(has_failed=True)
+    assert finder.find() is None
+    assert not finder.owns_briefly
+
+
+def test_an_interruption_behind_the_making_of_an_owner_loses_neither_lock_nor_queue(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look takes both."""
+    finder, made = make(), module.Owner
+
+    def interrupt(*arguments: object) -> None:
+        made(*arguments)  # type: ignore[arg-type]  # and nothing knows it
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "Owner", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        finder.find()
+    monkeypatch.undo()
+    assert isinstance(finder.find(), OwnerLink)
+
+
+def test_an_owner_that_can_make_no_socket_says_which_queue_and_lets_the_next_one_in(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error is one of this library."""
+
+    def fail(directory: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("holdfast.queue.owner.owner.Endpoint.bind", fail)
+    with pytest.raises(StorageError, match=r"making the owner's socket.*Too many open files"):
+        make().find()
+    monkeypatch.undo()
+    assert isinstance(make().find(), OwnerLink)
 
 
 @pytest.mark.parametrize(("is_patched", "kind"), [(True, type(None)), (False, OwnerLink)])

@@ -13,7 +13,6 @@ import pytest
 from holdfast import (
     CommitUnknownError,
     ConfigError,
-    ForkedError,
     LeaseExpiredError,
     PersistentQueue,
     QueueLockedError,
@@ -23,7 +22,7 @@ from holdfast import (
 )
 from holdfast.errors import Empty, Full
 from holdfast.queue.client import link, shared_engine
-from support.processes.children import Child, Signal, child, run_script
+from support.processes.children import Child, child, run_script
 from support.processes.threads import Threads, wait_until
 
 
@@ -92,6 +91,26 @@ def test_a_handle_that_may_not_own_is_only_a_client(tmp_path: Path) -> None:
         client.put(b"a")
         assert not client.is_owner
         assert owner.get(timeout=5) == b"a"
+
+
+def test_a_handle_that_may_not_own_works_alone_and_keeps_what_it_has_in_hand(tmp_path: Path) -> None:
+    """It owns for the length of each call, so another process may own between two of them."""
+    path = tmp_path / "q"
+    with PersistentQueue(path, mode="shared", can_own=False) as alone:
+        assert alone.put_many([b"a", b"b", b"c"]) == range(3)
+        delivery = alone.receive(timeout=5)
+        assert not alone.is_owner
+        with PersistentQueue(path) as between:
+            assert between.get(timeout=0) == b"b"
+        delivery.ack()
+        with alone.transaction() as part:
+            part.ack(part.receive(timeout=5))
+            part.put(b"d")
+        with PersistentQueue(path, mode="shared") as owner:
+            assert owner.is_owner
+            assert alone.get(timeout=5) == b"d"
+        with pytest.raises(Empty):
+            alone.get(timeout=0.0)
 
 
 def test_only_a_shared_handle_may_give_up_owning(tmp_path: Path) -> None:
@@ -235,55 +254,6 @@ def _is_free(path: Path) -> bool:
     except QueueLockedError:
         return False
     return True
-
-
-@pytest.mark.parametrize("is_owner", [True, False])
-def test_a_forked_child_refuses_everything_and_harms_nothing(tmp_path: Path, *, is_owner: bool) -> None:
-    """It may open the queue itself. Locks of the parent end with the parent, whatever the child has inherited."""
-    path, said = tmp_path / "q", Signal()
-
-    def run_child(queue: PersistentQueue) -> None:
-        for call in (lambda: queue.put(b"c"), lambda: queue.get(timeout=0.0), queue.stats):
-            with pytest.raises(ForkedError):
-                call()
-        with PersistentQueue(path, mode="shared") as own:
-            own.put(b"child")
-        said.send("done")
-        signal.pause()
-
-    def run_parent() -> None:
-        with ExitStack() as opened:
-            for _ in range(1 if is_owner else 2):
-                queue = opened.enter_context(PersistentQueue(path, mode="shared"))
-            queue.put(b"parent")
-            grandchild = Child(lambda: run_child(queue))
-            said.send(str(grandchild.pid))
-            signal.pause()
-
-    with child(run_parent) as parent:
-        pid = int(said.wait())
-        try:
-            assert said.wait() == "done"
-            parent.kill()
-            parent.wait()
-            with PersistentQueue(path, mode="shared") as queue:
-                assert queue.is_owner
-                assert [queue.get(timeout=5), queue.get(timeout=5)] == [b"parent", b"child"]
-        finally:
-            os.kill(pid, signal.SIGKILL)
-    said.close()
-
-
-def test_the_copy_of_a_handle_in_a_forked_child_refuses_everything(tmp_path: Path) -> None:
-    """Its deliveries too."""
-    with PersistentQueue(tmp_path / "q", mode="shared") as owner:
-        owner.put(b"a")
-        queue = PersistentQueue(tmp_path / "q", mode="shared")
-        delivery = queue.receive(timeout=5)
-        queue.forget_after_fork()  # as the hook of forks calls it
-        for call in (lambda: queue.put(b"b"), lambda: queue.get(timeout=0.0), delivery.ack, queue.stats):
-            with pytest.raises(ForkedError):
-                call()
 
 
 def test_a_process_that_ends_without_closing_lets_the_next_one_own(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_a_forked_copy_of_an_owner_refuses_and_touches_nothing(tmp_path: Path) -
     lock = OwnerLock.try_take(OsStorage(), path)
     assert lock is not None
     owner = Owner(OsStorage(), SystemClock(), path, Options("shared", "default"), lock)
+    owner.begin()
     endpoint = owner._endpoint.path
     parts = owner._closing.pop_all()
     owner.forget_after_fork()

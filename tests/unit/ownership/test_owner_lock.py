@@ -59,10 +59,12 @@ def test_the_note_says_who_owns_and_where_its_socket_is(storage: SimulatedStorag
     note = read_owner_note(storage, ROOT)
     assert note is not None
     assert note == OwnerNote(os.getpid(), sockets.gethostname(), lock.epoch, None, note.started)
-    lock.set_socket(Path("/run/user/7/holdfast-7/a"))
+    lock.set_socket(Path("/run/user/7/holdfast-7/a"), is_brief=True)
     changed = read_owner_note(storage, ROOT)
     assert changed is not None
-    assert changed == OwnerNote(note.pid, note.host, note.epoch, Path("/run/user/7/holdfast-7/a"), note.started)
+    assert changed == OwnerNote(
+        note.pid, note.host, note.epoch, Path("/run/user/7/holdfast-7/a"), note.started, is_brief=True
+    )
     lock.release()
     again = OwnerLock.try_take(storage, ROOT, ROOT / ".owner" / "socket")
     assert again is not None
@@ -113,7 +115,7 @@ def test_the_longest_path_of_a_socket_has_room_in_the_note(storage: SimulatedSto
 )
 def test_a_note_that_cannot_be_read_is_none(storage: SimulatedStorage, note: bytes | dict[str, object]) -> None:
     """The lock alone decides who owns; what the note says must not."""
-    whole = {"pid": 1, "host": "a", "epoch": "00" * 16, "socket": None, "started": 1}
+    whole = {"pid": 1, "host": "a", "epoch": "00" * 16, "socket": None, "started": 1, "brief": False}
     storage.make_directory(LOCK.parent)
     with storage.open(LOCK, create=True) as file:
         file.write_at((json.dumps(whole).encode(),), 0)

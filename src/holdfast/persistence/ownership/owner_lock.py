@@ -47,6 +47,8 @@ class OwnerNote:
         Its socket; None: it has none yet.
     started : int
         When it took the lock, in nanoseconds since the epoch of the clock; for people.
+    is_brief : bool
+        Whether it owns for the length of a call only.
     """
 
     pid: int
@@ -54,6 +56,7 @@ class OwnerNote:
     epoch: bytes
     socket: Path | None
     started: int
+    is_brief: bool = False
 
 
 class OwnerLock:
@@ -123,7 +126,7 @@ class OwnerLock:
             lock.release()
         return None
 
-    def set_socket(self, socket: Path | None) -> None:
+    def set_socket(self, socket: Path | None, *, is_brief: bool = False) -> None:
         """Write the note anew, with the path of the owner's socket. Raises ``OSError``.
 
         The path of a socket in ``.owner/`` is noted relative to it, so it is found after the directory was moved.
@@ -135,6 +138,7 @@ class OwnerLock:
             "epoch": self.epoch.hex(),
             "started": self._started,
             "socket": None if socket is None else socket.name if socket.parent == directory else str(socket),
+            "brief": is_brief,
         }
         write_whole(self._lock.file, (locks.note_bytes(fields, NOTE_BYTES),), 0)
 
@@ -178,7 +182,8 @@ def read_owner_note(storage: Storage, root: Path) -> OwnerNote | None:
     try:
         epoch = bytes.fromhex(note["epoch"])
         socket = None if note["socket"] is None else directory / Path(note["socket"])
-        found = OwnerNote(int(note["pid"]), str(note["host"]), epoch, socket, int(note["started"]))
+        is_brief = bool(note["brief"])
+        found = OwnerNote(int(note["pid"]), str(note["host"]), epoch, socket, int(note["started"]), is_brief)
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return found if len(epoch) == EPOCH_BYTES else None

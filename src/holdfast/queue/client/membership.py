@@ -47,6 +47,7 @@ class Finder(Protocol):
     consumer: InHand | None
     on_poisoned: Callable[[], object]
     on_displaced: Callable[[], object]
+    owns_briefly: bool
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now."""
@@ -145,6 +146,15 @@ class Membership:
         queue.Empty, queue.Full, HoldfastError
             The owner's.
         """
+        try:
+            return self._ask(request, payloads, seconds, is_over)
+        finally:
+            if self._finder.owns_briefly:
+                self._step_down(has_failed=False)
+
+    def _ask(
+        self, request: AnyRequest, payloads: Sequence[bytes], seconds: float | None, is_over: Callable[[], bool]
+    ) -> Answer:
         sent_to: dict[bytes, int] = {}
         while True:
             try:
@@ -221,7 +231,7 @@ class Membership:
         return True
 
     def _step_down(self, *, has_failed: bool) -> None:
-        """Let the next owner in, if this process owns the queue; called in a thread of the owner."""
+        """Let the next owner in, if this process owns the queue: found by the owner, or its call is over."""
         link = self._link
         if link is not None:
             try:

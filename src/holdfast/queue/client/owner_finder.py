@@ -28,7 +28,7 @@ logger = logging.getLogger("holdfast")
 _HAS_FAILED = "a write of this process has failed; close the queue and open it again"
 
 _FREE_SECONDS = 1.0
-"""How long other processes may take to find that the owner has given up: they look each 50 ms."""
+"""How long other processes may take to find that the owner has ended: they look each 50 ms."""
 
 
 class InHand(Protocol):
@@ -63,6 +63,8 @@ class OwnerFinder:
         Hears that a write of the owner in this process has failed, in a thread of its own.
     on_displaced : callable
         Hears that other processes do not find the owner in this process any more, in a thread of its own.
+    owns_briefly : bool
+        Whether this process owns only for the length of a call, and only while no other process owns.
 
     Raises
     ------
@@ -77,7 +79,9 @@ class OwnerFinder:
         self._options = options
         self._why_client = _why_client(options)
         self._has_failed = False
+        self._had_owner = False
         self._free_since = math.inf
+        self.owns_briefly = not options.can_own and not self._why_client
         self.owner: Owner | None = None
         self.consumer: InHand | None = None
         self.on_poisoned: Callable[[], object] = lambda: None
@@ -99,19 +103,22 @@ class OwnerFinder:
             self._close_owner()
         if self.owner is not None:  # an interruption came between taking the lock and the use of that
             return OwnerLink(self.owner, self._session.number)
-        link = self._connect() if self._why_client else self._own() or self._connect()
-        if link is None and self._has_failed:
-            self._check_alone()
+        if not self._why_client and not self.owns_briefly:
+            return self._own() or self._connect()
+        link = self._connect()
+        if link is None and self._has_failed and self._is_left_alone():
+            raise PoisonedError(f"{_HAS_FAILED}, and no other process owns {self._path}")
+        if link is None and self.owns_briefly and (not self._had_owner or self._is_left_alone()):
+            return self._own()
         return link
 
-    def _check_alone(self) -> None:
-        """Raise PoisonedError if this process could own no more, and no other one takes over."""
+    def _is_left_alone(self) -> bool:
+        """Whether no process has owned the queue for a while, so that none is about to take over."""
         if not self._is_free():
             self._free_since = math.inf
-            return
+            return False
         self._free_since = min(self._free_since, time.monotonic())
-        if time.monotonic() >= self._free_since + _FREE_SECONDS:
-            raise PoisonedError(f"{_HAS_FAILED}, and no other process owns {self._path}")
+        return time.monotonic() >= self._free_since + _FREE_SECONDS
 
     def _own(self) -> Link | None:
         """Take the owner lock if it is free, and open the queue."""
@@ -120,9 +127,11 @@ class OwnerFinder:
             lock = with_reserve(self._storage, directory, lambda: OwnerLock.try_take(self._storage, self._path))
         if lock is None:
             return None
-        self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
-        owner.on_poisoned, owner.on_displaced = self.on_poisoned, self.on_displaced
+        self._had_owner = False
         try:
+            self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
+            owner.on_poisoned, owner.on_displaced = self.on_poisoned, self.on_displaced
+            owner.begin(is_brief=self.owns_briefly)
             with storage_errors("joining", self._path):
                 if not owner.sessions.is_alive(self._session.number):
                     if self._session.number != NO_NUMBER:
@@ -133,6 +142,7 @@ class OwnerFinder:
             owner.start()
         except BaseException:
             self._close_owner()
+            lock.release()  # interrupted before the owner was known
             raise
         return OwnerLink(owner, self._session.number)
 
@@ -165,6 +175,7 @@ class OwnerFinder:
         except BaseException:
             link.close()
             raise
+        self._had_owner, self._free_since = not note.is_brief, math.inf
         return link
 
     def begin_session(self) -> None:
@@ -199,7 +210,7 @@ class OwnerFinder:
     def abdicate(self, *, has_failed: bool) -> None:
         """Own the queue no more; if a write of this process ``has_failed``, never again."""
         if has_failed:
-            self._why_client, self._has_failed = _HAS_FAILED, True
+            self._why_client, self._has_failed, self.owns_briefly = _HAS_FAILED, True, False
         self._close_owner()
 
     def leave(self) -> None:
@@ -229,8 +240,6 @@ class OwnerFinder:
 
 def _why_client(options: Options) -> str:
     """Return why this process must not own a queue; empty if it may."""
-    if not options.can_own:
-        return "it was opened with can_own=False"
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("socket"):
         logger.info("this process is patched by gevent, so it owns no queue: its threads would not serve the others")

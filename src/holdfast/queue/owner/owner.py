@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.errors import Empty, HoldfastError
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
 from holdfast.persistence.ownership.sessions import Sessions
@@ -41,7 +41,7 @@ logger = logging.getLogger("holdfast")
 
 
 class Owner:
-    """One queue, open in this process and served to others.
+    """One queue, open in this process and served to others: after :meth:`begin` and :meth:`start`, until :meth:`close`.
 
     Parameters
     ----------
@@ -68,26 +68,47 @@ class Owner:
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, lock: OwnerLock) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._path = path
+        self._options = options
         self._lock = lock
         self.on_poisoned: Callable[[], object] | None = None
         self.on_displaced: Callable[[], object] | None = None
         self.epoch = lock.epoch
         self.is_closing = False
-        with ExitStack() as opened:  # closed again if anything fails
-            opened.callback(lock.release)
+        self._closing = ExitStack()
+        self._closing.callback(lock.release)
+        self.sessions = Sessions(storage, lock.root)
+
+    def begin(self, *, is_brief: bool = False) -> None:
+        """Open the queue; if this fails, :meth:`close` closes what is open by then.
+
+        It is no part of the constructor: an interruption behind that would lose an owner which only it knows.
+
+        Parameters
+        ----------
+        is_brief : bool
+            Whether it ends with the call that needs it: other processes are told.
+
+        Raises
+        ------
+        HoldfastError
+            As :class:`PersistentQueue`.
+        """
+        lock, closing = self._lock, self._closing
+        with storage_errors("making the owner's socket", self._path):
             self._endpoint = Endpoint.bind(owner_directory(lock.root))
-            opened.callback(self._close_endpoint)
-            lock.set_socket(self._endpoint.path)
-            self.sessions = Sessions(storage, lock.root)
-            self.queue = OwnedQueue(storage, clock, path, options, self.sessions.is_alive)
-            opened.callback(self.queue.close)
-            machine = Machine(self.queue, self.sessions, lock.epoch)
-            self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, clock)
-            machine.waker = self._loop.waker
-            machine.on_poisoned = self._poisoned
-            machine.on_sweep = self._look_for_itself
-            opened.callback(self._loop.stop)
-            self._closing = opened.pop_all()
+            closing.callback(self._close_endpoint)
+            lock.set_socket(self._endpoint.path, is_brief=is_brief)
+        self.queue = OwnedQueue(self._storage, self._clock, self._path, self._options, self.sessions.is_alive)
+        closing.callback(self.queue.close)
+        machine = Machine(self.queue, self.sessions, lock.epoch)
+        self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, self._clock)
+        machine.waker = self._loop.waker
+        machine.on_poisoned = self._poisoned
+        machine.on_sweep = self._look_for_itself
+        closing.callback(self._loop.stop)
 
     def start(self) -> None:
         """Serve other processes. Raises RetryableError if there can be no thread."""

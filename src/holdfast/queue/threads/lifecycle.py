@@ -1,7 +1,7 @@
 """What a part of an open queue takes: everything, what began before a shutdown, or nothing.
 
-A queue that is open when its process forks belongs to the parent. The child's copies are useless: they refuse every
-call, and release locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
+A queue that is open when its process forks belongs to the parent. The parts of the child's copies are useless: they
+refuse every call, and release locks that threads of the parent hold. Their files close by themselves, ``storage.py``.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ def watch(queue: Forgetful) -> None:
 
 
 def _forget_all() -> None:
-    for queue in list(_open):
-        queue.forget_after_fork()
+    forgotten = list(_open)
     _open.clear()
+    for queue in forgotten:  # one that can be opened anew registers itself again: for the children of this child
+        queue.forget_after_fork()
 
 
 os.register_at_fork(after_in_child=_forget_all)
