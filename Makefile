@@ -49,7 +49,7 @@ AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
-.PHONY: crash kills lock-race successions crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+.PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
 PROVE := PYTHONPATH=tests $(RUN) -m proof
@@ -149,6 +149,9 @@ fuzz: $(VENV)/.fuzz-ready  ## feed decoders and directories with garbage; Linux 
 
 second-model: $(VENV)/.dev-ready  ## compare with a model that was written from the documentation alone
 	$(PROVE).second_model $(PROOF_ARGS)
+
+owner-deaths: $(VENV)/.dev-ready  ## kill the owner of a shared queue behind each storage operation; its clients ask again
+	$(PROVE).owner_deaths $(PROOF_ARGS)
 
 soak: $(VENV)/.dev-ready  ## ten minutes of mixed load: memory, descriptors and disk stay flat
 	$(PROVE).soak $(PROOF_ARGS)

@@ -92,6 +92,12 @@ PROGRAMMES = (
         "",
         "make successions",
     ),
+    Programme(
+        "owner-deaths",
+        "the owner of a shared queue dies behind each storage operation, and its clients ask the next one again",
+        "",
+        "make owner-deaths",
+    ),
     Programme("lock-race", "16 processes race for one lock", "", "make crash"),
     Programme(
         "faults",

@@ -1,0 +1,156 @@
+"""What clients are owed, as their requests and the answers to them say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Put, Receipt, Settle, Take, Taken
+
+Request = Put | Commit | Settle | Take
+
+ENDS = ("ack", "reject")
+"""Verbs behind which a message never comes again."""
+
+
+class BrokenPromiseError(AssertionError):
+    """The queue has done what it must not."""
+
+
+def expect(is_kept: bool, broken: str) -> None:  # as assert, which may be left out
+    """Raise BrokenPromiseError unless a promise is kept."""
+    if not is_kept:
+        raise BrokenPromiseError(broken)
+
+
+@dataclass
+class Asked:
+    """A request that was sent.
+
+    Attributes
+    ----------
+    request : Request
+        What is asked.
+    payloads : list of bytes
+        What it puts; no two messages have the same payload.
+    offsets : list of int
+        The messages that it settles.
+    """
+
+    request: Request
+    payloads: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether others may take its messages as soon as it is done."""
+        return isinstance(self.request, Settle) and self.request.verb not in ENDS
+
+
+@dataclass
+class Books:
+    """Of one queue.
+
+    Attributes
+    ----------
+    offset_of : dict of bytes to int
+        Of each message that was seen: in an answer to its put, or by its taker.
+    put : set of bytes
+        What was answered: it must not be lost.
+    ended : set of int
+        Messages that were finished, or are dead letters.
+    in_hand : dict of int to int
+        The delivery number of each message in hand.
+    unanswered : list of Asked
+        Of clients that have died: each was done, or not.
+    """
+
+    offset_of: dict[bytes, int] = field(default_factory=dict)
+    put: set[bytes] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    in_hand: dict[int, int] = field(default_factory=dict)
+    unanswered: list[Asked] = field(default_factory=list)
+
+    def copy(self) -> Books:
+        """Return books that go on by themselves."""
+        return deepcopy(self)
+
+    # -- Answers -----------------------------------------------------------------------------------------------------
+
+    def answered(
+        self, asked: Asked, reply: AnyReply, payloads: Collection[bytes], waiting: Iterable[Asked | None]
+    ) -> None:
+        """Note an answer, and judge it; ``waiting`` are requests without an answer yet, which may have been done."""
+        request = asked.request
+        if isinstance(request, Put | Commit):
+            assert isinstance(reply, Offsets)
+            expect(reply.count == len(asked.payloads), f"{len(asked.payloads)} messages were put, not {reply.count}")
+            for offset, payload in enumerate(asked.payloads, reply.first):
+                self._seen(offset, payload)
+                self.put.add(payload)
+            self._settled(request.receipts if isinstance(request, Commit) else (), is_over=True)
+        elif isinstance(request, Settle):
+            assert isinstance(reply, Done)
+            self._settled(request.receipts, is_over=request.verb in ENDS)
+        else:
+            assert isinstance(reply, Taken)
+            given_back = {offset for each in waiting if each is not None and each.gives_back for offset in each.offsets}
+            for (offset, *_), payload in zip(reply.messages, payloads, strict=True):
+                self._seen(offset, payload)
+                held = self.in_hand.get(offset)
+                is_free = held in (None, request.number) or offset in given_back
+                expect(is_free, f"offset {offset} is in two hands")
+                expect(offset not in self.ended, f"offset {offset} comes again, and was finished")
+                self.in_hand[offset] = request.number
+
+    def _seen(self, offset: int, payload: bytes) -> None:
+        known = self.offset_of.setdefault(payload, offset)
+        expect(known == offset, f"{payload[:20]!r} has offset {known}, and now {offset}")
+        others = [each for each, at in self.offset_of.items() if at == offset and each != payload]
+        expect(not others, f"offset {offset} was given twice")
+
+    def _settled(self, receipts: Iterable[Receipt], *, is_over: bool) -> None:
+        for number, offset in receipts:
+            if self.in_hand.get(offset) == number:  # else it was given back before the answer, and another has it now
+                del self.in_hand[offset]
+            if is_over:
+                self.ended.add(offset)
+
+    def died(self, session: int, asked: Asked | None) -> None:
+        """Note that a client has died: what it has in hand comes again, and its last request was done, or not."""
+        self.in_hand = {at: number for at, number in self.in_hand.items() if number >> SESSION_SHIFT != session}
+        if asked is not None:
+            self.unanswered.append(asked)
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def judge(self, left: Mapping[int, bytes], unanswered: Iterable[Asked] = ()) -> None:
+        """Judge all that is left in the queue when nothing is in hand any more; ``unanswered`` were sent, too."""
+        unanswered = [*self.unanswered, *unanswered]
+        settled = {offset for each in unanswered for offset in each.offsets}
+        for offset, payload in left.items():
+            self._seen(offset, payload)
+            expect(offset not in self.ended, f"offset {offset} comes again, and was finished")
+        for payload in self.put:
+            offset = self.offset_of[payload]
+            may_be_gone = offset in self.ended or offset in settled
+            expect(may_be_gone or offset in left, f"{payload[:20]!r} was acknowledged as offset {offset}, and is lost")
+        known = self.put | {payload for each in unanswered for payload in each.payloads}
+        expect(set(left.values()) <= known, "a message comes that was never put")
+        for each in unanswered:
+            self._judge_whole(each, left)
+
+    def _judge_whole(self, asked: Asked, left: Mapping[int, bytes]) -> None:
+        """A request was done, or not: never a part of it."""
+        there = {payload for payload in asked.payloads if payload in self.offset_of}  # or were there, and taken
+        expect(not there or len(there) == len(asked.payloads), f"half of a batch is there: {sorted(there)}")
+        if not isinstance(asked.request, Commit):
+            return
+        given_back = [offset for offset in asked.offsets if offset in left]
+        expect(not given_back or len(given_back) == len(asked.offsets), "half of what a commit acknowledges is there")
+        if asked.payloads and asked.offsets:
+            expect(
+                bool(there) is not bool(given_back), "a commit has put, and not acknowledged, or the other way round"
+            )

@@ -1,0 +1,103 @@
+"""Clients of a shared queue, each with one thread: what they ask next, and again if no answer comes."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+from holdfast.persistence.format.commit_record import count_of
+from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
+from holdfast.queue.protocol.messages import Arrived, Commit, Put, Resume, Settle, Take
+from proof.owner_deaths.books import Asked, Books
+from support.owners.served import GROUP
+
+LEASE_SECONDS = 1e6
+"""No lease ends in a history: that is for the tests of leases."""
+
+SIZES = (20, 400, 5000)
+"""Of payloads, in bytes: of the largest a few fill a data file."""
+
+VERBS = ("ack", "ack", "ack", "nack", "release", "reject")
+
+
+class Caller:
+    """A client that lives until it is said to be dead.
+
+    Parameters
+    ----------
+    number : int
+        Names its thread.
+    session : int
+        Of its session.
+
+    Attributes
+    ----------
+    asked : Asked or None
+        What it waits for.
+    last : Asked or None
+        The request before, which was answered.
+    """
+
+    def __init__(self, number: int, session: int) -> None:
+        self.session = session
+        self.asked: Asked | None = None
+        self._thread = b"thread%02d" % number
+        self.last: Asked | None = None
+        self._requests = count(1)
+        self._takes = count(1)
+        self._messages = count(1)
+
+    # -- Asking ------------------------------------------------------------------------------------------------------
+
+    def choose(self, rng: random.Random, books: Books) -> Asked:
+        """Return the next request."""
+        mine = in_hand(books, self.session)
+        verb = rng.choice(("put", "put", "take", "take", "settle", "settle", "commit"))
+        if verb == "put" or (verb == "settle" and not mine):
+            payloads = self._payloads(rng, 1)
+            self.asked = Asked(Put(self._nonce(), rng.random() < 0.5, "", {}, 0), payloads)
+        elif verb == "take":
+            number = self.session << SESSION_SHIFT | next(self._takes)
+            self.asked = Asked(Take(GROUP, number, rng.choice((1, 3)), LEASE_SECONDS, 0))
+        else:
+            offsets = rng.sample(sorted(mine), rng.randint(min(1, len(mine)), min(3, len(mine))))
+            receipts = [(mine[offset], offset) for offset in offsets]
+            if verb == "settle":
+                how = rng.choice(VERBS)
+                failure = ("rejected", "it cannot be done", "", "") if how in ("nack", "reject") else None
+                seconds = 0.0 if how == "nack" else None
+                self.asked = Asked(Settle(GROUP, how, receipts, seconds, failure), offsets=offsets)
+            else:
+                payloads = self._payloads(rng, 0 if offsets else 1)
+                self.asked = Asked(Commit(self._nonce(), "a transaction", {}, 0, GROUP, receipts), payloads, offsets)
+        return self.asked
+
+    def _nonce(self) -> bytes:
+        return NONCE.pack(self._thread, next(self._requests))
+
+    def _payloads(self, rng: random.Random, at_least: int) -> list[bytes]:
+        many = rng.randint(at_least, 3)
+        return [b"%s %d " % (self._thread, next(self._messages)) + b"x" * rng.choice(SIZES) for _ in range(many)]
+
+    def has_answer(self) -> None:
+        """Note that it waits no more."""
+        self.last, self.asked = self.asked, None
+
+    def arrived(self) -> Arrived | None:
+        """Return what says that its last answer has arrived, if the owner keeps it."""
+        if self.last is None or not isinstance(self.last.request, Put | Commit) or self.asked is not None:
+            return None
+        return Arrived(self._thread, count_of(self.last.request.nonce))
+
+
+def in_hand(books: Books, session: int) -> dict[int, int]:
+    """Return the offsets and delivery numbers of what a session has in hand."""
+    return {offset: number for offset, number in books.in_hand.items() if number >> SESSION_SHIFT == session}
+
+
+def named(books: Books, session: int, asked: Asked | None) -> Resume:
+    """Return what a session says first to an owner: what it has in hand, and what it is taking."""
+    numbers = set(in_hand(books, session).values())
+    if asked is not None and isinstance(asked.request, Take):
+        numbers.add(asked.request.number)
+    return Resume(GROUP, sorted(numbers))

@@ -1,0 +1,245 @@
+"""A random history of clients and owners, and each crash behind each storage operation of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast import Empty, HoldfastError
+from holdfast.queue.protocol.messages import Commit, Put, Settle, Take
+from proof.owner_deaths.books import Asked, Books, BrokenPromiseError, expect
+from proof.owner_deaths.callers import Caller, named
+from support.builders.clocks import FakeClock
+from support.owners.served import Client, FakeSessions, Served
+from support.storages.simulated_storage import SimulatedStorage
+
+CALLERS = 3
+ALL = 100
+
+
+@dataclass
+class Tally:
+    """What was tried."""
+
+    rounds: int = 0
+    kills: int = 0
+    power_cuts: int = 0
+    sent_again: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Add what another one counts."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+class History:
+    """Three clients and their owners, one after the other.
+
+    Parameters
+    ----------
+    seed : int
+        Of all that is drawn.
+
+    Raises
+    ------
+    BrokenPromiseError
+        From each method: what the queue must not have done.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.tally = Tally()
+        self._rng = random.Random(seed)
+        self._clock = FakeClock()
+        self._sessions = FakeSessions()
+        self._books = Books()
+        self._served = self._owner(SimulatedStorage(), self._clock, self._sessions)
+        self._callers: list[Caller] = []
+        self._clients: dict[Caller, Client] = {}
+        self._count = 0
+        while len(self._callers) < CALLERS:
+            self._begin_caller()
+
+    @staticmethod
+    def _owner(storage: SimulatedStorage, clock: FakeClock, sessions: FakeSessions) -> Served:
+        return Served(storage, clock, sessions, max_deliveries=None)
+
+    def _begin_caller(self) -> None:
+        client = self._served.connect()
+        caller = Caller(self._count, client.session)
+        self._count += 1
+        self._callers.append(caller)
+        self._clients[caller] = client
+
+    # -- Rounds ------------------------------------------------------------------------------------------------------
+
+    def run(self, rounds: int) -> Tally:
+        """Live so many rounds, each with all its crashes, and judge what is left at the end."""
+        try:
+            for _ in range(rounds):
+                self._round()
+            self._judge_end(self._served, self._books, [caller.asked for caller in self._callers])
+        finally:
+            self._served.queue.close()
+        return self.tally
+
+    def _round(self) -> None:
+        self.tally.rounds += 1
+        asking = self._rng.sample(self._callers, self._rng.randint(1, CALLERS))
+        for caller in asking:
+            if caller.asked is None:
+                caller.choose(self._rng, self._books)
+            else:
+                self.tally.sent_again += 1
+        waiting = [(caller.session, caller.asked) for caller in self._callers]
+        answers = self._ask(asking)
+        for crash in self._served.disk.prefix_crashes():
+            if crash.kept:
+                self.tally.kills += 1
+                self._judge_kill(crash.storage, waiting)
+            else:
+                self.tally.power_cuts += 1
+                self._judge_power_cut(crash.storage, waiting)
+        self._go_on(answers)
+
+    def _ask(self, asking: Iterable[Caller]) -> dict[Caller, int]:
+        """Have a round done; return the ids of the requests, whose answers are there."""
+        requests: dict[Caller, int] = {}
+        for caller in asking:
+            assert caller.asked is not None
+            requests[caller] = self._clients[caller].send(caller.asked.request, caller.asked.payloads)
+        for caller in self._callers:
+            arrived = caller.arrived()
+            if arrived is not None and self._rng.random() < 0.2:
+                self._clients[caller].send(arrived)
+            elif caller.last is not None and self._rng.random() < 0.1:
+                self._send_old_copy(caller, caller.last)
+        self._served.end_round()
+        return requests
+
+    def _send_old_copy(self, caller: Caller, last: Asked) -> None:
+        """Send a request once more that was answered; it may be refused, and changes nothing: the end shows."""
+        if not isinstance(last.request, Take):
+            self._clients[caller].send(last.request, last.payloads)
+
+    def _go_on(self, answers: Mapping[Caller, int]) -> None:
+        """Let the owner live, close, or die behind an operation of this round; some clients die, too."""
+        disk, fate = self._served.disk, self._rng.random()
+        if fate < 0.45:
+            kept = [crash.storage for crash in disk.prefix_crashes() if crash.kept]
+            self._succeed(self._rng.choice(kept))
+        else:
+            for caller, request_id in answers.items():
+                assert caller.asked is not None
+                waiting = [each.asked for each in self._callers]
+                judge_answer(self._books, caller.asked, self._clients[caller], request_id, waiting)
+                caller.has_answer()
+            if fate < 0.55:
+                self._succeed(disk)
+            else:
+                disk.replay_from_here()
+        if self._rng.random() < 0.15:
+            self._end_caller(self._rng.choice(self._callers))
+
+    def _succeed(self, storage: SimulatedStorage) -> None:
+        """Have another owner begin, which is perhaps killed at once, and another one after that."""
+        self._served.queue.close()  # on a disk of its own by now: its threads end
+        storage.replay_from_here()
+        self._served = self._connected(storage)
+        if self._rng.random() < 0.3:
+            kept = [crash.storage for crash in self._served.disk.prefix_crashes() if crash.kept]
+            self._served.queue.close()
+            self._served = self._connected(self._rng.choice(kept))
+
+    def _connected(self, storage: SimulatedStorage) -> Served:
+        served = self._owner(storage, self._clock, self._sessions)
+        for caller in self._callers:
+            client = self._clients[caller] = served.connect(caller.session)
+            client.ask(named(self._books, caller.session, caller.asked))
+        return served
+
+    def _end_caller(self, caller: Caller) -> None:
+        """Kill a client; another one begins."""
+        self._callers.remove(caller)
+        self._sessions.living.discard(caller.session)
+        self._clients.pop(caller).disconnect()
+        self._books.died(caller.session, caller.asked)
+        self._begin_caller()
+
+    # -- Judging -----------------------------------------------------------------------------------------------------
+
+    def _judge_kill(self, storage: SimulatedStorage, waiting: list[tuple[int, Asked | None]]) -> None:
+        """Have all clients ask a successor again, and judge what it answers, and what is left."""
+        with self._successor(storage, FakeSessions(*self._sessions.living)) as served:
+            books = self._books.copy()
+            for session, asked in waiting:
+                client = served.connect(session)
+                client.ask(named(books, session, asked))
+                if asked is not None:
+                    request_id = client.send(asked.request, asked.payloads)
+                    served.end_round()
+                    judge_answer(books, asked, client, request_id, [each for _, each in waiting])
+            self._judge_end(served, books, [])
+
+    def _judge_power_cut(self, storage: SimulatedStorage, waiting: list[tuple[int, Asked | None]]) -> None:
+        with self._successor(storage, FakeSessions()) as served:
+            self._judge_end(served, self._books.copy(), [asked for _, asked in waiting])
+
+    @contextmanager
+    def _successor(self, storage: SimulatedStorage, sessions: FakeSessions) -> Iterator[Served]:
+        served = self._owner(storage, FakeClock(self._clock.time_ns(), self._clock.monotonic()), sessions)
+        try:
+            yield served
+        finally:
+            served.queue.close()
+
+    @staticmethod
+    def _judge_end(served: Served, books: Books, unanswered: Iterable[Asked | None]) -> None:
+        """Kill all clients; judge what a new one can take then."""
+        served.sessions.living.clear()
+        served.sweep()
+        client = served.connect()
+        left: dict[int, bytes] = {}
+        for number in range(1, 10**6):
+            try:
+                reply = client.ask(Take("default", client.number(number), ALL, None, 0))
+            except Empty:
+                break
+            for (offset, *_), payload in zip(reply.messages, client.payloads, strict=True):  # type: ignore[union-attr]
+                expect(offset not in left, f"offset {offset} is in two hands")
+                left[offset] = payload
+        books.judge(left, [each for each in unanswered if each is not None])
+
+
+def judge_answer(books: Books, asked: Asked, client: Client, request_id: int, waiting: Iterable[Asked | None]) -> None:
+    """Judge an answer; ``waiting`` are all requests without one yet."""
+    try:
+        reply = client.reply(request_id)
+    except Empty:
+        expect(isinstance(asked.request, Take), "only a take finds nothing")
+        return
+    except HoldfastError as error:
+        raise BrokenPromiseError(f"{_name(asked)} was refused: {error!r}") from error
+    expect(reply is not None, f"{_name(asked)} has no answer")
+    assert reply is not None
+    books.answered(asked, reply, client.payloads, waiting)
+
+
+def _name(asked: Asked) -> str:
+    request = asked.request
+    if isinstance(request, Settle):
+        return f"{request.verb} of {asked.offsets}"
+    if isinstance(request, Put | Commit):
+        return f"a {type(request).__name__.lower()} of {len(asked.payloads)} that acknowledges {asked.offsets}"
+    return f"take {request.number:x}"
+
+
+def judged_history(seed: int, rounds: int) -> tuple[Tally, str]:
+    """Live a history; return what was tried, and the promise that was broken, if any."""
+    history = History(seed)
+    try:
+        history.run(rounds)
+    except BrokenPromiseError as broken:
+        return history.tally, f"round {history.tally.rounds}: {broken}"
+    return history.tally, ""

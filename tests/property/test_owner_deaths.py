@@ -1,0 +1,121 @@
+"""A short run of ``python -m proof.owner_deaths``, and answers that its books must not accept."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.queue.protocol.messages import Commit, Done, Offsets, Put, Settle, Take, Taken
+from proof.owner_deaths.books import Asked, Books, BrokenPromiseError
+from proof.owner_deaths.history import judged_history
+
+SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
+NONCE, OTHER = b"1" * 16, b"2" * 16
+A, B = b"a", b"b"
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+def test_an_owner_may_die_behind_any_storage_operation(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Its clients ask the next one again: what they put is there once, and what they finished never comes again."""
+    caplog.set_level(logging.CRITICAL, "holdfast")  # recoveries have much to say here
+    tally, broken = judged_history(seed, 3)
+    assert not broken
+    assert tally.kills > 20
+
+
+# -- The books -------------------------------------------------------------------------------------------------------
+
+
+def put(*payloads: bytes) -> Asked:
+    """Return a put."""
+    return Asked(Put(NONCE, False, "", {}, 0), list(payloads))
+
+
+def settled(verb: str, *offsets: int, number: int = 1) -> Asked:
+    """Return a verb on what a take of this number has in hand."""
+    return Asked(Settle("default", verb, [(number, offset) for offset in offsets]), offsets=list(offsets))
+
+
+def committed(payload: bytes, *offsets: int) -> Asked:
+    """Return a commit that puts a message, and finishes others."""
+    receipts = [(1, offset) for offset in offsets]
+    return Asked(Commit(OTHER, "a transaction", {}, 0, "default", receipts), [payload], list(offsets))
+
+
+def taken(books: Books, number: int, *messages: tuple[int, bytes]) -> None:
+    """Note the answer to a take."""
+    reply = Taken([(offset, 0, b"", 1) for offset, _ in messages], 30, 0)
+    asked = Asked(Take("default", number, len(messages), None, 0))
+    books.answered(asked, reply, [payload for _, payload in messages], [])
+
+
+@pytest.fixture
+def books() -> Books:
+    """Return the books of a queue with a and b, both of them in hand of the first take."""
+    books = Books()
+    books.answered(put(A, B), Offsets(0, 2), (), [])
+    taken(books, 1, (0, A), (1, B))
+    return books
+
+
+def test_what_was_not_finished_is_left(books: Books) -> None:
+    """And what was finished, is not."""
+    books.answered(settled("ack", 0), Done({}), (), [])
+    books.judge({1: B})
+
+
+def test_what_was_given_back_may_be_taken_before_that_is_answered(books: Books) -> None:
+    """The owner that gave it back may have died, and its successor answers the take first."""
+    release = settled("release", 0)
+    reply = Taken([(0, 0, b"", 2)], 30, 0)
+    books.answered(Asked(Take("default", 2, 1, None, 0)), reply, [A], [release])
+    books.answered(release, Done({}), (), [])
+    assert books.in_hand[0] == 2
+
+
+@pytest.mark.parametrize("left", [{0: A, 1: B}, {1: B}], ids=["not done", "done"])
+def test_a_request_without_an_answer_was_done_or_not(books: Books, left: dict[int, bytes]) -> None:
+    """Both are right if its client died."""
+    books.died(0, settled("ack", 0))
+    books.judge(left)
+
+
+BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
+    "a lost message": ("is lost", lambda books: books.judge({1: B})),
+    "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),
+    "an offset given twice": ("given twice", lambda books: books.answered(put(b"c"), Offsets(1, 1), (), [])),
+    "half of a batch put": ("were put", lambda books: books.answered(put(b"c", b"d"), Offsets(2, 1), (), [])),
+    "two hands": ("two hands", lambda books: taken(books, 2, (0, A))),
+    "finished, and taken again": (
+        "comes again",
+        lambda books: (books.answered(settled("ack", 0), Done({}), (), []), taken(books, 2, (0, A))),
+    ),
+    "finished, and left": (
+        "comes again",
+        lambda books: (books.answered(settled("reject", 0), Done({}), (), []), books.judge({0: A, 1: B})),
+    ),
+    "never put": ("never put", lambda books: books.judge({0: A, 1: B, 2: b"c"})),
+    "half of a batch left": (
+        "half of a batch",
+        lambda books: books.judge({0: A, 1: B, 2: b"c"}, [put(b"c", b"d")]),
+    ),
+    "half of what a commit finishes": (
+        "half of what",
+        lambda books: books.judge({0: A, 2: b"c"}, [committed(b"c", 0, 1)]),
+    ),
+    "a commit that put, and finished nothing": (
+        "the other way round",
+        lambda books: books.judge({0: A, 1: B, 2: b"c"}, [committed(b"c", 0, 1)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_books_do_not_accept(books: Books, name: str) -> None:
+    """Each broken promise is named."""
+    text, do = BROKEN[name]
+    with pytest.raises(BrokenPromiseError, match=text):
+        do(books)
