@@ -261,6 +261,158 @@ def test_a_message_that_fails_too_often_is_a_dead_letter(open_queue: Open) -> No
     assert len(queue.dead) == 0
 
 
+# -- Loops -----------------------------------------------------------------------------------------------------------
+
+
+def fill(queue: PersistentQueue, count: int) -> list[bytes]:
+    """Put so many messages; return their payloads."""
+    batch = [b"%d" % number for number in range(count)]
+    queue.put_many(batch)
+    return batch
+
+
+def counts(queue: PersistentQueue) -> dict[bytes, int]:
+    """Return what is left and how often each was handed out, and finish it."""
+    return {each.payload: each.delivery_count for each in queue.consume(timeout=0)}
+
+
+def leave_at(payload: bytes, queue: PersistentQueue, error: BaseException) -> None:
+    """Leave a loop by an exception, with this message in hand."""
+    for each in queue.consume(timeout=0):
+        if each.payload == payload:
+            raise error
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 100])
+def test_a_loop_finishes_each_message_by_coming_back_for_the_next(queue: PersistentQueue, prefetch: int) -> None:
+    """All of them, also those behind the last full batch; nothing is in hand behind it."""
+    batch = fill(queue, 5)
+    assert payloads(queue.consume(prefetch=prefetch, timeout=0)) == batch
+    assert counts(queue) == {}
+    assert queue.depth() == 0
+
+
+def test_a_loop_that_is_left_has_finished_what_it_came_back_from(queue: PersistentQueue) -> None:
+    """The message in hand has failed, and those taken ahead go back uncounted."""
+    fill(queue, 5)
+    with pytest.raises(ZeroDivisionError):
+        leave_at(b"2", queue, ZeroDivisionError())
+    assert counts(queue) == {b"2": 2, b"3": 1, b"4": 1}
+
+
+def test_a_loop_that_is_interrupted_has_finished_what_it_came_back_from(queue: PersistentQueue) -> None:
+    """As by any other exception."""
+    fill(queue, 3)
+    with pytest.raises(KeyboardInterrupt):
+        leave_at(b"1", queue, KeyboardInterrupt())
+    assert counts(queue) == {b"1": 2, b"2": 1}
+
+
+def test_a_loop_that_breaks_off_behind_an_ack_leaves_no_failure(queue: PersistentQueue) -> None:
+    """Messages that were settled by hand are not settled again."""
+    fill(queue, 4)
+    for each in queue.consume(timeout=0):
+        if each.payload == b"0":
+            each.release()
+        elif each.payload == b"1":
+            each.nack()
+        elif each.payload == b"2":
+            each.ack()
+            break
+    assert counts(queue) == {b"0": 1, b"1": 2, b"3": 1}
+
+
+def test_a_loop_takes_no_more_ahead_than_it_is_told(queue: PersistentQueue) -> None:
+    """Others have the rest."""
+    fill(queue, 4)
+    loop = queue.consume(prefetch=2, timeout=0)
+    assert next(loop).payload == b"0"
+    assert queue.get_many(9, timeout=5) == [b"2", b"3"]
+    assert payloads(loop) == [b"1"]
+    assert queue.depth() == 0
+
+
+def test_a_loop_waits_for_messages(queue: PersistentQueue) -> None:
+    """As long as it is told to."""
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.extend(payloads(queue.consume(timeout=60))))
+    thread.start()
+    fill(queue, 3)
+    wait_until(lambda: queue.depth() == 0)
+    queue.shutdown()
+    thread.join(30)
+    assert found == [b"0", b"1", b"2"]
+
+
+def test_a_loop_has_the_turns_of_an_order_key_one_after_the_other(queue: PersistentQueue) -> None:
+    """The next one is ready for the take that finishes the one before."""
+    queue.put_many([Put(b"%d" % number, order_key="k") for number in range(3)])
+    assert payloads(queue.consume(timeout=0)) == [b"0", b"1", b"2"]
+
+
+def test_a_loop_keeps_what_it_has_taken_ahead(queue: PersistentQueue) -> None:
+    """Its leases do not run out while it works on others, nor do those of what it has finished."""
+    fill(queue, 3)
+    for each in queue.consume(timeout=0, lease_seconds=1.5):
+        if each.payload == b"1":
+            with pytest.raises(Empty):
+                queue.receive(timeout=2)
+    assert counts(queue) == {}
+
+
+def test_a_queue_that_is_closed_in_a_loop_has_what_was_finished(
+    queue: PersistentQueue, open_queue: Open, way: str
+) -> None:
+    """The rest comes again uncounted, the message in hand too."""
+    other = queue if way == "exclusive" else open_queue()
+    fill(queue, 4)
+    messages = queue.consume(timeout=0)
+    assert [next(messages).payload, next(messages).payload] == [b"0", b"1"]
+    queue.close()
+    with pytest.raises(ClosedError):
+        next(messages)
+    again = open_queue() if other is queue else other
+    assert counts(again) == {b"1": 1, b"2": 1, b"3": 1}
+
+
+def test_an_immediate_shutdown_ends_a_loop_behind_what_it_has_finished(
+    queue: PersistentQueue, open_queue: Open, way: str
+) -> None:
+    """Without an error; the rest comes again uncounted."""
+    fill(queue, 4)
+    for each in queue.consume():
+        if each.payload == b"1":
+            queue.shutdown(immediate=True)
+    if way == "exclusive":
+        queue.close()
+    assert counts(open_queue()) == {b"1": 1, b"2": 1, b"3": 1}
+
+
+def test_a_shutdown_ends_a_loop_behind_the_last_message(queue: PersistentQueue) -> None:
+    """Its own messages are not what it waits for."""
+    batch = fill(queue, 3)
+    queue.shutdown(timeout=None)
+    assert payloads(queue.consume(prefetch=2)) == batch
+    assert queue.depth() == 0
+
+
+def test_a_transaction_takes_a_message_of_a_loop(queue: PersistentQueue) -> None:
+    """The loop leaves it to the transaction, whichever way that ends."""
+    fill(queue, 2)
+    with queue.transaction() as tx:
+        for each in queue.consume(timeout=0):
+            tx.ack(each)
+    assert queue.depth() == 0
+
+
+def test_wrong_arguments_of_a_loop_are_refused_at_once(queue: PersistentQueue) -> None:
+    """Not only when it begins."""
+    with pytest.raises(ValueError, match="at least 1"):
+        queue.consume(prefetch=0)
+    with pytest.raises(ValueError, match="timeout"):
+        queue.consume(timeout=-1)
+
+
 # -- The group as a whole --------------------------------------------------------------------------------------------
 
 

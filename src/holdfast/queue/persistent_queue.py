@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, Unpack
+from weakref import WeakSet
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ShutDown, UsageError
@@ -15,6 +16,7 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.report import RecoveryReport
+from holdfast.queue.consumer.consuming import Consuming
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
@@ -155,6 +157,7 @@ class PersistentQueue:
 
     def _open(self) -> None:
         """Open the queue; in a forked child of the mode "shared" once more."""
+        self._consuming: WeakSet[Consuming] = WeakSet()
         self._engine = engine = self._engine_class(self.mode)(self._storage, self._clock, self.path, self._options)
         try:  # at once: it holds locks
             self._handle = handle = engine.handle
@@ -412,6 +415,44 @@ class PersistentQueue:
                 return
             yield payload
 
+    def consume(
+        self, *, prefetch: int = 100, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> Iterator[Delivery]:
+        """Yield messages that the loop finishes by coming back for the next one; they are taken ahead, many at once.
+
+        This is the fastest way to take of those that lose nothing. What is finished is acknowledged with the next take,
+        in one request and one sync; or when the loop ends, or the queue is closed.
+
+        Parameters
+        ----------
+        prefetch : int
+            How many messages to take at once, as soon as there is one. If this process is killed, so many come again at
+            the most: those taken and not yet acknowledged.
+        timeout : float or None, seconds
+            The loop ends if nothing comes for so long; None: only by :meth:`shutdown`, and then it logs what is left.
+        lease_seconds : float or timedelta, seconds
+            As in :meth:`receive`. What was taken stays the loop's, however long the others take, as in a block.
+
+        Raises
+        ------
+        LeaseExpiredError
+            In the loop: this process was stopped for longer than the lease, and a message that it has finished comes
+            again. Those that could be acknowledged are.
+        HoldfastError
+            In the loop: as :meth:`receive` and ``Delivery.ack``.
+
+        Notes
+        -----
+        A message has failed if the loop is left with it in hand, by ``break``, ``return`` or an exception; settle it by
+        hand before, as any delivery. What was taken ahead goes back uncounted. An iterator that is kept behind its loop
+        keeps its messages: ``contextlib.closing`` closes it.
+        """
+        side = self._read_side or self._require_read_side()
+        lease = None if lease_seconds is None else lease_of(lease_seconds)
+        consuming = Consuming(self.path, side, check_count(prefetch), wait_for(True, timeout), lease)
+        self._consuming.add(consuming)
+        return consuming.run()
+
     # -- As queue.Queue ----------------------------------------------------------------------------------------------
 
     def qsize(self) -> int:
@@ -541,7 +582,11 @@ class PersistentQueue:
         if self._write_side is not None:
             self._write_side.shut_down()
         if self._read_side is not None:
-            self._read_side.shut_down(seconds, immediate=immediate)
+            try:
+                if immediate:
+                    self._settle_loops()
+            finally:
+                self._read_side.shut_down(seconds, immediate=immediate)
         elif immediate:  # nothing was taken here that could be reported done
             self._tasks.release()
         self._tasks.look_again()
@@ -764,10 +809,13 @@ class PersistentQueue:
         """
         if self._engine.closing.is_over:
             return
-        self._lifecycle.close()
         try:
-            self._tasks.release()
-            self._engine.closing.close()
+            try:
+                self._settle_loops()
+            finally:
+                self._lifecycle.close()
+                self._tasks.release()
+                self._engine.closing.close()
         except Exception:  # each part is closed, even if another one raises
             self._engine.closing.call_off()
             raise
@@ -796,6 +844,11 @@ class PersistentQueue:
         self._engine.forget_after_fork()
         if self.mode == "shared" and is_open:
             put_off(self, self._before_opening)
+
+    def _settle_loops(self) -> None:
+        """Acknowledge what the loops of :meth:`consume` have finished, before everything in hand is given back."""
+        for consuming in list(self._consuming):
+            consuming.settle()
 
     def _require_write_side(self) -> WriteSide | SubmitSide | Producer:
         self._lifecycle.check()

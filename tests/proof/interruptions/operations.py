@@ -104,6 +104,11 @@ def _receive_and_use(world: World) -> None:
         pass
 
 
+def _consume(world: World) -> None:
+    for _ in world.queue.consume(prefetch=2, timeout=0):
+        pass
+
+
 def _open(world: World) -> None:
     """Open it, and keep it: the interruption of what a dropped queue does is no interruption of its opening."""
     world.queue = world.reopened(world.jobs)
@@ -164,6 +169,7 @@ OPERATIONS = (
     Operation("receive", lambda world: world.queue.receive(timeout=0)),
     Operation("receive_many", lambda world: world.queue.receive_many(3, timeout=0)),
     Operation("receive in a block", _receive_and_use, goes=NEXT),
+    Operation("loop", _consume, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)),
     Operation("ack", lambda world: _first(world).ack(), goes=HAND),
     Operation("ack of a batch", lambda world: world.held.ack(), goes=BOTH),
     Operation("block of a delivery", _use, goes=HAND),

@@ -155,8 +155,8 @@ BETWEEN_PROCESSES = (
         "delivery-of-another-session",
         "A session settles what another one has in hand.",
         "queue/owner/machine.py",
-        "        if any(number >> SESSION_SHIFT != session for number, _ in settle.receipts):\n",
-        "        if False:\n",
+        "    if any(number >> SESSION_SHIFT != session for number, _ in receipts):\n",
+        "    if False:\n",
         "owners",
     ),
     Mutation(
@@ -170,7 +170,7 @@ BETWEEN_PROCESSES = (
     Mutation(
         "epoch-not-compared",
         "A client that knows an earlier owner is greeted by its successor, and asks for what it had there.",
-        "queue/owner/machine.py",
+        "queue/owner/connected_sessions.py",
         "        if request.epoch != self._epoch:\n",
         "        if False:\n",
         "owners",
@@ -205,6 +205,48 @@ BETWEEN_PROCESSES = (
         "queue/prepared/own_votes.py",
         "                self._memory.note_own_vote(transaction_id, nonce, outcome)\n",
         "",
+        "owners",
+    ),
+    # -- Loops that take ahead ---------------------------------------------------------------------------------------
+    Mutation(
+        "finished-forgotten-at-the-end-of-a-loop",
+        "A loop that is left forgets to acknowledge what it has finished since its last take: all of it comes again.",
+        "queue/consumer/consuming.py",
+        "        try:\n            self.settle()\n",
+        "        try:\n            pass\n",
+        "loops",
+    ),
+    Mutation(
+        "taken-ahead-is-finished",
+        "A loop that is left acknowledges what it has taken ahead, which no program has seen.",
+        "queue/consumer/consuming.py",
+        "self._taken[: self._finished_count] if",
+        "self._taken if",
+        "loops",
+    ),
+    Mutation(
+        "finished-before-it-was-handed-out",
+        "The message in hand counts as finished while the loop works on it: an exception loses it.",
+        "queue/consumer/consuming.py",
+        "            while True:\n                self._take()\n",
+        "            while True:\n                self._take()\n                self._source.ack(self._taken)\n",
+        "loops",
+    ),
+    Mutation(
+        "loops-forgotten-at-close",
+        "A queue that is closed in the middle of a loop gives back what the loop has finished.",
+        "queue/persistent_queue.py",
+        "            consuming.settle()\n",
+        "            pass\n",
+        "loops",
+    ),
+    Mutation(
+        "take-before-the-sync-of-what-it-finishes",
+        "A take is answered although what it has acknowledged is not on the disk.",
+        "queue/owner/machine.py",
+        "        self._queue.finish(take)\n        self._settled.setdefault(take.group, []).append("
+        "_Settled(connection, frame, take))\n",
+        "        self._queue.finish(take)\n        self._begin_take(connection, session, frame, take, now)\n",
         "owners",
     ),
 )

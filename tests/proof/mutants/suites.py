@@ -133,6 +133,13 @@ SUITES = (
         "tests/unit/owner/test_machine.py",
         "tests/unit/owner/test_reserving.py",
     ),
+    _tests(
+        "loops",
+        "tests/unit/consumer/test_consuming.py",
+        "tests/contract/test_engine_contract.py",
+        "-k",
+        "loop or consuming",
+    ),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),
     _tests(

@@ -324,6 +324,74 @@ def test_a_lease_is_extended_at_the_owner_and_here(seconds: float | None, lease:
     assert delivery.expires_at == parts.clock.monotonic() + lease
 
 
+# -- Settling and taking at once -------------------------------------------------------------------------------------
+
+
+def test_a_take_finishes_others_by_the_same_request() -> None:
+    """They are not in hand behind it; those that it takes are."""
+    parts = Parts([b"a", b"b"], [b"c"])
+    deliveries = parts.side.receive(2, 1.0)
+    (third,) = parts.side.ack_and_receive(deliveries, 5, 1.0, 9.0)
+    take = parts.membership.asked[-1]
+    assert (take.finished, take.count_max, take.lease) == ([(7 << 32 | 1, 0), (7 << 32 | 1, 1)], 5, 9.0)
+    assert [each.is_settled for each in (*deliveries, third)] == [True, True, False]
+    assert (parts.in_hand(), parts.membership.settled) == ([2], [])
+
+
+def test_what_a_take_finishes_is_named_to_an_owner_that_begins_meanwhile() -> None:
+    """So it does not give that back."""
+    parts = Parts([b"a"])
+    deliveries = parts.side.receive(1, 1.0)
+    named: list[int] = []
+    parts.membership.meanwhile = lambda: named.extend(parts.side.numbers_in_hand())
+    with pytest.raises(Empty):
+        parts.side.ack_and_receive(deliveries, 1, 0.0)
+    assert sorted(named) == [7 << 32 | 1, 7 << 32 | 2]
+
+
+def test_a_take_that_finds_nothing_has_finished_others_once() -> None:
+    """The takes that wait on do not ask for that again."""
+    parts = Parts([b"a"], [])
+    deliveries = parts.side.receive(1, 1.0)
+    parts.membership.batches = []
+    parts.membership.meanwhile = lambda: parts.membership.batches.append([b"b"])
+    assert [each.payload for each in parts.side.ack_and_receive(deliveries, 1, 30.0)] == [b"b"]
+    assert [len(each.finished) for each in parts.membership.asked if isinstance(each, Take)] == [0, 1, 0]
+    assert parts.in_hand() == [1]
+
+
+def test_what_a_take_that_was_broken_off_should_finish_is_finished_by_itself() -> None:
+    """It may not have been sent."""
+    parts = Parts([b"a"])
+    deliveries = parts.side.receive(1, 1.0)
+    parts.membership.meanwhile = lambda: parts.side.shut_down(0.0, immediate=False)
+    with pytest.raises(ShutDown):
+        parts.side.ack_and_receive(deliveries, 1, None)
+    assert (parts.membership.settled, parts.in_hand()) == ([("ack", [0])], [])
+
+
+@pytest.mark.parametrize("error", [RetryableError("no owner"), KeyboardInterrupt()])
+def test_what_a_take_without_an_answer_should_finish_can_be_finished_again(error: BaseException) -> None:
+    """Whether it was done or not."""
+    parts = Parts([b"a"], error)
+    deliveries = parts.side.receive(1, 1.0)
+    with pytest.raises(type(error)):
+        parts.side.ack_and_receive(deliveries, 1, 1.0)
+    assert parts.in_hand() == [0]
+    parts.side.ack(deliveries)
+
+
+@pytest.mark.parametrize("error", [LeaseExpiredError("gone", offset=0), SessionLostError("dead")])
+def test_a_take_learns_of_what_was_taken_away(error: Exception) -> None:
+    """The caller hears of it: the messages come again."""
+    parts = Parts([b"a", b"b"], error, [b"c"])
+    deliveries = parts.side.receive(2, 1.0)
+    with pytest.raises(LeaseExpiredError):
+        parts.side.ack_and_receive(deliveries, 1, 1.0)
+    is_dead = isinstance(error, SessionLostError)
+    assert (parts.in_hand(), [each.has_expired for each in deliveries]) == ([] if is_dead else [1], [True, is_dead])
+
+
 # -- Transactions ----------------------------------------------------------------------------------------------------
 
 
@@ -366,7 +434,7 @@ def test_leases_are_extended_only_while_a_block_is_open_or_a_transaction_holds_t
         assert parts.membership.settled == []
         parts.clock.advance(LEASE / 3)
         parts.side.do_due(100.0)
-        assert parts.membership.settled == [("extend", [0]), ("extend", [1])]
+        assert parts.membership.settled == [("extend", [0, 1])]
         parts.clock.advance(LEASE * 0.7)
         parts.side.do_due(100.0)
         assert idle.has_expired
@@ -401,6 +469,28 @@ def test_a_lease_that_was_taken_away_is_not_extended_again() -> None:
     before = settled.expires_at
     parts.side.do_due(100.0)
     assert (lost.has_expired, settled.expires_at) == (True, before)
+
+
+def test_leases_of_different_lengths_are_extended_by_a_request_each() -> None:
+    """One that was taken away does not keep the others from it."""
+    parts = Parts([b"a", b"b", b"c"], [b"d"])
+    many, (alone,) = parts.side.receive(3, 1.0), parts.side.receive(1, 1.0)
+    for each in (*many, alone):
+        each.is_open = True
+    alone.extend(LEASE + 1)
+    parts.clock.advance(LEASE / 2)
+    parts.membership.asked.clear()
+    ask = parts.membership.ask
+
+    def refuse_several(request: Any, *rest: Any) -> Answer:
+        answer = ask(request, *rest)
+        if len(request.receipts) > 1:
+            raise StaleReceiptError("gone", offset=1)
+        return answer
+
+    parts.membership.ask = refuse_several  # type: ignore[method-assign]
+    parts.side.do_due(100.0)
+    assert sorted(parts.membership.settled) == [("extend", each) for each in ([0], [0, 1, 2], [1], [2], [3])]
 
 
 def test_deadlines_of_transactions_are_called_by_upkeep() -> None:

@@ -103,7 +103,7 @@ def test_a_session_whose_file_cannot_be_tested_may_ask_again(served: Served) -> 
     """An error of the disk is an answer: the connection is not closed."""
     storage = served.disk
     session = SessionFile.begin(storage, ROOT)
-    served.machine._sessions = Sessions(storage, ROOT)
+    served.machine = Machine(served.queue, Sessions(storage, ROOT), EPOCH)
     client = newcomer(served)
     with refusing(storage, "rename"), pytest.raises(StorageError):
         client.ask(Hello(VERSION, EPOCH, 0, session.making))
@@ -522,6 +522,67 @@ def test_acknowledgements_that_cannot_be_made_durable_say_so(served: Served, cli
         client.reply(ack)
     assert client.reply(beside) == Offsets(1, 1)
     assert told == [True]
+
+
+def test_a_take_that_finishes_others_is_answered_behind_the_sync(served: Served, client: Client) -> None:
+    """A loss of power takes none of them back."""
+    client.ask(put(1), [b"a", b"b", b"c"])
+    client.take(1, 2)
+    finished = [(client.number(1), 0), (client.number(1), 1)]
+    taking = client.send(Take(GROUP, client.number(2), 9, None, 0, finished))
+    assert served.without_power().connect().take(1, 9) == [b"a", b"b", b"c"], "the round has not ended"
+    served.end_round()
+    client.reply(taking)
+    assert client.payloads == [b"c"]
+    assert served.without_power().connect().take(1, 9) == [b"c"]
+
+
+def test_a_take_that_finds_nothing_has_finished_others_all_the_same(served: Served, client: Client) -> None:
+    """It is parked behind that."""
+    client.put(1, b"a")
+    client.take(1)
+    taking = client.send(Take(GROUP, client.number(2), 1, None, 60, [(client.number(1), 0)]))
+    served.end_round()
+    assert client.reply(taking) is None
+    assert served.queue.group(GROUP).depth == 0
+    client.disconnect()
+    assert served.without_power().queue.group(GROUP).depth == 0
+
+
+def test_a_take_takes_nothing_if_it_cannot_finish_others(served: Served, client: Client) -> None:
+    """It hears why."""
+    client.put(1, b"a", b"b")
+    client.take(1)
+    other = served.connect()
+    for finished, error in [([(client.number(9), 1)], StaleReceiptError), ([(other.number(1), 0)], SessionLostError)]:
+        with pytest.raises(error):
+            client.ask(Take(GROUP, client.number(2), 1, None, 0, [(client.number(1), 0), *finished]))
+    assert served.queue.group(GROUP).in_flight_count == 1
+    assert other.take(1) == [b"b"]
+
+
+def test_a_take_takes_nothing_if_what_it_finishes_cannot_be_made_durable(served: Served, client: Client) -> None:
+    """Nor is it parked."""
+    client.put(1, b"a", b"b")
+    client.take(1)
+    taking = client.send(Take(GROUP, client.number(2), 1, None, 60, [(client.number(1), 0)]))
+    with refusing(served.disk, "sync", "position"):
+        served.end_round()
+    with pytest.raises(StorageError):
+        client.reply(taking)
+    served.end_round()
+    assert client.reply(taking) is None
+
+
+def test_a_take_whose_client_goes_in_its_round_takes_nothing(served: Served, client: Client) -> None:
+    """What it finishes is finished."""
+    client.put(1, b"a", b"b")
+    client.take(1)
+    client.send(Take(GROUP, client.number(2), 1, None, 60, [(client.number(1), 0)]))
+    client.disconnect()
+    served.end_round()
+    side = served.queue.group(GROUP)
+    assert (side.depth, side.in_flight_count) == (1, 0)
 
 
 @pytest.mark.parametrize("when", ["settle", "append_requested"])

@@ -359,3 +359,17 @@ def test_a_queue_is_whole_whatever_was_sent_again(served: Served, client: Client
     again.settle("nack", 1, 1, seconds=0)
     again.served.queue.close()
     assert verify(ROOT, storage=again.served.storage).ok
+
+
+@over
+def test_a_take_that_finishes_others_is_answered_alike(served: Served, client: Client, succeed: Succession) -> None:
+    """The same messages under its number, and the others are finished once."""
+    client.take(1, 2)
+    take = Take(GROUP, client.number(2), 1, None, 0, [(client.number(1), 0), (client.number(1), 1)])
+    client.ask(take)
+    assert client.payloads == [b"c"]
+    again = successor(served, client, succeed)
+    again.ask(Resume(GROUP, [client.number(1), client.number(2)]))
+    again.ask(take)
+    assert again.payloads == [b"c"]
+    assert left(again) == [b"d"]

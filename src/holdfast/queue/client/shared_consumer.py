@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -19,12 +19,13 @@ from holdfast.errors import (
 )
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.client.large_payloads import LargePayloads
+from holdfast.queue.client.lease_renewals import LeaseRenewals
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
-from holdfast.queue.protocol.messages import SessionLostError, Settle, Take, Taken, Verb
+from holdfast.queue.protocol.messages import Receipt, SessionLostError, Settle, Take, Taken, Verb
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
@@ -34,11 +35,6 @@ WAIT_SECONDS_MAX = 20.0
 
 _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 0.02
-_RENEWALS = 3
-"""A lease in use is extended so often before it would run out."""
-
-_LOOKS_MAX = 32
-"""How often at most to look, in the time of a lease, whether a block was entered."""
 
 
 class SharedConsumer:
@@ -81,6 +77,7 @@ class SharedConsumer:
         self._large_payloads = large_payloads
         self._lock = threading.Lock()
         self._leases = Leases(clock.monotonic)
+        self._renewals = LeaseRenewals(self._leases, self._lock, partial(self._ask_settle, "extend"))
         self._taking: set[int] = set()
         self._settling: list[frozenset[int]] = []
         self._given_up: list[int] = []
@@ -88,7 +85,6 @@ class SharedConsumer:
         self._lifecycle = Lifecycle()
         self._draining = Draining(clock)
         self._woken = Notifier()
-        self._monotonic = clock.monotonic
         self.deadlines = Deadlines(clock)
         upkeep.chores = self
 
@@ -112,6 +108,22 @@ class SharedConsumer:
         lease_seconds: float | None = None,
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them. As ``ReadSide.receive``."""
+        return self._receive((), count_max, timeout, holder, lease_seconds)
+
+    def ack_and_receive(
+        self, deliveries: Sequence[Delivery], count_max: int, timeout: float | None, lease_seconds: float | None = None
+    ) -> list[Delivery]:
+        """Finish deliveries, and take others with the same request. As ``ReadSide.ack_and_receive``."""
+        return self._receive(deliveries, count_max, timeout, None, lease_seconds)
+
+    def _receive(
+        self,
+        finished: Sequence[Delivery],
+        count_max: int,
+        timeout: float | None,
+        holder: Holder | None,
+        lease_seconds: float | None,
+    ) -> list[Delivery]:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._lifecycle.check()
@@ -121,7 +133,12 @@ class SharedConsumer:
             if self._draining.is_on:
                 seconds = min(seconds, _DRAIN_PAUSE_SECONDS)
             try:
-                return self._take(count_max, seconds, holder, lease_seconds)
+                if not finished:
+                    return self._take(count_max, seconds, holder, lease_seconds)
+                if taken := self._ack_and_take(finished, count_max, seconds, lease_seconds):
+                    return taken
+                finished = ()
+                raise Empty
             except SessionLostError:  # its number was of the session before
                 continue
             except Empty:
@@ -130,18 +147,40 @@ class SharedConsumer:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise Empty(NOTHING_CAME) from None
 
+    def _ack_and_take(
+        self, finished: Sequence[Delivery], count_max: int, seconds: float, lease_seconds: float | None
+    ) -> list[Delivery]:
+        """Finish deliveries and take others; return none once they are finished, and nothing came."""
+        was_draining = self._draining.is_on
+        taken: list[Delivery] = []
+
+        def ask(live: Sequence[Delivery]) -> None:
+            try:
+                taken.extend(self._take(count_max, seconds, None, lease_seconds, receipts_of(live)))
+            except Empty:
+                if self._must_look(was_draining=was_draining):  # it may not have been sent
+                    self._membership.ask(Settle(self.group, "ack", receipts_of(live)))
+
+        self._settle_by(lambda live: self._ask_about(live, ask), finished, None)
+        return taken
+
+    def _must_look(self, *, was_draining: bool) -> bool:
+        """Whether it was closed or shut down since: a take of a drain asks for what is left."""
+        return self._lifecycle.refusal is not None or self._draining.is_on is not was_draining
+
     def _take(
-        self, count_max: int, seconds: float, holder: Holder | None, lease_seconds: float | None
+        self,
+        count_max: int,
+        seconds: float,
+        holder: Holder | None,
+        lease_seconds: float | None,
+        finished: Sequence[Receipt] = (),
     ) -> list[Delivery]:
         number = self._membership.next_number()
         self._taking.add(number)
-        was_draining = self._draining.is_on
-
-        def must_look() -> bool:  # it was closed or shut down since; a take of a drain asks for what is left
-            return self._lifecycle.refusal is not None or self._draining.is_on is not was_draining
-
+        must_look = partial(self._must_look, was_draining=self._draining.is_on)
         try:
-            take = Take(self.group, number, count_max, lease_seconds, seconds)
+            take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
             reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
             assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
             self._deliveries_max = reply.deliveries_max
@@ -222,7 +261,7 @@ class SharedConsumer:
             self._lifecycle.check_alive()
             self._leases.check(live, None)
         for each in live:
-            self._ask_settle("extend", (each,), each.lease_seconds if seconds is None else seconds, None)
+            self._ask_settle("extend", (each,), each.lease_seconds if seconds is None else seconds)
             with self._lock:
                 self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
 
@@ -234,6 +273,12 @@ class SharedConsumer:
         seconds: float | None = None,
         failure: Failure | None = None,
     ) -> None:
+        self._settle_by(lambda live: self._ask_settle(verb, live, seconds, failure), deliveries, holder)
+
+    def _settle_by(
+        self, ask: Callable[[Sequence[Delivery]], object], deliveries: Sequence[Delivery], holder: Holder | None
+    ) -> None:
+        """End live deliveries here, and have the owner asked to settle them; have them in hand again if that fails."""
         live = list(dict.fromkeys(deliveries))
         if not live:
             return
@@ -247,7 +292,7 @@ class SharedConsumer:
                 self._leases.check(live, holder)
                 is_ending = True
                 self._leases.end(live)  # first: no other thread settles them too
-            self._ask_settle(verb, live, seconds, failure)
+            ask(live)
         except BaseException as error:
             if is_ending:
                 self._take_back(live, error)
@@ -265,12 +310,16 @@ class SharedConsumer:
                     self._leases.grant((each,), each.lease_seconds)
 
     def _ask_settle(
-        self, verb: str, deliveries: Sequence[Delivery], seconds: float | None, failure: Failure | None
+        self, verb: str, deliveries: Sequence[Delivery], seconds: float | None = None, failure: Failure | None = None
     ) -> None:
-        receipts = [(each.number, each.offset) for each in deliveries]
         why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
+        settle = Settle(self.group, verb, receipts_of(deliveries), seconds, why)
+        self._ask_about(deliveries, lambda live: self._membership.ask(settle))
+
+    def _ask_about(self, deliveries: Sequence[Delivery], ask: Callable[[Sequence[Delivery]], object]) -> None:
+        """Ask the owner to settle deliveries, and take note of those that it has taken away."""
         try:
-            self._membership.ask(Settle(self.group, verb, receipts, seconds, why))
+            ask(deliveries)
         except LeaseExpiredError as error:
             self._lose([each for each in deliveries if each.offset == error.context.get("offset")])
             raise
@@ -355,29 +404,9 @@ class SharedConsumer:
             self._membership.ask(Verb(self.group, {"verb": "give_up", "number": self._given_up[-1]}))
             self._given_up.pop()
         self.deadlines.expire_due()
-        with self._lock:
-            self._leases.run_out()
-            leased = list(self._leases.by_offset.values())
-        due = math.inf
-        for each in leased:
-            left_seconds = each.expires_at - self._monotonic()
-            if each.is_open or each.holder is not None:
-                if left_seconds <= each.lease_seconds * (_RENEWALS - 1) / _RENEWALS:
-                    self._renew(each)
-                    left_seconds = each.lease_seconds
-                due = min(due, now + left_seconds / _RENEWALS)
-            elif left_seconds > 0:  # its block may be entered at any time before the lease ends
-                due = min(due, now + max(left_seconds / 2, each.lease_seconds / _LOOKS_MAX))
+        due = self._renewals.do_due(now)
         left = self.deadlines.seconds_left()
         return due if left is None else min(due, now + left)
-
-    def _renew(self, delivery: Delivery) -> None:
-        """Extend the lease of a delivery in use; one that was taken away stays so."""
-        with suppress(StaleReceiptError):
-            self._ask_settle("extend", (delivery,), delivery.lease_seconds, None)
-            with self._lock:
-                if not delivery.is_settled:
-                    self._leases.grant((delivery,), delivery.lease_seconds)
 
     # -- The group as a whole ----------------------------------------------------------------------------------------
 
@@ -429,7 +458,7 @@ class SharedConsumer:
             self._leases.end(left)
         if left:
             with suppress(HoldfastError):  # they come again once their session is dead
-                self._ask_settle("release", left, None, None)
+                self._ask_settle("release", left)
 
     def close(self) -> None:
         """Refuse further takes, and give deliveries back."""
@@ -441,3 +470,8 @@ class SharedConsumer:
         """In a forked child: refuse everything with ForkedError."""
         self._lock = threading.Lock()
         self._lifecycle.forget()
+
+
+def receipts_of(deliveries: Sequence[Delivery]) -> list[Receipt]:
+    """Return what names deliveries to the owner."""
+    return [(each.number, each.offset) for each in deliveries]

@@ -175,6 +175,13 @@ class ReadSide:
 
         return self._take(count_max, timeout, lease, alone=True, holder=holder)
 
+    def ack_and_receive(
+        self, deliveries: Sequence[Delivery], count_max: int, timeout: float | None, lease_seconds: float | None = None
+    ) -> list[Delivery]:
+        """Finish deliveries, and take others; if it raises queue.Empty or ShutDown, they are finished."""
+        self.ack(deliveries)
+        return self.receive(count_max, timeout, None, lease_seconds)
+
     def _take(
         self,
         count_max: int,

@@ -76,6 +76,10 @@ class Consumer(Protocol):
         self, count_max: int, timeout: float | None, holder: Holder | None = None, lease_seconds: float | None = None
     ) -> list[Delivery]: ...
 
+    def ack_and_receive(
+        self, deliveries: Sequence[Delivery], count_max: int, timeout: float | None, lease_seconds: float | None = None
+    ) -> list[Delivery]: ...
+
     def nack(
         self,
         deliveries: Sequence[Delivery],

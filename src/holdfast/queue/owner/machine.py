@@ -21,35 +21,32 @@ from holdfast.errors import (
     Full,
     HoldfastError,
     PoisonedError,
-    RetryableError,
     ShutDown,
     StaleReceiptError,
     UsageError,
 )
-from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.queue.owner.connected_sessions import ConnectedSessions, SessionTable
 from holdfast.queue.owner.given_up import GivenUpTakes
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit
 from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
 from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
-    VERSION,
     AnyReply,
     AnyRequest,
     Arrived,
     Attach,
     Commit,
     Done,
-    Hello,
     Offsets,
     Put,
+    Receipt,
     Refused,
     Resume,
     SessionLostError,
     Settle,
     Take,
-    UnreadableError,
     Verb,
     Welcome,
     decode_request,
@@ -69,22 +66,6 @@ SWEEP_SECONDS = 1.0
 _DONE = Done({})
 
 
-class SessionTable(Protocol):
-    """The sessions of the directory, as the machine sees them: ``persistence/ownership/sessions.py``."""
-
-    def admit(self, making: str) -> int:
-        """Give the maker of a session file its number; empty: one without a file, which lives until it is removed."""
-
-    def is_alive(self, number: int) -> bool:
-        """Whether a session lives; one that was found dead never does again."""
-
-    def sweep(self) -> Sequence[int]:
-        """Return the numbers found dead since the last call."""
-
-    def remove(self, number: int) -> None:
-        """Note that a session has ended."""
-
-
 class Wake(Protocol):
     """Wakes the thread that drives the machine: a waiter of a :class:`Notifier`, which removes it when it wakes."""
 
@@ -100,6 +81,14 @@ class _Appended(NamedTuple):
     put: Put
     offsets: range
     is_new: bool
+
+
+class _Settled(NamedTuple):
+    """A request that has acknowledged messages: they are made durable at the end of the round."""
+
+    connection: int
+    frame: Frame
+    request: Settle | Take
 
 
 class Machine:
@@ -127,8 +116,7 @@ class Machine:
 
     def __init__(self, queue: OwnedQueue, sessions: SessionTable, epoch: bytes) -> None:
         self._queue = queue
-        self._sessions = sessions
-        self._epoch = epoch
+        self._sessions = ConnectedSessions(sessions, epoch, queue.handle.path)
         self.waker: Callable[[], Wake] | None = None
         self.on_poisoned: Callable[[], object] | None = None
         self.on_sweep: Callable[[], object] = lambda: None
@@ -136,11 +124,9 @@ class Machine:
         self._wakes: dict[Notifier, Wake] = {}
         self._given_up = GivenUpTakes()
         self._ended: list[int] = []
-        self._without_file: dict[int, bool] = {}
-        self._session_of: dict[int, int | None] = {}
         self._answers: list[tuple[int, list[bytes]]] = []
         self._appended: list[_Appended] = []
-        self._settled: dict[str, list[tuple[int, int, Settle]]] = {}
+        self._settled: dict[str, list[_Settled]] = {}
         self._parked = ParkedRequests()
         self._sweep_due = 0.0
         self._verbs: dict[type, Callable[..., AnyReply | None]] = {
@@ -158,12 +144,12 @@ class Machine:
 
     def connected(self, connection: int) -> None:
         """Expect a hello from a new connection."""
-        self._session_of[connection] = None
+        self._sessions.of[connection] = None
 
     def disconnected(self, connection: int, now: float) -> None:
         """Forget what a connection waits for; its session lives on, as its file says."""
         self._parked.forget(connection)
-        if self._session_of.pop(connection, None) is not None:
+        if self._sessions.of.pop(connection, None) is not None:
             self._sweep_due = min(self._sweep_due, now)  # a killed client is found at once
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
@@ -187,9 +173,9 @@ class Machine:
             self._answer(connection, frame.request_id, reply)
 
     def _perform(self, connection: int, frame: Frame, request: AnyRequest, now: float) -> AnyReply | None:
-        session = self._session_of[connection]
+        session = self._sessions.of[connection]
         if session is None:
-            return self._greet(connection, request)
+            return Welcome(self._sessions.greet(connection, request), self._queue.handle.queue_id)
         perform = self._verbs.get(type(request))
         if perform is None:
             raise UsageError("a connection says hello once")
@@ -208,7 +194,7 @@ class Machine:
     def end_round(self, now: float) -> Sequence[tuple[int, list[bytes]]]:
         """Make what was done durable, try parked requests, and return the answers by connection."""
         self._settle_puts()
-        self._settle_acks()
+        self._settle_acks(now)
         if len(self._parked):
             self._listen()  # before the check: what comes in between wakes the thread
             self._parked.attempt(now)
@@ -254,8 +240,7 @@ class Machine:
         self._sweep_due = now + SWEEP_SECONDS
         self.on_sweep()
         try:
-            self._ended += self._sessions.sweep()
-            self._ended += self._end_without_file()
+            self._sessions.find_ended(self._ended)
         except OSError as error:
             logger.error("the sessions of %s cannot be tested now: %s", self._queue.handle.path, error)
         for number in list(self._ended):
@@ -267,46 +252,7 @@ class Machine:
             self._ended.remove(number)
             self._given_up.end_session(number)
 
-    def _end_without_file(self) -> list[int]:
-        """End the sessions without a file that have had no connection at the last sweep, nor now; return them."""
-        connected = set(self._session_of.values())
-        ended = [number for number, is_lonely in self._without_file.items() if is_lonely and number not in connected]
-        for number in ended:
-            del self._without_file[number]
-            self._sessions.remove(number)
-        self._without_file = {number: number not in connected for number in self._without_file}
-        return ended
-
     # -- Sessions ----------------------------------------------------------------------------------------------------
-
-    def _greet(self, connection: int, request: AnyRequest) -> AnyReply:
-        if not isinstance(request, Hello):
-            raise UnreadableError("the first request of a connection is a hello")
-        if request.version != VERSION:
-            raise UsageError(
-                f"the owner of {self._queue.handle.path} speaks version {VERSION} of the protocol, and this program "
-                f"version {request.version}: use one version of Holdfast for all programs that share a queue"
-            )
-        if request.epoch != self._epoch:
-            raise RetryableError("another owner has taken the lock since; connect to that one")
-        number = request.session
-        with storage_errors("greeting a session", self._queue.handle.path):
-            if not number:
-                number = self._admit(request.making)
-            elif not self._sessions.is_alive(number):
-                raise SessionLostError(f"session {number:08x} was found dead: begin another one")
-        self._session_of[connection] = number
-        return Welcome(number, self._queue.handle.queue_id)
-
-    def _admit(self, making: str) -> int:
-        """Give a session its number; an owner that died may have done that, and not have said which."""
-        try:
-            number = self._sessions.admit(making)
-        except UsageError as error:
-            raise SessionLostError(str(error)) from error
-        if not making:
-            self._without_file[number] = False
-        return number
 
     def _resume(self, connection: int, session: int, frame: Frame, resume: Resume, now: float) -> AnyReply:
         self._queue.keep_only(session, resume.group, resume.numbers)
@@ -389,8 +335,7 @@ class Machine:
         return None
 
     def _attempt_commit(self, connection: int, session: int, frame: Frame, commit: Commit, is_over: bool) -> bool:
-        if any(number >> SESSION_SHIFT != session for number, _ in commit.receipts):
-            raise SessionLostError(f"a delivery is not of session {session:08x}")
+        _check_receipts(session, commit.receipts)
         try:
             offsets = self._queue.commit(session, commit, frame.payloads, 0)
         except Full:
@@ -409,10 +354,18 @@ class Machine:
     def _take(self, connection: int, session: int, frame: Frame, take: Take, now: float) -> AnyReply | None:
         if take.number >> SESSION_SHIFT != session:
             raise SessionLostError(f"delivery number {take.number:016x} is not of session {session:08x}")
+        if not take.finished:
+            self._begin_take(connection, session, frame, take, now)
+            return None
+        _check_receipts(session, take.finished)
+        self._queue.finish(take)
+        self._settled.setdefault(take.group, []).append(_Settled(connection, frame, take))
+        return None
+
+    def _begin_take(self, connection: int, session: int, frame: Frame, take: Take, now: float) -> None:
         attempt = partial(self._attempt_take, connection, session, frame, take)
         if not attempt(False, may_take=take.group not in self._parked):
             self._park(connection, frame, take, take.group, attempt, now)
-        return None
 
     def _attempt_take(
         self, connection: int, session: int, frame: Frame, take: Take, is_over: bool, *, may_take: bool = True
@@ -429,25 +382,40 @@ class Machine:
         return True
 
     def _settle(self, connection: int, session: int, frame: Frame, settle: Settle, now: float) -> AnyReply | None:
-        if any(number >> SESSION_SHIFT != session for number, _ in settle.receipts):
-            raise SessionLostError(f"a delivery is not of session {session:08x}")
+        _check_receipts(session, settle.receipts)
         self._queue.settle(settle)
         if settle.verb != "ack":
             return _DONE
-        self._settled.setdefault(settle.group, []).append((connection, frame.request_id, settle))
+        self._settled.setdefault(settle.group, []).append(_Settled(connection, frame, settle))
         return None
 
-    def _settle_acks(self) -> None:
-        """Make the acknowledgements of the round durable, and answer them."""
+    def _settle_acks(self, now: float) -> None:
+        """Make the acknowledgements of the round durable; answer them, or begin the takes that came with them."""
         settled, self._settled = self._settled, {}
-        for group, answers in settled.items():
+        for group, answered in settled.items():
+            failure: Exception | None = None
             try:
                 self._queue.group(group).make_durable()
-                reply: AnyReply = _DONE
             except Exception as error:
-                reply = self._refused(answers[0][2], error)
-            for connection, request_id, _ in answers:
-                self._answer(connection, request_id, reply)
+                failure = error
+            for each in answered:
+                self._answer_settled(each, failure, now)
+
+    def _answer_settled(self, settled: _Settled, failure: Exception | None, now: float) -> None:
+        connection, frame, request = settled
+        session = self._sessions.of.get(connection)
+        if session is None:  # it has ended in this round
+            return
+        reply: AnyReply = _DONE
+        try:
+            if failure is not None:
+                raise failure
+            if isinstance(request, Take):
+                self._begin_take(connection, session, frame, request, now)
+                return
+        except Exception as error:
+            reply = self._refused(request, error)
+        self._answer(connection, frame.request_id, reply)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
@@ -458,3 +426,9 @@ class Machine:
                 raise SessionLostError(f"delivery number {number:016x} is not of session {session:08x}")
             self._given_up.add(session, number)  # first: its take may still be parked, or in the buffer of a connection
         return Done(perform_verb(self._queue, session, verb.group, verb.fields))
+
+
+def _check_receipts(session: int, receipts: Sequence[Receipt]) -> None:
+    """Raise SessionLostError unless all deliveries are those of the session."""
+    if any(number >> SESSION_SHIFT != session for number, _ in receipts):
+        raise SessionLostError(f"a delivery is not of session {session:08x}")

@@ -221,6 +221,13 @@ class OwnedQueue:
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
+    def finish(self, take: Take) -> None:
+        """Acknowledge what a take has finished, durably after ``make_durable`` of its group. Raises as :meth:`settle`.
+
+        To be called before :meth:`take`: what is taken then is behind these, and behind the turns of their order keys.
+        """
+        self.settle(Settle(take.group, "ack", take.finished))
+
     def take(self, take: Take, timeout: float | None, *, may_take: bool = True) -> list[Delivery]:
         """Take messages under a number: those that are in hand under it, or new ones. Raises as ``receive``.
 

@@ -182,6 +182,9 @@ class Owner:
 
     def _take(self, take: Take, is_over: Callable[[], bool]) -> tuple[Taken, list[bytes]]:
         side = self.queue.group(take.group)
+        if take.finished:
+            self.queue.finish(take)
+            side.make_durable()
         deadline = None if take.timeout is None else time.monotonic() + take.timeout
         while True:
             try:

@@ -141,7 +141,7 @@ class Arrived(Request):
 
 
 class Take(Request):
-    """Takes messages and leases them.
+    """Takes messages and leases them; before that, finishes others.
 
     Attributes
     ----------
@@ -155,6 +155,9 @@ class Take(Request):
         None: as the group has it.
     timeout : float or None, seconds
         How long to wait for the first one; None: for ever.
+    finished : list of (int, int)
+        Deliveries that it acknowledges first: all of them, or nothing is acknowledged and nothing taken. Any answer but
+        an error says that they are finished; Empty says it too.
     """
 
     group: Name
@@ -162,6 +165,7 @@ class Take(Request):
     count_max: Positive
     lease: Seconds | None
     timeout: Seconds | None
+    finished: list[Receipt] = []  # msgspec copies it
 
 
 class Settle(Request):
