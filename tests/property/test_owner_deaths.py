@@ -15,6 +15,7 @@ from proof.owner_deaths.history import judged_history
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
 NONCE, OTHER = b"1" * 16, b"2" * 16
 A, B = b"a", b"b"
+GROUP = "default"
 
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
@@ -36,19 +37,19 @@ def put(*payloads: bytes) -> Asked:
 
 def settled(verb: str, *offsets: int, number: int = 1) -> Asked:
     """Return a verb on what a take of this number has in hand."""
-    return Asked(Settle("default", verb, [(number, offset) for offset in offsets]), offsets=list(offsets))
+    return Asked(Settle(GROUP, verb, [(number, offset) for offset in offsets]), offsets=list(offsets))
 
 
 def committed(payload: bytes, *offsets: int) -> Asked:
     """Return a commit that puts a message, and finishes others."""
     receipts = [(1, offset) for offset in offsets]
-    return Asked(Commit(OTHER, "a transaction", {}, 0, "default", receipts), [payload], list(offsets))
+    return Asked(Commit(OTHER, "a transaction", {}, 0, GROUP, receipts), [payload], list(offsets))
 
 
 def taken(books: Books, number: int, *messages: tuple[int, bytes]) -> None:
     """Note the answer to a take."""
     reply = Taken([(offset, 0, b"", 1) for offset, _ in messages], 30, 0)
-    asked = Asked(Take("default", number, len(messages), None, 0))
+    asked = Asked(Take(GROUP, number, len(messages), None, 0))
     books.answered(asked, reply, [payload for _, payload in messages], [])
 
 
@@ -64,27 +65,27 @@ def books() -> Books:
 def test_what_was_not_finished_is_left(books: Books) -> None:
     """And what was finished, is not."""
     books.answered(settled("ack", 0), Done({}), (), [])
-    books.judge({1: B})
+    books.judge(GROUP, {1: B})
 
 
 def test_what_was_given_back_may_be_taken_before_that_is_answered(books: Books) -> None:
     """The owner that gave it back may have died, and its successor answers the take first."""
     release = settled("release", 0)
     reply = Taken([(0, 0, b"", 2)], 30, 0)
-    books.answered(Asked(Take("default", 2, 1, None, 0)), reply, [A], [release])
+    books.answered(Asked(Take(GROUP, 2, 1, None, 0)), reply, [A], [release])
     books.answered(release, Done({}), (), [])
-    assert books.in_hand[0] == 2
+    assert books.in_hand[GROUP][0] == 2
 
 
 @pytest.mark.parametrize("left", [{0: A, 1: B}, {1: B}], ids=["not done", "done"])
 def test_a_request_without_an_answer_was_done_or_not(books: Books, left: dict[int, bytes]) -> None:
     """Both are right if its client died."""
     books.died(0, settled("ack", 0))
-    books.judge(left)
+    books.judge(GROUP, left)
 
 
 BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
-    "a lost message": ("is lost", lambda books: books.judge({1: B})),
+    "a lost message": ("is lost", lambda books: books.judge(GROUP, {1: B})),
     "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),
     "an offset given twice": ("given twice", lambda books: books.answered(put(b"c"), Offsets(1, 1), (), [])),
     "half of a batch put": ("were put", lambda books: books.answered(put(b"c", b"d"), Offsets(2, 1), (), [])),
@@ -95,20 +96,20 @@ BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
     ),
     "finished, and left": (
         "comes again",
-        lambda books: (books.answered(settled("reject", 0), Done({}), (), []), books.judge({0: A, 1: B})),
+        lambda books: (books.answered(settled("reject", 0), Done({}), (), []), books.judge(GROUP, {0: A, 1: B})),
     ),
-    "never put": ("never put", lambda books: books.judge({0: A, 1: B, 2: b"c"})),
+    "never put": ("never put", lambda books: books.judge(GROUP, {0: A, 1: B, 2: b"c"})),
     "half of a batch left": (
         "half of a batch",
-        lambda books: books.judge({0: A, 1: B, 2: b"c"}, [put(b"c", b"d")]),
+        lambda books: books.judge(GROUP, {0: A, 1: B, 2: b"c"}, [put(b"c", b"d")]),
     ),
     "half of what a commit finishes": (
         "half of what",
-        lambda books: books.judge({0: A, 2: b"c"}, [committed(b"c", 0, 1)]),
+        lambda books: books.judge(GROUP, {0: A, 2: b"c"}, [committed(b"c", 0, 1)]),
     ),
     "a commit that put, and finished nothing": (
         "the other way round",
-        lambda books: books.judge({0: A, 1: B, 2: b"c"}, [committed(b"c", 0, 1)]),
+        lambda books: books.judge(GROUP, {0: A, 1: B, 2: b"c"}, [committed(b"c", 0, 1)]),
     ),
 }
 

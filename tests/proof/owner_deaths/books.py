@@ -11,6 +11,8 @@ from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Pu
 
 Request = Put | Commit | Settle | Take
 
+GROUPS = ("default", "slow")
+
 ENDS = ("ack", "reject")
 """Verbs behind which a message never comes again."""
 
@@ -37,16 +39,33 @@ class Asked:
         What it puts; no two messages have the same payload.
     offsets : list of int
         The messages that it settles.
+    written_at : int or None
+        How many operations the disk had seen when the file was whole that has its messages; None: it is not yet.
     """
 
     request: Request
     payloads: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
+    written_at: int | None = None
 
     @property
-    def gives_back(self) -> bool:
-        """Whether others may take its messages as soon as it is done."""
-        return isinstance(self.request, Settle) and self.request.verb not in ENDS
+    def is_staged(self) -> bool:
+        """Whether its messages are in a file."""
+        return isinstance(self.request, Put | Commit) and self.request.is_staged
+
+    @property
+    def payloads_sent(self) -> list[bytes]:
+        """What goes with the request itself."""
+        return [] if self.is_staged else self.payloads
+
+    @property
+    def group(self) -> str:
+        """The group that it is about; empty: of none."""
+        return "" if isinstance(self.request, Put) else self.request.group
+
+    def gives_back_in(self, group: str) -> bool:
+        """Whether others of a group may take its messages as soon as it is done."""
+        return isinstance(self.request, Settle) and self.request.verb not in ENDS and self.group == group
 
 
 @dataclass
@@ -59,18 +78,18 @@ class Books:
         Of each message that was seen: in an answer to its put, or by its taker.
     put : set of bytes
         What was answered: it must not be lost.
-    ended : set of int
-        Messages that were finished, or are dead letters.
-    in_hand : dict of int to int
-        The delivery number of each message in hand.
+    ended : dict of str to set of int
+        By group: messages that were finished, or are dead letters.
+    in_hand : dict of str to dict of int to int
+        By group: the delivery number of each message in hand.
     unanswered : list of Asked
         Of clients that have died: each was done, or not.
     """
 
     offset_of: dict[bytes, int] = field(default_factory=dict)
     put: set[bytes] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
-    in_hand: dict[int, int] = field(default_factory=dict)
+    ended: dict[str, set[int]] = field(default_factory=lambda: {group: set() for group in GROUPS})
+    in_hand: dict[str, dict[int, int]] = field(default_factory=lambda: {group: {} for group in GROUPS})
     unanswered: list[Asked] = field(default_factory=list)
 
     def copy(self) -> Books:
@@ -90,20 +109,21 @@ class Books:
             for offset, payload in enumerate(asked.payloads, reply.first):
                 self._seen(offset, payload)
                 self.put.add(payload)
-            self._settled(request.receipts if isinstance(request, Commit) else (), is_over=True)
+            if isinstance(request, Commit):
+                self._settled(request.group, request.receipts, is_over=True)
         elif isinstance(request, Settle):
             assert isinstance(reply, Done)
-            self._settled(request.receipts, is_over=request.verb in ENDS)
+            self._settled(request.group, request.receipts, is_over=request.verb in ENDS)
         else:
             assert isinstance(reply, Taken)
-            given_back = {offset for each in waiting if each is not None and each.gives_back for offset in each.offsets}
+            given_back = {at for each in waiting if each and each.gives_back_in(request.group) for at in each.offsets}
+            in_hand = self.in_hand[request.group]
             for (offset, *_), payload in zip(reply.messages, payloads, strict=True):
                 self._seen(offset, payload)
-                held = self.in_hand.get(offset)
-                is_free = held in (None, request.number) or offset in given_back
+                is_free = in_hand.get(offset) in (None, request.number) or offset in given_back
                 expect(is_free, f"offset {offset} is in two hands")
-                expect(offset not in self.ended, f"offset {offset} comes again, and was finished")
-                self.in_hand[offset] = request.number
+                expect(offset not in self.ended[request.group], f"offset {offset} comes again, and was finished")
+                in_hand[offset] = request.number
 
     def _seen(self, offset: int, payload: bytes) -> None:
         known = self.offset_of.setdefault(payload, offset)
@@ -111,42 +131,43 @@ class Books:
         others = [each for each, at in self.offset_of.items() if at == offset and each != payload]
         expect(not others, f"offset {offset} was given twice")
 
-    def _settled(self, receipts: Iterable[Receipt], *, is_over: bool) -> None:
+    def _settled(self, group: str, receipts: Iterable[Receipt], *, is_over: bool) -> None:
         for number, offset in receipts:
-            if self.in_hand.get(offset) == number:  # else it was given back before the answer, and another has it now
-                del self.in_hand[offset]
+            if self.in_hand[group].get(offset) == number:  # else it was given back before, and another has it now
+                del self.in_hand[group][offset]
             if is_over:
-                self.ended.add(offset)
+                self.ended[group].add(offset)
 
     def died(self, session: int, asked: Asked | None) -> None:
         """Note that a client has died: what it has in hand comes again, and its last request was done, or not."""
-        self.in_hand = {at: number for at, number in self.in_hand.items() if number >> SESSION_SHIFT != session}
+        for group, in_hand in self.in_hand.items():
+            self.in_hand[group] = {at: number for at, number in in_hand.items() if number >> SESSION_SHIFT != session}
         if asked is not None:
             self.unanswered.append(asked)
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
-    def judge(self, left: Mapping[int, bytes], unanswered: Iterable[Asked] = ()) -> None:
-        """Judge all that is left in the queue when nothing is in hand any more; ``unanswered`` were sent, too."""
+    def judge(self, group: str, left: Mapping[int, bytes], unanswered: Iterable[Asked] = ()) -> None:
+        """Judge all that is left for a group when nothing is in hand any more; ``unanswered`` were sent, too."""
         unanswered = [*self.unanswered, *unanswered]
-        settled = {offset for each in unanswered for offset in each.offsets}
+        settled = {offset for each in unanswered if each.group == group for offset in each.offsets}
         for offset, payload in left.items():
             self._seen(offset, payload)
-            expect(offset not in self.ended, f"offset {offset} comes again, and was finished")
+            expect(offset not in self.ended[group], f"offset {offset} comes again, and was finished")
         for payload in self.put:
             offset = self.offset_of[payload]
-            may_be_gone = offset in self.ended or offset in settled
+            may_be_gone = offset in self.ended[group] or offset in settled
             expect(may_be_gone or offset in left, f"{payload[:20]!r} was acknowledged as offset {offset}, and is lost")
         known = self.put | {payload for each in unanswered for payload in each.payloads}
         expect(set(left.values()) <= known, "a message comes that was never put")
         for each in unanswered:
-            self._judge_whole(each, left)
+            self._judge_whole(each, group, left)
 
-    def _judge_whole(self, asked: Asked, left: Mapping[int, bytes]) -> None:
+    def _judge_whole(self, asked: Asked, group: str, left: Mapping[int, bytes]) -> None:
         """A request was done, or not: never a part of it."""
         there = {payload for payload in asked.payloads if payload in self.offset_of}  # or were there, and taken
         expect(not there or len(there) == len(asked.payloads), f"half of a batch is there: {sorted(there)}")
-        if not isinstance(asked.request, Commit):
+        if not isinstance(asked.request, Commit) or asked.group != group:
             return
         given_back = [offset for offset in asked.offsets if offset in left]
         expect(not given_back or len(given_back) == len(asked.offsets), "half of what a commit acknowledges is there")

@@ -9,13 +9,15 @@ from holdfast.persistence.format.commit_record import count_of
 from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
 from holdfast.queue.protocol.messages import Arrived, Commit, Put, Resume, Settle, Take
 from proof.owner_deaths.books import Asked, Books
-from support.owners.served import GROUP
 
 LEASE_SECONDS = 1e6
 """No lease ends in a history: that is for the tests of leases."""
 
 SIZES = (20, 400, 5000)
 """Of payloads, in bytes: of the largest a few fill a data file."""
+
+STAGED = 0.3
+"""How many of the batches are in files."""
 
 VERBS = ("ack", "ack", "ack", "nack", "release", "reject")
 
@@ -29,6 +31,8 @@ class Caller:
         Names its thread.
     session : int
         Of its session.
+    group : str
+        The consumer group that it takes for.
 
     Attributes
     ----------
@@ -38,8 +42,9 @@ class Caller:
         The request before, which was answered.
     """
 
-    def __init__(self, number: int, session: int) -> None:
+    def __init__(self, number: int, session: int, group: str) -> None:
         self.session = session
+        self.group = group
         self.asked: Asked | None = None
         self._thread = b"thread%02d" % number
         self.last: Asked | None = None
@@ -51,14 +56,15 @@ class Caller:
 
     def choose(self, rng: random.Random, books: Books) -> Asked:
         """Return the next request."""
-        mine = in_hand(books, self.session)
+        mine = in_hand(books, self.session)[self.group]
         verb = rng.choice(("put", "put", "take", "take", "settle", "settle", "commit"))
         if verb == "put" or (verb == "settle" and not mine):
-            payloads = self._payloads(rng, 1)
-            self.asked = Asked(Put(self._nonce(), rng.random() < 0.5, "", {}, 0), payloads)
+            is_staged = rng.random() < STAGED
+            payloads = self._payloads(rng, 1, is_staged=is_staged)
+            self.asked = Asked(Put(self._nonce(), rng.random() < 0.5, "", {}, 0, is_staged), payloads)
         elif verb == "take":
             number = self.session << SESSION_SHIFT | next(self._takes)
-            self.asked = Asked(Take(GROUP, number, rng.choice((1, 3)), LEASE_SECONDS, 0))
+            self.asked = Asked(Take(self.group, number, rng.choice((1, 3)), LEASE_SECONDS, 0))
         else:
             offsets = rng.sample(sorted(mine), rng.randint(min(1, len(mine)), min(3, len(mine))))
             receipts = [(mine[offset], offset) for offset in offsets]
@@ -66,17 +72,19 @@ class Caller:
                 how = rng.choice(VERBS)
                 failure = ("rejected", "it cannot be done", "", "") if how in ("nack", "reject") else None
                 seconds = 0.0 if how == "nack" else None
-                self.asked = Asked(Settle(GROUP, how, receipts, seconds, failure), offsets=offsets)
+                self.asked = Asked(Settle(self.group, how, receipts, seconds, failure), offsets=offsets)
             else:
                 payloads = self._payloads(rng, 0 if offsets else 1)
-                self.asked = Asked(Commit(self._nonce(), "a transaction", {}, 0, GROUP, receipts), payloads, offsets)
+                is_staged = bool(payloads and receipts) and rng.random() < STAGED
+                commit = Commit(self._nonce(), "a transaction", {}, 0, self.group, receipts, is_staged)
+                self.asked = Asked(commit, payloads, offsets)
         return self.asked
 
     def _nonce(self) -> bytes:
         return NONCE.pack(self._thread, next(self._requests))
 
-    def _payloads(self, rng: random.Random, at_least: int) -> list[bytes]:
-        many = rng.randint(at_least, 3)
+    def _payloads(self, rng: random.Random, at_least: int, *, is_staged: bool = False) -> list[bytes]:
+        many = rng.randint(at_least, 6 if is_staged else 3)
         return [b"%s %d " % (self._thread, next(self._messages)) + b"x" * rng.choice(SIZES) for _ in range(many)]
 
     def has_answer(self) -> None:
@@ -90,14 +98,20 @@ class Caller:
         return Arrived(self._thread, count_of(self.last.request.nonce))
 
 
-def in_hand(books: Books, session: int) -> dict[int, int]:
-    """Return the offsets and delivery numbers of what a session has in hand."""
-    return {offset: number for offset, number in books.in_hand.items() if number >> SESSION_SHIFT == session}
+def in_hand(books: Books, session: int) -> dict[str, dict[int, int]]:
+    """Return the offsets and delivery numbers of what a session has in hand, by group."""
+    return {
+        group: {offset: number for offset, number in held.items() if number >> SESSION_SHIFT == session}
+        for group, held in books.in_hand.items()
+    }
 
 
-def named(books: Books, session: int, asked: Asked | None) -> Resume:
+def named(books: Books, session: int, asked: Asked | None) -> list[Resume]:
     """Return what a session says first to an owner: what it has in hand, and what it is taking."""
-    numbers = set(in_hand(books, session).values())
-    if asked is not None and isinstance(asked.request, Take):
-        numbers.add(asked.request.number)
-    return Resume(GROUP, sorted(numbers))
+    said = []
+    for group, held in in_hand(books, session).items():
+        numbers = set(held.values())
+        if asked is not None and isinstance(asked.request, Take) and asked.group == group:
+            numbers.add(asked.request.number)
+        said.append(Resume(group, sorted(numbers)))
+    return said

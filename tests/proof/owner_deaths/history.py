@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count
 
 from holdfast import Empty, HoldfastError
-from holdfast.queue.protocol.messages import Commit, Put, Settle, Take
-from proof.owner_deaths.books import Asked, Books, BrokenPromiseError, expect
+from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken
+from proof.owner_deaths.books import GROUPS, Asked, Books, BrokenPromiseError, expect
 from proof.owner_deaths.callers import Caller, named
+from proof.owner_deaths.staged_files import StagedFiles
 from support.builders.clocks import FakeClock
 from support.owners.served import Client, FakeSessions, Served
 from support.storages.simulated_storage import SimulatedStorage
 
 CALLERS = 3
+SLOW = GROUPS[1]
 ALL = 100
 
 
@@ -54,10 +57,13 @@ class History:
         self._clock = FakeClock()
         self._sessions = FakeSessions()
         self._books = Books()
+        self._files = StagedFiles()
         self._served = self._owner(SimulatedStorage(), self._clock, self._sessions)
         self._callers: list[Caller] = []
         self._clients: dict[Caller, Client] = {}
         self._count = 0
+        self._served.connect().attach(SLOW, is_new=True)
+        self._served.disk.replay_from_here()  # the group is there, durably
         while len(self._callers) < CALLERS:
             self._begin_caller()
 
@@ -67,7 +73,7 @@ class History:
 
     def _begin_caller(self) -> None:
         client = self._served.connect()
-        caller = Caller(self._count, client.session)
+        caller = Caller(self._count, client.session, GROUPS[self._count % len(GROUPS)])
         self._count += 1
         self._callers.append(caller)
         self._clients[caller] = client
@@ -92,12 +98,14 @@ class History:
                 caller.choose(self._rng, self._books)
             else:
                 self.tally.sent_again += 1
+            write_missing(self._files, self._served, caller.session, caller.asked)
         waiting = [(caller.session, caller.asked) for caller in self._callers]
         answers = self._ask(asking)
-        for crash in self._served.disk.prefix_crashes():
+        disk = self._served.disk
+        for crash in disk.prefix_crashes():
             if crash.kept:
                 self.tally.kills += 1
-                self._judge_kill(crash.storage, waiting)
+                self._judge_kill(crash.storage, waiting, disk.replayed_from + crash.operation_count)
             else:
                 self.tally.power_cuts += 1
                 self._judge_power_cut(crash.storage, waiting)
@@ -108,7 +116,7 @@ class History:
         requests: dict[Caller, int] = {}
         for caller in asking:
             assert caller.asked is not None
-            requests[caller] = self._clients[caller].send(caller.asked.request, caller.asked.payloads)
+            requests[caller] = self._clients[caller].send(caller.asked.request, caller.asked.payloads_sent)
         for caller in self._callers:
             arrived = caller.arrived()
             if arrived is not None and self._rng.random() < 0.2:
@@ -121,19 +129,24 @@ class History:
     def _send_old_copy(self, caller: Caller, last: Asked) -> None:
         """Send a request once more that was answered; it may be refused, and changes nothing: the end shows."""
         if not isinstance(last.request, Take):
-            self._clients[caller].send(last.request, last.payloads)
+            self._clients[caller].send(last.request, last.payloads_sent)
 
     def _go_on(self, answers: Mapping[Caller, int]) -> None:
         """Let the owner live, close, or die behind an operation of this round; some clients die, too."""
         disk, fate = self._served.disk, self._rng.random()
         if fate < 0.45:
-            kept = [crash.storage for crash in disk.prefix_crashes() if crash.kept]
-            self._succeed(self._rng.choice(kept))
+            crash = self._rng.choice([crash for crash in disk.prefix_crashes() if crash.kept])
+            for caller in self._callers:
+                if caller.asked is not None:
+                    caller.asked = as_of(caller.asked, disk.replayed_from + crash.operation_count)
+            self._succeed(crash.storage)
         else:
             for caller, request_id in answers.items():
                 assert caller.asked is not None
                 waiting = [each.asked for each in self._callers]
                 judge_answer(self._books, caller.asked, self._clients[caller], request_id, waiting)
+                if caller.asked.is_staged:
+                    self._files.end(caller.asked, disk)
                 caller.has_answer()
             if fate < 0.55:
                 self._succeed(disk)
@@ -144,19 +157,29 @@ class History:
 
     def _succeed(self, storage: SimulatedStorage) -> None:
         """Have another owner begin, which is perhaps killed at once, and another one after that."""
-        self._served.queue.close()  # on a disk of its own by now: its threads end
+        is_killed = storage is not self._served.disk
+        self._served.queue.close()  # if it was killed, its disk is its own by now; this ends its threads
         storage.replay_from_here()
+        if is_killed:
+            self._lock_files(storage)
         self._served = self._connected(storage)
         if self._rng.random() < 0.3:
             kept = [crash.storage for crash in self._served.disk.prefix_crashes() if crash.kept]
             self._served.queue.close()
-            self._served = self._connected(self._rng.choice(kept))
+            storage = self._rng.choice(kept)
+            self._lock_files(storage)
+            self._served = self._connected(storage)
+
+    def _lock_files(self, storage: SimulatedStorage) -> None:
+        self._files = StagedFiles()
+        self._files.lock(storage, [caller.asked for caller in self._callers])
 
     def _connected(self, storage: SimulatedStorage) -> Served:
         served = self._owner(storage, self._clock, self._sessions)
         for caller in self._callers:
             client = self._clients[caller] = served.connect(caller.session)
-            client.ask(named(self._books, caller.session, caller.asked))
+            for resume in named(self._books, caller.session, caller.asked):
+                client.ask(resume)
         return served
 
     def _end_caller(self, caller: Caller) -> None:
@@ -164,22 +187,30 @@ class History:
         self._callers.remove(caller)
         self._sessions.living.discard(caller.session)
         self._clients.pop(caller).disconnect()
+        if caller.asked is not None and caller.asked.is_staged:
+            self._files.release(caller.asked)
         self._books.died(caller.session, caller.asked)
         self._begin_caller()
 
     # -- Judging -----------------------------------------------------------------------------------------------------
 
-    def _judge_kill(self, storage: SimulatedStorage, waiting: list[tuple[int, Asked | None]]) -> None:
+    def _judge_kill(
+        self, storage: SimulatedStorage, waiting: list[tuple[int, Asked | None]], operation_count: int
+    ) -> None:
         """Have all clients ask a successor again, and judge what it answers, and what is left."""
+        files, asks = StagedFiles(), [each and as_of(each, operation_count) for _, each in waiting]
+        files.lock(storage, asks)
         with self._successor(storage, FakeSessions(*self._sessions.living)) as served:
             books = self._books.copy()
-            for session, asked in waiting:
+            for (session, _), asked in zip(waiting, asks, strict=True):
                 client = served.connect(session)
-                client.ask(named(books, session, asked))
+                for resume in named(books, session, asked):
+                    client.ask(resume)
                 if asked is not None:
-                    request_id = client.send(asked.request, asked.payloads)
+                    write_missing(files, served, session, asked)
+                    request_id = client.send(asked.request, asked.payloads_sent)
                     served.end_round()
-                    judge_answer(books, asked, client, request_id, [each for _, each in waiting])
+                    judge_answer(books, asked, client, request_id, asks)
             self._judge_end(served, books, [])
 
     def _judge_power_cut(self, storage: SimulatedStorage, waiting: list[tuple[int, Asked | None]]) -> None:
@@ -200,16 +231,29 @@ class History:
         served.sessions.living.clear()
         served.sweep()
         client = served.connect()
-        left: dict[int, bytes] = {}
-        for number in range(1, 10**6):
-            try:
-                reply = client.ask(Take("default", client.number(number), ALL, None, 0))
-            except Empty:
-                break
-            for (offset, *_), payload in zip(reply.messages, client.payloads, strict=True):  # type: ignore[union-attr]
-                expect(offset not in left, f"offset {offset} is in two hands")
-                left[offset] = payload
-        books.judge(left, [each for each in unanswered if each is not None])
+        numbers = count(1)
+        for group in GROUPS:
+            left: dict[int, bytes] = {}
+            with suppress(Empty):
+                while True:
+                    reply = client.ask(Take(group, client.number(next(numbers)), ALL, None, 0))
+                    assert isinstance(reply, Taken)
+                    for (offset, *_), payload in zip(reply.messages, client.payloads, strict=True):
+                        expect(offset not in left, f"offset {offset} is in two hands")
+                        left[offset] = payload
+            books.judge(group, left, [each for each in unanswered if each is not None])
+
+
+def as_of(asked: Asked, operation_count: int) -> Asked:
+    """Return a request as it is on a disk that has seen so many operations only: its file may not be whole there."""
+    is_whole = asked.written_at is not None and asked.written_at <= operation_count
+    return replace(asked, written_at=0 if is_whole else None)
+
+
+def write_missing(files: StagedFiles, served: Served, session: int, asked: Asked | None) -> None:
+    """Have a client write the file of its request, unless it has."""
+    if asked is not None and asked.is_staged and asked.written_at is None:
+        files.write(served.queue.handle, asked, session)
 
 
 def judge_answer(books: Books, asked: Asked, client: Client, request_id: int, waiting: Iterable[Asked | None]) -> None:
