@@ -148,6 +148,7 @@ class PersistentQueue:
             can_own=can_own,
         )
         check_options(options)
+        self.can_take = options.takes
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)

@@ -115,7 +115,7 @@ class FailoverSource:
     def _check(self, path: Path) -> None:
         if self._is_closed:
             raise ClosedError(f"{self._own.path} is closed; open it again")
-        if self._own.mode not in ("exclusive", "consume"):
+        if not self._own.can_take:
             raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it to consume")
         if path in (self._own.path, *self.paths):
             raise ConfigError(f"{path} takes part in {self._own.path} already")

@@ -30,6 +30,7 @@ class QueueOptions(Settings, total=False):
     compress_bytes: int | None
     also_read: Sequence[str | os.PathLike[str]]
     mode: Mode
+    can_own: bool
     group: str
     lock_timeout: float
     any_file_system: bool

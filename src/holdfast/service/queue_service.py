@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClosedError, ConfigError, UsageError
-from holdfast.persistence.filesystem.layout import make_parents, open_if_there
-from holdfast.persistence.filesystem.removal import find_remains, remove_remains
-from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.filesystem.storage import OsStorage, Storage
 from holdfast.queue.dispatch.delivery import Delivery
-from holdfast.queue.engine.deletion import delete_queue
 from holdfast.queue.options.arguments import absolute_path
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.retry_policy import Backoff
 from holdfast.queue.options.settings import DEFAULTS
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_transaction import QueuesTransaction
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
-from holdfast.serializers.codec import Codec
 from holdfast.serializers.registry import Registry
 from holdfast.serializers.serializer import Serializer
 from holdfast.service.catalog.catalog import Catalog, is_wanted
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
-from holdfast.service.failover import FailoverSource
 from holdfast.service.open_options import OpenedWith, QueueOptions, check_settings, place_of_call, shown_option
-from holdfast.service.queue_names import CONFIG_NAME, check_queue_name
+from holdfast.service.queue_names import check_queue_name
+from holdfast.service.queue_opener import Ports, QueueOpener
 from holdfast.service.service_transaction import ServiceTransaction
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import (
@@ -48,11 +43,8 @@ from holdfast.service.workers.consumer import (
     name_of,
     name_of_queue,
 )
-from holdfast.service.workers.processes.submit_queue import SubmitQueue
 from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import GRACE_SECONDS, Workers
-
-logger = logging.getLogger("holdfast")
 
 Body = TypeVar("Body")
 Other = TypeVar("Other")
@@ -67,6 +59,11 @@ class QueueService:
     ----------
     path : str or path-like
         The service's directory; each queue is a directory in it. Made when the first queue is.
+    mode : "exclusive", "shared", or another of :class:`PersistentQueue`
+        How its queues are opened, unless :meth:`queue` says otherwise. "shared" lets any number of processes open the
+        same directory, put, and run consumers. docs/processes.md.
+    can_own : bool
+        Whether this process may own queues of the mode "shared"; as that of :class:`PersistentQueue`.
     serializers : iterable of Serializer
         More than the built-in ones.
     catalog : bool or None
@@ -94,6 +91,8 @@ class QueueService:
         self,
         path: str | os.PathLike[str],
         *,
+        mode: Mode = "exclusive",
+        can_own: bool = True,
         serializers: Iterable[Serializer] = (),
         catalog: bool | None = None,
         redact: Callable[[str], str] | None = None,
@@ -101,19 +100,18 @@ class QueueService:
         clock: Clock | None = None,
     ) -> None:
         self.path = absolute_path(path, "service")
-        self._redact = redact
-        self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
-        self._registry = Registry(serializers)
-        self._config = load_config(self.path, os.environ)
+        self._config = config = load_config(self.path, os.environ)
+        ports: Ports = {"redact": redact, "storage": storage or OsStorage(), "clock": self._clock}
+        self._opener = QueueOpener(self.path, config, Registry(serializers), ports, mode, can_own=can_own)
         self._lock = threading.RLock()
         self._queues: dict[str, TypedQueue[Any]] = {}
         self._settings: dict[str, OpenedWith] = {}
-        self._catalog = Catalog(self.path, _facts_of(self), configured=self._config.options)
+        self._catalog = self._make_catalog()
         self._keeps_catalog = is_wanted(catalog) and not is_worker_process()
         self._last_facts: list[QueueFacts] = []
+        self._was_owner = False
         self._workers = Workers(self.open_for)
-        self._has_looked_for_remains = False
         self._is_closed = False
         lifecycle.watch(self)
 
@@ -174,17 +172,11 @@ class QueueService:
         with self._lock:
             self._check_open()
             found = self._queues.get(name)
-            wanted = OpenedWith(
-                type,
-                settings,
-                self._config.options(name, settings),
-                self._config.asked(name, settings),
-                self._config.chosen(name),
-            )
+            wanted = self._opener.opened_with(name, type, settings)
             if found is None:
-                found = self._queues[name] = self._open(name, wanted)
+                found = self._queues[name] = self._opener.open(name, wanted)
                 self._settings[name] = replace(wanted, place=place_of_call() if place is None else place)
-                if self._keeps_catalog and found.raw.mode in ("exclusive", "produce", "consume"):
+                if self._keeps_catalog and (found.raw.is_owner or found.raw.mode == "shared"):
                     self._catalog.start()
             else:
                 actual = found.settings if DEFAULTS.keys() & settings.keys() else {}
@@ -199,7 +191,7 @@ class QueueService:
         place = first.place if is_programs else self._config.place(name, differing)
         return ConfigError(
             f"queue {name!r} is open with {differing}={shown_option(first.value(differing, actual))} "
-            f"({place or ('the program' if is_programs else 'the default')}), not with "
+            f"({place or self._opener.source(differing, is_programs=is_programs)}), not with "
             f"{differing}={shown_option(wanted.value(differing))}: say it once, where the queue is first opened"
         )
 
@@ -233,7 +225,7 @@ class QueueService:
         -----
         Durability: power loss. A kill leaves the queue, or remains that the next start removes. docs/service.md.
         """
-        path = self.path / check_queue_name(name)
+        check_queue_name(name)
         with self._lock:
             self._check_open()
             if is_worker_process():
@@ -245,21 +237,8 @@ class QueueService:
             if (queue := self._queues.get(name)) is not None:
                 queue.close()
                 del self._queues[name], self._settings[name]
-            remains = delete_queue(self._storage, self._clock, path, partial(self._check_decided, path))
-        self._remove(name, remains)
-
-    def _check_decided(self, path: Path) -> None:
-        with PersistentQueue(path, mode="read_only", storage=self._storage, clock=self._clock) as queue:
-            if count := queue.prepared_count():
-                raise UsageError(
-                    f"{path} has {count} undecided transactions (`holdfast prepared`): commit or abort them first"
-                )
-
-    def _remove(self, name: str, remains: Path) -> None:
-        try:
-            remove_remains(self._storage, remains)
-        except OSError as error:
-            logger.warning("queue %r is deleted, but %s stays until the next start: %s", name, remains, error)
+            remains = self._opener.delete(name)
+        self._opener.remove(name, remains)
 
     def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> TypedQueue[Any]:
         """Take over the queue of a node that died: messages left there are taken too, with that of the same name here.
@@ -446,7 +425,8 @@ class QueueService:
         if not self._workers.close(then=self.close):
             return
         with self._lock:
-            self._last_facts = self._facts()
+            if self._keeps_catalog:
+                self._last_facts, self._was_owner = self._facts(), self._is_owner()
             self._is_closed = True
         with ExitStack() as stack:  # each is closed, even if closing another one fails, and the catalogue tells it
             stack.callback(self._catalog.stop)
@@ -469,39 +449,16 @@ class QueueService:
     def forget_after_fork(self) -> None:
         """In a forked child: leave the lock to the thread of the parent that may hold it; the queues forget too."""
         self._lock = threading.RLock()
+        self._catalog = self._make_catalog()
 
-    def _open(self, name: str, settings: OpenedWith) -> TypedQueue[Any]:
-        codec: Codec[Any] = Codec(self._registry, **settings.codec_options)
-        options = settings.queue_options
-        if is_worker_process():
-            return self._open_in_worker_process(name, codec, settings)
-        if options.get("mode", "exclusive") != "read_only":
-            self._make_directory()
-        try:
-            raw = PersistentQueue(
-                self.path / name, redact=self._redact, storage=self._storage, clock=self._clock, **options
-            )
-        except ConfigError as error:
-            key = error.context.get("key") or ""
-            is_programs = key in settings.given and key not in settings.configured
-            placed = error if is_programs else self._config.placed(name, key, error)
-            if placed is error:
-                raise
-            raise placed from None
-        try:
-            failover = FailoverSource(raw, partial(self._open_elsewhere, options=settings.handle_options))
-            for path in settings.also_read:
-                failover.watch(self.path / path)
-            return TypedQueue(name, raw, codec, failover)
-        except BaseException:
-            raw.close()
-            raise
+    def _make_catalog(self) -> Catalog:
+        dropped = weakref.proxy(self)  # raises ReferenceError if the service was dropped: the catalogue keeps none
 
-    def _open_in_worker_process(self, name: str, codec: Codec[Any], settings: OpenedWith) -> TypedQueue[Any]:
-        options = settings.handle_options
-        open_queue = partial(PersistentQueue, self.path / name, mode="submit", storage=self._storage, clock=self._clock)
-        raw = cast(PersistentQueue, SubmitQueue(self.path / name, open_queue))
-        return TypedQueue(name, raw, codec, FailoverSource(raw, partial(self._open_elsewhere, options=options)))
+        def facts() -> list[QueueFacts]:
+            found: list[QueueFacts] = dropped._facts()
+            return found
+
+        return Catalog(self.path, facts, configured=self._config.options, is_keeper=lambda: bool(dropped._is_owner()))
 
     def open_for(self, consumer: Consumer) -> TypedQueue[Any]:
         """Open the queue of a consumer with its options, or return it if it is open."""
@@ -509,29 +466,6 @@ class QueueService:
             is_open = consumer.queue_name in self._queues
             kind = consumer.type if is_open else consumer.declared_type()
             return self.open_queue(consumer.queue_name, kind, consumer.settings, consumer.place)
-
-    def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
-        """Open the queue of another node; a missing directory is not made."""
-        ports = {"redact": self._redact, "storage": self._storage, "clock": self._clock}
-        if mode != "read_only":
-            PersistentQueue(path, **{**options, **ports, "mode": "read_only"}).close()
-        return PersistentQueue(path, **{**options, **ports, "mode": mode, "lock_timeout": 0})
-
-    def _make_directory(self) -> None:
-        with storage_errors("making the service's directory", self.path):
-            make_parents(self._storage, self.path / CONFIG_NAME)  # the service's directory too, durably
-            if not self._has_looked_for_remains:
-                self._has_looked_for_remains = True
-                for name, remains in find_remains(self._storage, self.path):
-                    logger.warning("removing %s: the deletion of queue %r was cut off", remains, name)
-                    self._remove(name, remains)
-            found = open_if_there(self._storage, self.path / "queue.json")
-        if found is not None:
-            found.close()
-            raise ConfigError(
-                f"{self.path} is a queue, not a service: open QueueService({str(self.path.parent)!r}) and its queue "
-                f"{self.path.name!r}, or choose another directory"
-            )
 
     def _facts(self) -> list[QueueFacts]:
         """Return the facts that the catalogue cannot find in the files; after closing, the last ones."""
@@ -546,6 +480,13 @@ class QueueService:
                 facts.append(QueueFacts(name, queue.path, self._settings[name].merged, content_types, damage))
             return facts
 
+    def _is_owner(self) -> bool:
+        """Whether this process owns a queue, or did so until the end; others are shared, and their owners write."""
+        with self._lock:
+            if self._is_closed:
+                return self._was_owner
+            return any(queue.raw.is_owner for queue in self._queues.values())
+
     def _find_queue(self, delivery: Delivery) -> PersistentQueue:
         """Return the queue that a delivery comes from."""
         for queue in self.queues.values():
@@ -557,14 +498,3 @@ class QueueService:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"the service of {self.path} is closed; make a new one")
-
-
-def _facts_of(service: QueueService) -> Callable[[], list[QueueFacts]]:
-    """Return what asks a service for its facts and does not keep it: raises ReferenceError if it was dropped."""
-    dropped = weakref.proxy(service)
-
-    def facts() -> list[QueueFacts]:
-        found: list[QueueFacts] = dropped._facts()
-        return found
-
-    return facts

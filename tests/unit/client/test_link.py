@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,27 +222,27 @@ def test_a_connection_that_ends_before_the_answer_may_have_done_the_request(serv
 
 
 def test_waking_ends_takes_that_wait_for_nothing(server: Serving, link: SocketLink) -> None:
-    """A take that has become pointless finds nothing; one that has not is lost, and is asked again."""
-    server.handler.reply = lambda request: None
-    is_over, caught, threads = [False], list[BaseException](), Threads()
+    """A take that has become pointless finds nothing; one that has not waits on, on its connection."""
+    server.handler.reply = lambda request: None if isinstance(request, Take) else (Done({}), [])
+    over, ended, threads = set[str](), list[str](), Threads()
 
-    def take() -> None:
-        try:
-            link.ask(TAKE, (), None, lambda: is_over[0])
-        except (Empty, LinkLostError) as error:
-            caught.append(error)
+    def take(name: str) -> None:
+        with pytest.raises(Empty):
+            link.ask(TAKE, (), None, lambda: name in over)
+        ended.append(name)
 
-    for each in (False, True):
-        thread = threads.start(take)
-        wait_until(lambda: len(link._taking) == 1)
-        wait_until(lambda: TAKE in server.handler.requests)
-        is_over[0] = each
-        server.handler.asked.clear()
-        link.wake()
-        thread.join(30)
-        server.handler.reply = lambda request: (Done({}), []) if isinstance(request, Hello) else None
+    first, second = (threads.start(partial(take, name)) for name in ("first", "second"))
+    wait_until(lambda: len(link._taking) == 2)
+    wait_until(lambda: server.handler.requests.count(TAKE) == 2)
+    over.add("first")
+    link.wake()
+    first.join(30)
+    assert (ended, len(link._taking)) == (["first"], 1)
+    over.add("second")
+    link.wake()
+    second.join(30)
     threads.join()
-    assert [type(error) for error in caught] == [LinkLostError, Empty]
+    assert ended == ["first", "second"]
 
 
 def test_a_take_that_is_over_before_it_is_sent_finds_nothing(server: Serving, link: SocketLink) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.queue.client import shared_consumer as module
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.shared_consumer import SharedConsumer
+from holdfast.queue.client.taken_ahead import UNCLAIMED_SECONDS
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
@@ -518,14 +520,70 @@ def test_purging_is_a_verb_of_the_owner() -> None:
     assert len(parts.membership.asked) == 1
 
 
-@pytest.mark.parametrize("left", [None, 0.0])
-def test_waiting_for_more_is_short_because_only_a_take_learns_of_it(left: float | None) -> None:
-    """It ends at a wake-up too."""
-    parts = Parts()
+@pytest.mark.parametrize(("left", "seconds"), [(None, module.WAIT_SECONDS_MAX), (0.0, 0.0)])
+def test_waiting_for_more_is_a_take_whose_message_the_next_take_has(left: float | None, seconds: float) -> None:
+    """One request for both; a wait beside it has nothing to wait for."""
+    parts = Parts([b"a"], [b"b"])
     parts.side.wait_for_more(left)
+    parts.side.wait_for_more(left)
+    (take,) = parts.membership.asked
+    assert (take.count_max, take.timeout, parts.in_hand()) == (1, seconds, [0])
+    assert [each.payload for each in parts.side.receive(5, 0.0)] == [b"a"]
+    assert [each.payload for each in parts.side.receive(5, 0.0)] == [b"b"]
+
+
+def test_a_wait_that_is_over_asks_for_nothing() -> None:
+    """One that nothing came for, neither, nor one whose session was found dead; a wake-up ends the one that asks."""
+    parts = Parts(Empty(), SessionLostError("dead"))
     parts.side.wait_for_more(None, lambda: True)
+    assert parts.membership.asked == []
+    parts.side.wait_for_more(1.0)
+    parts.side.wait_for_more(1.0)
+    assert (len(parts.membership.asked), parts.side._given_up) == (2, [7 << 32 | 2])
     parts.side.wake()
     assert parts.membership.was_woken == 1
+    over: list[bool] = []
+    parts.membership.meanwhile = lambda: over.append(True)
+    parts.side.wait_for_more(None, lambda: bool(over))
+    assert parts.side._given_up[1:] == [7 << 32 | 3]
+
+
+def test_a_wait_of_a_drain_is_short_and_takes_nothing() -> None:
+    """Its end depends on what is in hand here."""
+    parts = Parts([b"a"])
+    parts.side.shut_down(100.0, immediate=False)
+    parts.side.wait_for_more(None)
+    assert parts.membership.asked == []
+
+
+def test_a_message_that_came_ahead_is_leased_as_its_taker_asks() -> None:
+    """For a transaction, for so long; one whose lease ended before that is the owner's again."""
+    parts, holder = Parts([b"a"], [b"b"], [b"c"]), Holding()
+    parts.side.wait_for_more(None)
+    (delivery,) = parts.side.receive(1, 0.0, holder, 7.0)
+    assert (delivery.holder, delivery.lease_seconds) == (holder, 7.0)
+    parts.side.wait_for_more(None)
+    parts.membership.refusals = [LeaseExpiredError("gone", offset=1)]
+    assert [each.payload for each in parts.side.receive(1, 0.0, None, 7.0)] == [b"c"]
+
+
+def test_a_message_that_came_ahead_for_no_taker_is_given_back() -> None:
+    """By upkeep, after a moment; or by the end, whichever is first."""
+    parts = Parts([b"a"], [b"b"], [b"c"])
+    parts.side.wait_for_more(None)
+    due = parts.side.do_due(time.monotonic())
+    assert due <= time.monotonic() + UNCLAIMED_SECONDS
+    assert parts.membership.settled == []
+    parts.side.do_due(due)
+    assert parts.membership.settled == [("release", [0])]
+    parts.side.wait_for_more(None)
+    parts.membership.refusals = [LeaseExpiredError("gone", offset=1)]
+    parts.side.do_due(math.inf)
+    assert parts.in_hand() == []
+    parts.side.wait_for_more(None)
+    parts.side.close()
+    assert parts.membership.settled[2:] == [("release", [2])]
+    assert parts.side._ahead.claim(None, None, parts.side.extend) == []
 
 
 def test_a_shutdown_gives_takers_what_is_left() -> None:

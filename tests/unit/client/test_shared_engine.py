@@ -160,7 +160,7 @@ def test_what_is_not_built_for_processes_that_share_says_how_to_have_it(tmp_path
             for call in (prepare, join):
                 with pytest.raises(UsageError, match="use 'exclusive'"):
                     call()
-            queue.wait_for_more(0.0)
+            queue.wait_for_more(0.1)
             assert queue.get(timeout=5) == b"a"
 
 

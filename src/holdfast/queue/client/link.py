@@ -111,7 +111,7 @@ class Link(Protocol):
         """
 
     def wake(self) -> None:
-        """Have threads that wait for messages check ``is_over``, which is true by now."""
+        """Have threads that wait for messages check their ``is_over``."""
 
     def close(self) -> None:
         """Close connections; threads that wait get LinkLostError."""
@@ -234,7 +234,7 @@ class SocketLink:
         self.epoch = epoch
         self._hello = Hello(VERSION, epoch, 0, "")
         self._connections = _Connections()
-        self._taking: set[Connection] = set()
+        self._taking: dict[Connection, Callable[[], bool]] = {}
 
     @property
     def session(self) -> int:
@@ -306,7 +306,7 @@ class SocketLink:
     ) -> Answer:
         try:
             if isinstance(request, Take):
-                self._taking.add(connection)
+                self._taking[connection] = is_over
             if is_over():  # behind the line above: a wake in between has found the connection
                 raise Empty(NOTHING_CAME)
             return self._exchange(connection, request, payloads, patience)
@@ -315,7 +315,7 @@ class SocketLink:
                 raise Empty(NOTHING_CAME) from None
             raise
         finally:
-            self._taking.discard(connection)
+            self._taking.pop(connection, None)
             self._connections.give_back(connection)
 
     def _exchange(
@@ -340,9 +340,10 @@ class SocketLink:
         return Answer(reply, frame.payloads, is_kept=True)
 
     def wake(self) -> None:
-        """Break connections off on which threads wait for messages."""
-        for connection in list(self._taking):
-            connection.break_off()
+        """Break connections off on which threads wait for messages that are not wanted any more."""
+        for connection, is_over in list(self._taking.items()):
+            if is_over():
+                connection.break_off()
 
     def close(self) -> None:
         self._connections.close()

@@ -112,7 +112,7 @@ class Membership:
         return link.session << _COUNT_BITS | number
 
     def wake(self) -> None:
-        """Have threads that wait for messages check whether that is over, which it is."""
+        """Have threads that wait for messages check whether that is over."""
         link = self._link
         if link is not None:
             link.wake()

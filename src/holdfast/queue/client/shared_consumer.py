@@ -20,7 +20,9 @@ from holdfast.errors import (
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.lease_renewals import LeaseRenewals
+from holdfast.queue.client.link import never
 from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.taken_ahead import TakenAhead
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
@@ -34,7 +36,6 @@ WAIT_SECONDS_MAX = 20.0
 """How long one request waits for messages. A taker that waits for longer asks again: so it hears of a dead owner."""
 
 _DRAIN_PAUSE_SECONDS = 0.05
-_LOOK_SECONDS = 0.02
 
 
 class SharedConsumer:
@@ -81,6 +82,7 @@ class SharedConsumer:
         self._taking: set[int] = set()
         self._settling: list[frozenset[int]] = []
         self._given_up: list[int] = []
+        self._ahead = TakenAhead()
         self._deliveries_max = 0
         self._lifecycle = Lifecycle()
         self._draining = Draining(clock)
@@ -132,6 +134,9 @@ class SharedConsumer:
             seconds = WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX)
             if self._draining.is_on:
                 seconds = min(seconds, _DRAIN_PAUSE_SECONDS)
+            if not finished and (claimed := self._ahead.claim(holder, lease_seconds, self.extend)):
+                self._upkeep.wake()
+                return claimed
             try:
                 if not finished:
                     return self._take(count_max, seconds, holder, lease_seconds)
@@ -175,10 +180,15 @@ class SharedConsumer:
         holder: Holder | None,
         lease_seconds: float | None,
         finished: Sequence[Receipt] = (),
+        is_over: Callable[[], bool] = never,
     ) -> list[Delivery]:
         number = self._membership.next_number()
         self._taking.add(number)
-        must_look = partial(self._must_look, was_draining=self._draining.is_on)
+        was_draining = self._draining.is_on
+
+        def must_look() -> bool:
+            return self._must_look(was_draining=was_draining) or is_over()
+
         try:
             take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
             reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
@@ -404,7 +414,8 @@ class SharedConsumer:
             self._membership.ask(Verb(self.group, {"verb": "give_up", "number": self._given_up[-1]}))
             self._given_up.pop()
         self.deadlines.expire_due()
-        due = self._renewals.do_due(now)
+        self._ahead.give_back_unclaimed(now, self.release)
+        due = min(self._ahead.due(), self._renewals.do_due(now))
         left = self.deadlines.seconds_left()
         return due if left is None else min(due, now + left)
 
@@ -418,8 +429,22 @@ class SharedConsumer:
         return count
 
     def wait_for_more(self, left: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Sleep for a moment, at most ``left`` seconds, unless ``is_over()``: only a take learns what there is."""
-        self._woken.wait(is_over, _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        """Sleep until a message has come, which the next take returns; or ``is_over()`` at a :meth:`wake`.
+
+        At most ``left`` seconds. Only a take learns what there is: so this is one, ahead of the next.
+        """
+        seconds = WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX)
+        if self._draining.is_on:
+            self._woken.wait(is_over, min(seconds, _DRAIN_PAUSE_SECONDS))
+            return
+        if is_over() or self._ahead:
+            return
+        try:
+            (delivery,) = self._take(1, seconds, None, None, (), is_over)
+        except (Empty, SessionLostError):
+            return
+        self._ahead.add(delivery)
+        self._upkeep.wake()
 
     def flush(self) -> None:
         """Do nothing: the producer's flush syncs acknowledgements too."""

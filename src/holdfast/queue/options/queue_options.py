@@ -40,6 +40,11 @@ class Options:
         return self.mode in ("exclusive", "consume")
 
     @property
+    def takes(self) -> bool:
+        """Whether this handle takes messages: by its read side, or through an owner."""
+        return self.reads or self.mode == "shared"
+
+    @property
     def looks(self) -> bool:
         """Whether this handle owns no side."""
         return self.mode in ("shared", "read_only", "submit")

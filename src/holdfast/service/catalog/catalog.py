@@ -64,6 +64,8 @@ class Catalog:
         more, which ends the thread.
     configured : callable
         Returns the settings of a queue that is not open, by its name: the configured values.
+    is_keeper : callable
+        Whether this process keeps the catalogue now: of those that share queues, the ones that own any of them do.
     refresh_seconds : float
         How often the thread checks for changes.
     """
@@ -74,12 +76,14 @@ class Catalog:
         snapshot: Callable[[], Sequence[QueueFacts]],
         *,
         configured: Callable[[str], Mapping[str, Any]] = lambda _: {},
+        is_keeper: Callable[[], bool] = lambda: True,
         refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
         self.path = directory / CATALOG_NAME
         self._directory = directory
         self._snapshot = snapshot
         self._configured = configured
+        self._is_keeper = is_keeper
         self._refresh_seconds = refresh_seconds
         self._storage = OsStorage()
         self._database = CatalogDatabase(self._storage, self.path)
@@ -123,7 +127,8 @@ class Catalog:
     def _refresh_quietly(self, timeout: float) -> None:
         """Refresh; an error is logged once, and the queues are not affected."""
         try:
-            self._refresh(timeout)
+            if self._is_keeper():
+                self._refresh(timeout)
             self._trouble = ""
         except QueueLockedError:  # another process is at it; there is a next time
             pass

@@ -14,7 +14,7 @@ from holdfast.queue.options.arguments import DATA_FILE_BYTES_MIN, check_lock_tim
 from holdfast.queue.options.setting_values import read_seconds, read_setting, read_whole_or_none, unfit, unfit_bound
 from holdfast.queue.options.settings import DEFAULTS, checked
 
-PROGRAM_OPTIONS = frozenset({"mode", "group", "type", "serializer", "version", "allow_pickle"})
+PROGRAM_OPTIONS = frozenset({"mode", "can_own", "group", "type", "serializer", "version", "allow_pickle"})
 """What only the program can know: which side it owns, and what its messages are."""
 
 QUEUE_ONLY_OPTIONS = frozenset({"also_read"})

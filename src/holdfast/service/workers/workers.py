@@ -165,10 +165,10 @@ class Workers:
 
     def _job(self, consumer: Consumer) -> tuple[Job, TypedQueue[Any]]:
         queue = self._open_queue(consumer)
-        if queue.raw.mode not in ("exclusive", "consume"):
+        if not queue.raw.can_take:
             raise ConfigError(
                 f"queue {queue.name!r} is open with mode={queue.raw.mode!r}, which takes nothing: open it with "
-                "'exclusive' or 'consume' where its consumer runs"
+                "'shared' or 'exclusive' where its consumer runs"
             )
         return Job(queue.name, consumer.handler, consumer.takes_delivery, consumer.retry, queue.codec), queue
 

@@ -344,7 +344,7 @@ async def test_what_keeps_a_consumer_from_going_on_stops_all_and_is_raised(
                 await service.run()
         assert begun.is_set()
         with monkeypatch.context() as patched:
-            patched.setattr(others.sync.raw, "mode", "produce")
+            patched.setattr(others.sync.raw, "can_take", False)
             with pytest.raises(ConfigError, match="takes nothing"):
                 await service.run()
         assert "stopping its consumer, which cannot continue" in caplog.text

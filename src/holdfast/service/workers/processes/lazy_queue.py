@@ -12,22 +12,26 @@ from holdfast.errors import ClosedError, UsageError
 from holdfast.queue.persistent_queue import PersistentQueue
 
 
-class SubmitQueue:
-    """Represents a :class:`PersistentQueue` in mode ``submit``; nothing is touched before the first call.
+class LazyQueue:
+    """Represents a :class:`PersistentQueue` that puts through its owner; nothing is touched before the first call.
 
     Parameters
     ----------
     path : Path
         The queue's directory.
+    mode : str
+        How it is opened.
     open_queue : callable
         Opens it.
     """
 
-    mode = "submit"
     group = "default"
+    can_take = False
+    is_owner = False
 
-    def __init__(self, path: Path, open_queue: Callable[[], PersistentQueue]) -> None:
+    def __init__(self, path: Path, mode: str, open_queue: Callable[[], PersistentQueue]) -> None:
         self.path = path
+        self.mode = mode
         self._open_queue = open_queue
         self._lock = threading.Lock()
         self._queue: PersistentQueue | None = None
@@ -76,4 +80,4 @@ class SubmitQueue:
         )
 
     def __repr__(self) -> str:
-        return f"<SubmitQueue {self.path}>"
+        return f"<LazyQueue {self.path}>"
