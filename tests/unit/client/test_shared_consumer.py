@@ -20,10 +20,10 @@ from holdfast import (
 )
 from holdfast.errors import Empty, ShutDown
 from holdfast.queue.client import shared_consumer as module
+from holdfast.queue.client.deliveries_in_hand import UNCLAIMED_SECONDS
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.shared_consumer import SharedConsumer
-from holdfast.queue.client.taken_ahead import UNCLAIMED_SECONDS
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
@@ -583,7 +583,7 @@ def test_a_message_that_came_ahead_for_no_taker_is_given_back() -> None:
     parts.side.wait_for_more(None)
     parts.side.close()
     assert parts.membership.settled[2:] == [("release", [2])]
-    assert parts.side._ahead.claim(None, None, parts.side.extend) == []
+    assert parts.side.claim_ahead(None, None, parts.side.extend) == []
 
 
 def test_a_shutdown_gives_takers_what_is_left() -> None:

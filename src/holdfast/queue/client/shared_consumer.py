@@ -15,21 +15,18 @@ from holdfast.errors import (
     HoldfastError,
     LeaseExpiredError,
     ShutDown,
-    StaleReceiptError,
 )
-from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.lease_renewals import LeaseRenewals
 from holdfast.queue.client.link import never
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.client.taken_ahead import TakenAhead
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
-from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
+from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
 from holdfast.queue.protocol.messages import Receipt, SessionLostError, Settle, Take, Taken, Verb
 from holdfast.queue.threads.deadlines import Deadlines
-from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.notifier import Notifier
 
 WAIT_SECONDS_MAX = 20.0
@@ -38,7 +35,7 @@ WAIT_SECONDS_MAX = 20.0
 _DRAIN_PAUSE_SECONDS = 0.05
 
 
-class SharedConsumer:
+class SharedConsumer(DeliveriesInHand):
     """The read side of a handle in the mode "shared", for one consumer group. Threads may share it.
 
     Parameters
@@ -71,20 +68,16 @@ class SharedConsumer:
         redact: Redact | None,
         large_payloads: LargePayloads,
     ) -> None:
+        super().__init__(clock, upkeep)
         self._membership = membership
-        self._upkeep = upkeep
         self.group = group
         self._redact = redact
         self._large_payloads = large_payloads
-        self._lock = threading.Lock()
-        self._leases = Leases(clock.monotonic)
         self._renewals = LeaseRenewals(self._leases, self._lock, partial(self._ask_settle, "extend"))
         self._taking: set[int] = set()
         self._settling: list[frozenset[int]] = []
         self._given_up: list[int] = []
-        self._ahead = TakenAhead()
         self._deliveries_max = 0
-        self._lifecycle = Lifecycle()
         self._draining = Draining(clock)
         self._woken = Notifier()
         self.deadlines = Deadlines(clock)
@@ -134,8 +127,7 @@ class SharedConsumer:
             seconds = WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX)
             if self._draining.is_on:
                 seconds = min(seconds, _DRAIN_PAUSE_SECONDS)
-            if not finished and (claimed := self._ahead.claim(holder, lease_seconds, self.extend)):
-                self._upkeep.wake()
+            if not finished and (claimed := self.claim_ahead(holder, lease_seconds, self.extend)):
                 return claimed
             try:
                 if not finished:
@@ -203,7 +195,7 @@ class SharedConsumer:
                 for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
             ]
             with self._lock:
-                self._end_former(deliveries)
+                self.end_former(deliveries)
                 self._leases.grant(deliveries, reply.lease_seconds)
             self._upkeep.wake()
             if self._lifecycle.refusal is not None:  # behind the line above: what was not given back by then is now
@@ -217,13 +209,6 @@ class SharedConsumer:
             raise
         finally:
             self._taking.discard(number)
-
-    def _end_former(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that leases have ended whose messages come again."""
-        for each in deliveries:
-            former = self._leases.by_offset.get(each.offset)
-            if former is not None:
-                former.has_expired = former.is_settled = True
 
     def check_taking(self) -> None:
         """Refuse if takes are refused: the handle was shut down at once, or closed."""
@@ -305,19 +290,10 @@ class SharedConsumer:
             ask(live)
         except BaseException as error:
             if is_ending:
-                self._take_back(live, error)
+                self.take_back(live, error)
             raise
         finally:
             self._settling.remove(numbers)
-
-    def _take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
-        """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50."""
-        stale = error.context.get("offset") if isinstance(error, StaleReceiptError) else None
-        with self._lock:
-            for each in deliveries:
-                if each.offset != stale and not each.has_expired:
-                    each.is_settled = False
-                    self._leases.grant((each,), each.lease_seconds)
 
     def _ask_settle(
         self, verb: str, deliveries: Sequence[Delivery], seconds: float | None = None, failure: Failure | None = None
@@ -331,20 +307,14 @@ class SharedConsumer:
         try:
             ask(deliveries)
         except LeaseExpiredError as error:
-            self._lose([each for each in deliveries if each.offset == error.context.get("offset")])
+            self.lose([each for each in deliveries if each.offset == error.context.get("offset")])
             raise
         except SessionLostError as error:
-            self._lose(deliveries)
+            self.lose(deliveries)
             raise LeaseExpiredError(
                 "this process was found dead, as if it was stopped for long, and its messages were given back",
                 offset=deliveries[0].offset,
             ) from error
-
-    def _lose(self, deliveries: Sequence[Delivery]) -> None:
-        with self._lock:
-            for each in deliveries:
-                each.has_expired = each.is_settled = True
-                self._leases.by_offset.pop(each.offset, None)
 
     def redacted(self, failure: Failure) -> Failure:
         """Return a failure with texts that may be stored and logged."""
@@ -353,45 +323,6 @@ class SharedConsumer:
     def is_last(self, delivery_count: int) -> bool:
         """Whether a message that was handed out so often becomes a dead letter if it fails."""
         return 0 < self._deliveries_max <= delivery_count
-
-    # -- Transactions ------------------------------------------------------------------------------------------------
-
-    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
-        """Return the records of deliveries in offset order; raises StaleReceiptError if one is stale."""
-        with self._lock:
-            self._lifecycle.check_alive()
-            return self._leases.check(deliveries, holder)
-
-    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Give deliveries that a receiver has into the hands of a transaction."""
-        with self._lock:
-            self._lifecycle.check_alive()
-            self._leases.check(deliveries, None)
-            for delivery in deliveries:
-                delivery.holder = holder
-        self._upkeep.wake()
-
-    def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Give deliveries that a transaction had taken over back to their receiver."""
-        with self._lock:
-            for delivery in deliveries:
-                if delivery.holder is holder and not delivery.is_settled:
-                    delivery.holder = None
-
-    def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Let the leases of a transaction's messages run out: the owner could not be told."""
-        with self._lock:
-            self._leases.end([each for each in deliveries if each.holder is holder and not each.is_settled])
-
-    def held_by(self, holder: Holder) -> list[Delivery]:
-        """Return the deliveries that a transaction has in hand."""
-        with self._lock:
-            return [each for each in self._leases.by_offset.values() if each.holder is holder]
-
-    def end_committed(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that a transaction has finished messages."""
-        with self._lock:
-            self._leases.end([each for each in deliveries if not each.is_settled])
 
     # -- What its membership asks ------------------------------------------------------------------------------------
 
@@ -404,7 +335,7 @@ class SharedConsumer:
 
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""
-        self._lose(list(self._leases.by_offset.values()))
+        self.lose(list(self._leases.by_offset.values()))
 
     # -- Upkeep ------------------------------------------------------------------------------------------------------
 
@@ -414,8 +345,8 @@ class SharedConsumer:
             self._membership.ask(Verb(self.group, {"verb": "give_up", "number": self._given_up[-1]}))
             self._given_up.pop()
         self.deadlines.expire_due()
-        self._ahead.give_back_unclaimed(now, self.release)
-        due = min(self._ahead.due(), self._renewals.do_due(now))
+        self.give_back_unclaimed(now, self.release)
+        due = min(self.unclaimed_due(), self._renewals.do_due(now))
         left = self.deadlines.seconds_left()
         return due if left is None else min(due, now + left)
 
@@ -437,14 +368,13 @@ class SharedConsumer:
         if self._draining.is_on:
             self._woken.wait(is_over, min(seconds, _DRAIN_PAUSE_SECONDS))
             return
-        if is_over() or self._ahead:
+        if is_over() or self.has_ahead:
             return
         try:
             (delivery,) = self._take(1, seconds, None, None, (), is_over)
         except (Empty, SessionLostError):
             return
-        self._ahead.add(delivery)
-        self._upkeep.wake()
+        self.keep_ahead(delivery)
 
     def flush(self) -> None:
         """Do nothing: the producer's flush syncs acknowledgements too."""

@@ -1,0 +1,157 @@
+"""What a handle of the mode "shared" has in hand: leased deliveries, who holds each, and those without a taker yet.
+
+A message is taken **ahead** if it came while a thread only waited for it: one that waits for work of several kinds
+cannot say yet who takes. The next take has it, and another trip to the owner is saved. If no take comes for it, as
+after the end of what waited, upkeep gives it back uncounted.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from holdfast.clock import Clock
+from holdfast.errors import StaleReceiptError
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
+from holdfast.queue.threads.lifecycle import Lifecycle
+
+UNCLAIMED_SECONDS = 0.1
+"""How long a message may be kept from the others: a take follows a wait at once."""
+
+
+class DeliveriesInHand:
+    """The leases of one handle, as its consumer uses them. Threads may share it.
+
+    Parameters
+    ----------
+    clock : Clock
+        For leases.
+    upkeep : Upkeep
+        Is woken where a lease has to be extended from now on.
+    """
+
+    def __init__(self, clock: Clock, upkeep: Upkeep) -> None:
+        self._upkeep = upkeep
+        self._lock = threading.Lock()
+        self._leases = Leases(clock.monotonic)
+        self._lifecycle = Lifecycle()
+        self._ahead: deque[tuple[Delivery, float]] = deque()
+
+    def end_former(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that leases have ended whose messages come again. The caller holds the lock."""
+        for each in deliveries:
+            former = self._leases.by_offset.get(each.offset)
+            if former is not None:
+                former.has_expired = former.is_settled = True
+
+    def take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
+        """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50."""
+        stale = error.context.get("offset") if isinstance(error, StaleReceiptError) else None
+        with self._lock:
+            for each in deliveries:
+                if each.offset != stale and not each.has_expired:
+                    each.is_settled = False
+                    self._leases.grant((each,), each.lease_seconds)
+
+    def lose(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that deliveries were taken away."""
+        with self._lock:
+            for each in deliveries:
+                each.has_expired = each.is_settled = True
+                self._leases.by_offset.pop(each.offset, None)
+
+    # -- Taken ahead -------------------------------------------------------------------------------------------------
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether a message has come that no take has claimed yet."""
+        return bool(self._ahead)
+
+    def keep_ahead(self, delivery: Delivery) -> None:
+        """Keep a delivery for the next take."""
+        self._ahead.append((delivery, time.monotonic() + UNCLAIMED_SECONDS))
+        self._upkeep.wake()
+
+    def claim_ahead(
+        self, holder: Holder | None, lease_seconds: float | None, extend: Callable[[Sequence[Delivery], float], object]
+    ) -> list[Delivery]:
+        """Return the first one that is still in hand, as a take for ``holder`` would; or nothing.
+
+        ``extend`` leases it for ``lease_seconds``, if these are given. Raises as that.
+        """
+        delivery = self._next_ahead()
+        if delivery is None:
+            return []
+        if lease_seconds is not None:
+            try:
+                extend((delivery,), lease_seconds)
+            except StaleReceiptError:
+                return []
+        delivery.holder = holder
+        self._upkeep.wake()
+        return [delivery]
+
+    def unclaimed_due(self) -> float:
+        """Return the monotonic time from which the first one is unclaimed; infinite if there is none."""
+        return next((at for _, at in list(self._ahead)), math.inf)
+
+    def give_back_unclaimed(self, now: float, release: Callable[[Sequence[Delivery]], object]) -> None:
+        """Give those back that no take has come for. Raises as ``release``."""
+        while self.unclaimed_due() <= now and (delivery := self._next_ahead()) is not None:
+            with suppress(StaleReceiptError):
+                release((delivery,))
+
+    def _next_ahead(self) -> Delivery | None:
+        while self._ahead:
+            try:
+                delivery, _ = self._ahead.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if not delivery.is_settled:
+                return delivery
+        return None
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def check(self, deliveries: Sequence[Delivery], holder: Holder) -> list[Record]:
+        """Return the records of deliveries in offset order; raises StaleReceiptError if one is stale."""
+        with self._lock:
+            self._lifecycle.check_alive()
+            return self._leases.check(deliveries, holder)
+
+    def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a receiver has into the hands of a transaction."""
+        with self._lock:
+            self._lifecycle.check_alive()
+            self._leases.check(deliveries, None)
+            for delivery in deliveries:
+                delivery.holder = holder
+        self._upkeep.wake()
+
+    def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Give deliveries that a transaction had taken over back to their receiver."""
+        with self._lock:
+            for delivery in deliveries:
+                if delivery.holder is holder and not delivery.is_settled:
+                    delivery.holder = None
+
+    def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
+        """Let the leases of a transaction's messages run out: the owner could not be told."""
+        with self._lock:
+            self._leases.end([each for each in deliveries if each.holder is holder and not each.is_settled])
+
+    def held_by(self, holder: Holder) -> list[Delivery]:
+        """Return the deliveries that a transaction has in hand."""
+        with self._lock:
+            return [each for each in self._leases.by_offset.values() if each.holder is holder]
+
+    def end_committed(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that a transaction has finished messages."""
+        with self._lock:
+            self._leases.end([each for each in deliveries if not each.is_settled])

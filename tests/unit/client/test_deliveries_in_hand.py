@@ -1,0 +1,58 @@
+"""What a handle has in hand: messages that came while a thread only waited."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand
+from holdfast.queue.dispatch.delivery import Delivery
+from support.builders.clocks import FakeClock
+
+
+class FakeUpkeep:
+    """Counts how often it was woken."""
+
+    count = 0
+
+    def wake(self) -> None:
+        self.count += 1
+
+
+def in_hand() -> DeliveriesInHand:
+    """Return what a handle has in hand, which is nothing yet."""
+    return DeliveriesInHand(FakeClock(), FakeUpkeep())  # type: ignore[arg-type]
+
+
+def delivery(offset: int) -> Delivery:
+    """Return a delivery of no queue."""
+    return Delivery(None, (offset, 0, b"", b"", 0, 0), 1)  # type: ignore[arg-type]
+
+
+def test_the_first_one_that_is_still_in_hand_is_claimed() -> None:
+    """One whose lease has ended, or that a shutdown gave back, is another taker's by now."""
+    hand, (first, second) = in_hand(), (delivery(0), delivery(1))
+    assert (hand.has_ahead, hand.unclaimed_due()) == (False, math.inf)
+    hand.keep_ahead(first)
+    hand.keep_ahead(second)
+    first.is_settled = True
+    assert hand.has_ahead
+    assert hand.claim_ahead(None, None, _refuse) == [second]
+    assert hand.claim_ahead(None, None, _refuse) == []
+
+
+def test_a_thread_that_is_slower_than_another_one_claims_nothing() -> None:
+    """Both have seen that there is one."""
+
+    class Emptied(deque[Any]):
+        def popleft(self) -> Any:
+            raise IndexError
+
+    hand = in_hand()
+    hand._ahead = Emptied([(delivery(0), 0.0)])
+    assert hand.claim_ahead(None, None, _refuse) == []
+
+
+def _refuse(*_: object) -> None:
+    raise AssertionError("it asks for no lease")
