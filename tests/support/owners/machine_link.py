@@ -111,6 +111,7 @@ class MachineFinder:
         self._session = 0
         self.consumer: InHand | None = None
         self.on_poisoned: Callable[[], object] = lambda: None
+        self.owns_briefly = False
         *_, self.is_new = open_directory(
             storage, path, create=True, settings=HandleSettings(path, options).of_new_queue
         )
