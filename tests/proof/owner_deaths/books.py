@@ -116,6 +116,7 @@ class Books:
             self._settled(request.group, request.receipts, is_over=request.verb in ENDS)
         else:
             assert isinstance(reply, Taken)
+            self.finished(request)
             given_back = {at for each in waiting if each and each.gives_back_in(request.group) for at in each.offsets}
             in_hand = self.in_hand[request.group]
             for (offset, *_), payload in zip(reply.messages, payloads, strict=True):
@@ -124,6 +125,10 @@ class Books:
                 expect(is_free, f"offset {offset} is in two hands")
                 expect(offset not in self.ended[request.group], f"offset {offset} comes again, and was finished")
                 in_hand[offset] = request.number
+
+    def finished(self, take: Take) -> None:
+        """Note what is acknowledged with a take that was answered, by messages or by the word that there are none."""
+        self._settled(take.group, take.finished, is_over=True)
 
     def _seen(self, offset: int, payload: bytes) -> None:
         known = self.offset_of.setdefault(payload, offset)

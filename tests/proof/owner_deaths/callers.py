@@ -16,6 +16,9 @@ LEASE_SECONDS = 1e6
 SIZES = (20, 400, 5000)
 """Of payloads, in bytes: of the largest a few fill a data file."""
 
+FINISHED = 0.3
+"""How much of what is in hand is acknowledged with the next take."""
+
 STAGED = 0.3
 """How many of the batches are in files."""
 
@@ -64,7 +67,10 @@ class Caller:
             self.asked = Asked(Put(self._nonce(), rng.random() < 0.5, "", {}, 0, is_staged), payloads)
         elif verb == "take":
             number = self.session << SESSION_SHIFT | next(self._takes)
-            self.asked = Asked(Take(self.group, number, rng.choice((1, 3)), LEASE_SECONDS, 0))
+            finished = [offset for offset in sorted(mine) if rng.random() < FINISHED]
+            receipts = [(mine[offset], offset) for offset in finished]
+            take = Take(self.group, number, rng.choice((1, 3)), LEASE_SECONDS, 0, receipts)
+            self.asked = Asked(take, offsets=finished)
         else:
             offsets = rng.sample(sorted(mine), rng.randint(min(1, len(mine)), min(3, len(mine))))
             receipts = [(mine[offset], offset) for offset in offsets]
