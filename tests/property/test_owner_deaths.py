@@ -84,6 +84,14 @@ def test_a_request_without_an_answer_was_done_or_not(books: Books, left: dict[in
     books.judge(GROUP, left)
 
 
+def test_what_a_dead_client_has_not_committed_may_be_finished_by_another(books: Books) -> None:
+    """Then it does not tell whether the commit was done."""
+    books.died(0, committed(b"c", 0))
+    taken(books, 2, (0, A))
+    books.answered(settled("ack", 0, number=2), Done({}), (), [])
+    books.judge(GROUP, {1: B})
+
+
 BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
     "a lost message": ("is lost", lambda books: books.judge(GROUP, {1: B})),
     "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),

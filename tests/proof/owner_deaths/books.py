@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -166,17 +166,21 @@ class Books:
         known = self.put | {payload for each in unanswered for payload in each.payloads}
         expect(set(left.values()) <= known, "a message comes that was never put")
         for each in unanswered:
-            self._judge_whole(each, group, left)
+            others = {offset for other in unanswered if other is not each for offset in other.offsets}
+            self._judge_whole(each, group, left, others | self.ended[group])
 
-    def _judge_whole(self, asked: Asked, group: str, left: Mapping[int, bytes]) -> None:
+    def _judge_whole(
+        self, asked: Asked, group: str, left: Mapping[int, bytes], settled_by_others: Container[int]
+    ) -> None:
         """A request was done, or not: never a part of it."""
         there = {payload for payload in asked.payloads if payload in self.offset_of}  # or were there, and taken
         expect(not there or len(there) == len(asked.payloads), f"half of a batch is there: {sorted(there)}")
         if not isinstance(asked.request, Commit) or asked.group != group:
             return
-        given_back = [offset for offset in asked.offsets if offset in left]
-        expect(not given_back or len(given_back) == len(asked.offsets), "half of what a commit acknowledges is there")
-        if asked.payloads and asked.offsets:
+        telling = [offset for offset in asked.offsets if offset not in settled_by_others]
+        given_back = [offset for offset in telling if offset in left]
+        expect(not given_back or given_back == telling, "half of what a commit acknowledges is there")
+        if asked.payloads and telling:
             expect(
                 bool(there) is not bool(given_back), "a commit has put, and not acknowledged, or the other way round"
             )
