@@ -72,7 +72,7 @@ def _seconds_of_batches(path: Path, count: int) -> list[float]:
     from holdfast.spark.draining.plan import missing_files, plan_drain
 
     seconds = []
-    with PersistentQueue(path, mode="consume") as queue:
+    with PersistentQueue(path, mode="shared") as queue:
         for _ in range(1 + count):
             started = perf_counter()
             reservation = queue.reservations.take(max_bytes=BATCH_BYTES)

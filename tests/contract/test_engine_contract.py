@@ -31,6 +31,8 @@ from holdfast import (
     TransactionStateError,
 )
 from holdfast.errors import ClosedError
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START
+from holdfast.persistence.format.report import DAMAGED
 from support.owners.machine_link import machine_links
 from support.processes.threads import wait_until
 
@@ -665,6 +667,20 @@ def test_a_flush_returns(open_queue: Open) -> None:
     queue.get(timeout=5)
     queue.flush()
     assert drained(queue) == [b"b"]
+
+
+def test_damage_that_was_met_is_in_the_report(queue: PersistentQueue) -> None:
+    """Whoever has met it; the messages beside it come."""
+    queue.put_many([b"damaged", b"whole"])
+    assert queue.recovery.damage == ()
+    (path,) = (queue.path / "data").iterdir()
+    with path.open("r+b") as file:
+        file.seek(FRAMES_START + FRAME_HEADER_BYTES)
+        file.write(b"D")
+    assert drained(queue) == [b"whole"]
+    (damage,) = queue.recovery.damage
+    assert (damage.path, damage.offsets, damage.verdict) == (path, range(1), DAMAGED)
+    assert queue.recovery.lost_count == 1
 
 
 # -- Ending ----------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_an_executor_that_is_killed_and_a_task_that_is_overtaken_count_no_row_tw
     count_each = 8000
     path, out = tmp_path / "q", tmp_path / "out"
     payloads = [b'{"id": %d, "rest": "%s"}' % (each, b"x" * 1200) for each in range(2 * count_each)]
-    with PersistentQueue(path, mode="produce", data_file_bytes=2**18) as queue:
+    with PersistentQueue(path, mode="shared", data_file_bytes=2**18) as queue:
         for at in range(0, len(payloads), 20):
             queue.put_many(payloads[at : at + 20])
     run(tmp_path, spark_cluster, path, out, tmp_path, count_each)

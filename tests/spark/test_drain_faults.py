@@ -43,7 +43,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="find
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A queue whose messages say their number, in some forty data files; copied, never used."""
     path = tmp_path_factory.mktemp("template") / "q"
-    with PersistentQueue(path, mode="produce", data_file_bytes=2**18) as queue:
+    with PersistentQueue(path, mode="shared", data_file_bytes=2**18) as queue:
         for at in range(0, COUNT, 100):
             queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * SIZE) for each in range(at, at + 100)])
     return path
@@ -104,7 +104,7 @@ def test_what_a_function_raises_leaves_its_batch_to_the_next_drain(
     assert batch_id in caught.value.__notes__[0]
     assert offsets == list(range(COUNT - 1000))
     assert len(noted(notes)) == (0 if when == "behind the write" else 4)
-    with PersistentQueue(path, mode="consume", group=GROUP) as queue:
+    with PersistentQueue(path, mode="shared", group=GROUP) as queue:
         assert [each.id for each in queue.reservations.held("drain")] == [batch_id]
         assert queue.stats().depth == COUNT
     fill(path, range(COUNT, COUNT + 10))
@@ -148,7 +148,7 @@ def test_workers_of_the_default_group_and_a_drain_see_every_message_once_each(
     has_begun, first_batch, is_over = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
-        with PersistentQueue(path, data_file_bytes=2**18) as queue:
+        with PersistentQueue(path, mode="shared", data_file_bytes=2**18) as queue:
             received.append(json.loads(queue.get(timeout=0))["id"])  # with this the default group begins
             has_begun.set()
             queue.put_many([b'{"id": %d}' % number for number in range(COUNT, COUNT + 500)])

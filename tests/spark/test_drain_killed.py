@@ -19,7 +19,7 @@ import pytest
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain, finalize
-from support.processes.children import Signal, child
+from support.processes.children import Child, Signal, child
 from support.processes.cli import command, run
 from support.processes.threads import Threads, wait_until
 from support.spark import drains, streams
@@ -35,7 +35,7 @@ SPARK: Any = TablesForSpark()
 
 def fill(path: Path, numbers: range, *, size: int) -> Path:
     """Put messages that say their number, into several data files."""
-    with PersistentQueue(path, mode="produce", data_file_bytes=2**15 if len(numbers) < 1000 else 2**18) as queue:
+    with PersistentQueue(path, mode="shared", data_file_bytes=2**15 if len(numbers) < 1000 else 2**18) as queue:
         for at in range(numbers.start, numbers.stop, 20):
             batch = range(at, min(at + 20, numbers.stop))
             queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * size) for each in batch])
@@ -233,6 +233,109 @@ def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: 
     assert reports[0].resumed_count == 1
     assert sink.offsets() == list(range(COUNT))
     assert_nothing_left(path)
+
+
+# -- An application in another process -------------------------------------------------------------------------------
+
+
+def putting(path: Path, journal: Path, has_begun: Signal) -> None:
+    """Put messages that say their number, and note each in a journal once it is put; without end."""
+    with PersistentQueue(path, mode="shared") as queue:
+        for number in count():
+            offset = queue.put(b'{"id": %d}' % number)
+            note(journal, str(offset))
+            if number == COUNT // 2:
+                has_begun.send("owner" if queue.is_owner else "client")
+
+
+@contextmanager
+def application(path: Path, journal: Path) -> Iterator[tuple[Child, str]]:
+    """Run an application that puts, until it is killed; yield it, and whether it is the owner or a client."""
+    has_begun = Signal()
+    try:
+        with child(lambda: putting(path, journal, has_begun)) as process:
+            yield process, has_begun.wait()
+    finally:
+        has_begun.close()
+
+
+def assert_each_once(path: Path, journal: Path, sink: Directory) -> None:
+    """All that was put is in the output, once."""
+    with PersistentQueue(path, mode="read_only") as queue:
+        end = queue.stats().next_offset
+    assert sink.offsets() == list(range(end))
+    assert {int(each) for each in noted(journal)} <= set(range(end))
+    assert_same_rows(sink)
+    assert_nothing_left(path)
+
+
+@pytest.mark.usefixtures("arrow_packages")
+@pytest.mark.parametrize("kind", [DiesBefore, DiesBetween, DiesBehind])
+def test_a_driver_that_is_killed_beside_the_owner_leaves_its_batch_to_the_next_one(
+    tmp_path: Path, kind: type[Directory]
+) -> None:
+    """The application owns the queue, and puts all the time."""
+    path, journal = tmp_path / "q", tmp_path / "journal"
+    with application(path, journal) as (process, role):
+        assert role == "owner"
+        killed = kind(tmp_path / "out")
+        with child(lambda: drain(path, SPARK, killed, max_messages=100, group=GROUP)) as driver:
+            assert driver.wait() == -signal.SIGKILL
+        sink = Directory(tmp_path / "out")
+        report = drain(path, SPARK, sink, max_messages=70, group=GROUP)
+        assert report.resumed_count == 1
+        assert process.is_alive()
+        process.kill()
+    drain(path, SPARK, sink, group=GROUP)
+    assert_each_once(path, journal, sink)
+
+
+@pytest.mark.usefixtures("arrow_packages")
+def test_an_owner_that_is_killed_in_the_middle_of_a_batch_is_succeeded_by_the_driver(tmp_path: Path) -> None:
+    """The batch at hand is committed with the successor, and those behind it too."""
+    path, journal = tmp_path / "q", tmp_path / "journal"
+    with application(path, journal) as (process, role):
+        assert role == "owner"
+
+        class Kills(Directory):
+            def between(self, batch_id: str) -> None:
+                process.kill()
+
+        sink = Kills(tmp_path / "out")
+        report = drain(path, SPARK, sink, max_messages=100, group=GROUP)
+    assert len(report.batch_ids) > 1
+    assert report.resumed_count == 0
+    drain(path, SPARK, sink, group=GROUP)
+    assert_each_once(path, journal, sink)
+
+
+@pytest.mark.usefixtures("arrow_packages")
+def test_a_driver_that_owned_is_succeeded_by_the_application(tmp_path: Path) -> None:
+    """It is killed with half of a batch written; the application puts on, and the next driver is its client."""
+    path, journal = fill(tmp_path / "q", range(COUNT), size=10), tmp_path / "journal"
+    runs = Signal()
+
+    class Hangs(Directory):
+        def between(self, batch_id: str) -> None:
+            runs.send(batch_id)
+            signal.pause()
+
+    hanging = Hangs(tmp_path / "out")
+    with child(lambda: drain(path, SPARK, hanging, max_messages=100, group=GROUP)) as driver:
+        held = runs.wait()
+        with application(path, journal) as (process, role):
+            assert role == "client"
+            driver.kill()
+            driver.wait()
+            put_count = len(noted(journal))
+            wait_until(lambda: len(noted(journal)) > put_count + 10)
+            sink = Directory(tmp_path / "out")
+            report = drain(path, SPARK, sink, max_messages=200, group=GROUP)
+            assert (report.batch_ids[0], report.resumed_count) == (held, 1)
+            process.kill()
+    runs.close()
+    drain(path, SPARK, sink, group=GROUP)
+    assert_each_once(path, journal, sink)
 
 
 # -- The driver, with Spark ------------------------------------------------------------------------------------------

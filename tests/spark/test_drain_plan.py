@@ -42,7 +42,7 @@ def read(plan: DrainPlan) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("task_count", [1, 2, 7, 2000])
 def test_every_message_is_read_once_by_any_number_of_tasks(tmp_path: Path, task_count: int) -> None:
     """The sizes of tasks differ by one share at most; the read can be repeated."""
-    with PersistentQueue(filled(tmp_path / "q"), mode="consume") as queue:
+    with PersistentQueue(filled(tmp_path / "q"), mode="shared") as queue:
         taken = queue.receive_many(10, timeout=0)  # one urgent message, which is finished, and others that come back
         taken.ack()
         queue.receive(timeout=0).nack(delay=0)
@@ -74,7 +74,7 @@ def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So it takes as long before any backlog; what was removed since the last listing is seen all the same."""
-    with PersistentQueue(filled(tmp_path / "q"), mode="consume") as queue:
+    with PersistentQueue(filled(tmp_path / "q"), mode="shared") as queue:
         reservation = queue.reservations.take(max_messages=200)
         assert reservation is not None
         monkeypatch.setattr(handle_of(queue).files, "refresh", lambda: pytest.fail("a listing"))

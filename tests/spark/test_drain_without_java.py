@@ -107,17 +107,20 @@ def test_the_group_of_a_drain_gives_no_message_up(path: Path) -> None:
 
 
 def test_a_second_drain_of_the_group_is_refused_and_another_group_is_not(path: Path) -> None:
-    """Nor is a consumer of the default group, which lives beside it."""
+    """Nor is a consumer, of the default group or of the same one: it gets what the drain has not reserved."""
     others = Sink()
 
     def meanwhile(_: Any, __: str) -> None:
         with pytest.raises(QueueLockedError, match=str(os.getpid())):
             drain(path, SPARK, Sink(), group="night")
         drain(path, SPARK, others, group="day")
-        with PersistentQueue(path) as queue:
-            assert queue.get(timeout=0)
+        for group, offset in (("default", 0), ("night", 700)):
+            with PersistentQueue(path, mode="shared", group=group) as queue, queue.receive(timeout=5) as delivery:
+                assert delivery.offset == offset
+        drainer.stop()
 
-    drain(path, SPARK, meanwhile, group="night")
+    drainer = SparkDrainer(path, SPARK, meanwhile, group="night", max_messages=700)
+    assert drainer.run().depth == 299
     assert others.offsets == list(range(1000))
 
 

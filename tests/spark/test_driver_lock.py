@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 def hold(path: Path, holds: Signal, seconds: float) -> None:
     """Hold what the JVM of a drain holds, for a while, and note the end of it."""
-    with (path / "groups" / GROUP / "group.json").open("r+b") as file:
+    with (path / "groups" / GROUP / "drain.jvm").open("a+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         holds.send()
         time.sleep(seconds)  # as long as it takes a JVM to see that it has lost its driver
@@ -84,14 +84,14 @@ def test_an_interrupted_wait_keeps_nothing(tmp_path: Path, moment: str) -> None:
     DriverLock(SimpleNamespace(_jvm=Mock())).take(tmp_path)  # type: ignore[arg-type]
 
 
-def test_the_lock_is_let_go_before_the_group_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who gets the group next has not to wait for it."""
+def test_the_lock_is_let_go_before_that_of_the_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next drain has not to wait for it."""
     PersistentQueue(tmp_path / "q").close()
     owned: list[bool] = []
 
     def release(_: DriverLock) -> None:
         with pytest.raises(QueueLockedError):
-            PersistentQueue(tmp_path / "q", mode="consume", group=GROUP)
+            drain(tmp_path / "q", SimpleNamespace(), pytest.fail, group=GROUP)  # type: ignore[arg-type]
         owned.append(True)
 
     monkeypatch.setattr(DriverLock, "release", release)

@@ -54,7 +54,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def opened(self) -> PersistentQueue:
         """Open the queue as the application does."""
-        return PersistentQueue(self.place / "queue", data_file_bytes=FILE_BYTES)
+        return PersistentQueue(self.place / "queue", mode="shared", data_file_bytes=FILE_BYTES)
 
     # -- The application ---------------------------------------------------------------------------------------------
 

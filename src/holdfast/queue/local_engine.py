@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.closing import Closing
 from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
@@ -110,6 +111,10 @@ class LocalEngine:
     def is_owner(self) -> bool:
         """Whether it owns a side of the queue."""
         return self.handle.write_side is not None or self.handle.read_side is not None
+
+    def recovery(self) -> RecoveryReport:
+        """Return the report of the opening, with the damage that reading has met since."""
+        return self.handle.recovery()
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

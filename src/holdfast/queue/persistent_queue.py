@@ -800,8 +800,8 @@ class PersistentQueue:
 
     @property
     def recovery(self) -> RecoveryReport:
-        """The report of the opening, and the damage that reading has met since."""
-        return self._handle.recovery()
+        """The report of the opening, and the damage that reading has met since; of a shared queue, the owner's."""
+        return self._engine.recovery()
 
     def close(self) -> None:
         """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.

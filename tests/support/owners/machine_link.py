@@ -110,6 +110,7 @@ class MachineFinder:
         self._path = path
         self._session = 0
         self.consumer: InHand | None = None
+        self.owns_briefly = False
         self.on_poisoned: Callable[[], object] = lambda: None
         self.owns_briefly = False
         *_, self.is_new = open_directory(

@@ -127,7 +127,7 @@ def offsets_of(out: Path) -> list[int]:
 
 def assert_nothing_left(path: Path, group: str = GROUP) -> None:
     """A group has finished everything, and holds nothing."""
-    with PersistentQueue(path, mode="consume", group=group) as queue:
+    with PersistentQueue(path, mode="shared", group=group) as queue:
         assert queue.reservations.held("drain") == []
         assert queue.prepared() == []
         assert queue.stats().depth == 0

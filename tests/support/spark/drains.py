@@ -78,7 +78,7 @@ class TasksForSpark:
 
 def fill(path: Path, numbers: Iterable[int], *, size: int = 200) -> None:
     """Put messages that say their number."""
-    with PersistentQueue(path, mode="produce", data_file_bytes=2**18) as queue:
+    with PersistentQueue(path, mode="shared", data_file_bytes=2**18) as queue:
         numbers = list(numbers)
         for at in range(0, len(numbers), 1000):
             queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * size) for each in numbers[at : at + 1000]])

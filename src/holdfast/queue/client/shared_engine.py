@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
@@ -24,6 +25,7 @@ from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, stored
+from holdfast.queue.owner.reports import report_of
 from holdfast.queue.protocol.messages import Attach, Done, Verb
 from holdfast.threads import start_thread
 
@@ -94,6 +96,10 @@ class SharedEngine:
     def is_owner(self) -> bool:
         """Whether this handle serves the others."""
         return self.membership.is_owner
+
+    def recovery(self) -> RecoveryReport:
+        """Return the report of the owner's opening, with the damage that it has met since in the handle's group."""
+        return report_of(self._ask(self._group, {"verb": "recovery"}))
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import DEAD_REASONS, FRAME_HEADER_BYTES
+from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, find_group, require_group
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery
@@ -349,6 +351,16 @@ class OwnedQueue:
         self.write_side.end_session(session)
         for side in self.groups:
             side.end_session(session)
+
+    def recovery(self, group: str) -> RecoveryReport:
+        """Return the report of the opening, of the log and a group, with the damage that reading has met since."""
+        opened, engine = self.handle.report, self._groups.get(group)
+        if engine is None:  # and it stays so: looking opens no group
+            return opened
+        of_group = engine.handle.recovery()
+        damage = [each for each in of_group.damage if not any(known.covers(each) for known in opened.damage)]
+        progress_damage = (*opened.progress_damage, *of_group.progress_damage)
+        return replace(opened, damage=(*opened.damage, *damage), progress_damage=progress_damage)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

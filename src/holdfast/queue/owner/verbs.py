@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.owner.reports import report_fields
 from holdfast.queue.owner.reserving import RESERVE, reserve, settle_reserved
 from holdfast.queue.remote.group_verbs import VERBS as GROUP_VERBS
 from holdfast.queue.remote.group_verbs import check_names, perform_logged
@@ -25,6 +26,7 @@ FLUSH = "flush"
 PURGE = "purge"
 CONFIGURE = "configure"
 GIVE_UP = "give_up"
+RECOVERY = "recovery"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -80,11 +82,17 @@ def _give_up(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
+def _recovery(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(RECOVERY, fields, ())
+    return report_fields(queue.recovery(group))
+
+
 _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
     CONFIGURE: _configure,
     GIVE_UP: _give_up,
+    RECOVERY: _recovery,
     RESERVE: reserve,
     SETTLE_VOTE: settle_reserved,
 }

@@ -23,6 +23,7 @@ from holdfast.persistence.format.report import Damage
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
+from holdfast.spark.draining.drain_lock import locked_drain
 from holdfast.spark.draining.driver_lock import DriverLock
 from holdfast.spark.draining.loss_notes import LossNotes
 from holdfast.spark.draining.plan import missing_files, plan_drain, task_count_for
@@ -122,7 +123,7 @@ class SparkDrainer:
     Parameters
     ----------
     queue : str, path-like or PersistentQueue
-        The queue; an open one has to own the read side of the group, and stays open.
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
     spark : SparkSession
         The session in which the batches run.
     fn : callable
@@ -186,7 +187,7 @@ class SparkDrainer:
         Raises
         ------
         QueueLockedError, LockTimeoutError
-            Another drain, or a consumer, owns the group; names its process.
+            Another drain of the group runs, or a program has the queue open with mode "exclusive"; names its process.
         QueueNotFoundError, ConfigError
             There is no queue, or ``until`` is another value.
         TransactionStateError
@@ -198,7 +199,8 @@ class SparkDrainer:
             raise ConfigError(f"until is 'snapshot' or 'forever', not {until!r}")
         started = time.monotonic()
         with self._opened() as queue:
-            known = () if queue is not self._queue else queue.recovery.damage
+            has_opened = queue is not self._queue and queue.is_owner  # else others have heard of earlier damage
+            known = () if has_opened else queue.recovery.damage
             for reservation in queue.reservations.held(PREFIX):
                 if not self._is_stopping:
                     self._resumed_count += 1
@@ -224,11 +226,14 @@ class SparkDrainer:
         self._count = self._size_bytes = self._resumed_count = 0
         queue = self._queue
         with ExitStack() as stack:
-            if not isinstance(queue, PersistentQueue):
+            if isinstance(queue, PersistentQueue):
+                stack.enter_context(locked_drain(queue.path, self._group, self._lock_timeout))
+            else:
                 make_group(queue, self._group)
-                opened = PersistentQueue(queue, mode="consume", group=self._group, lock_timeout=self._lock_timeout)
-                queue = stack.enter_context(opened)
-            stack.callback(self._driver_lock.release)  # before the group: its next owner need not wait
+                path = Path(os.path.abspath(queue))
+                stack.enter_context(locked_drain(path, self._group, self._lock_timeout))
+                queue = stack.enter_context(PersistentQueue(path, mode="shared", group=self._group))
+            stack.callback(self._driver_lock.release)  # before the drain's: the next drain need not wait
             yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
@@ -251,7 +256,7 @@ class SparkDrainer:
     # -- One batch ---------------------------------------------------------------------------------------------------
 
     def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
-        self._driver_lock.take(QueueDirectory(queue.path).group(self._group) / "group.json")
+        self._driver_lock.take(QueueDirectory(queue.path).group(self._group) / "drain.jvm")
         size = queue.reservations.size_bytes(reservation)
         damage = missing_files(queue, reservation)
         frame = self._frame(queue, reservation, size, damage)
@@ -342,5 +347,5 @@ def make_group(path: str | os.PathLike[str], group: str) -> None:
     open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
     if group == _DEFAULT_GROUP:  # begins when it is first used
         return
-    with PersistentQueue(path, mode="submit") as handle:  # which owns nothing that an application needs
+    with PersistentQueue(path, mode="shared") as handle:
         handle.groups.create(group, max_deliveries=None)

@@ -30,7 +30,7 @@ _holders: dict[str, DriverLock] = {}
 
 
 class DriverLock:
-    """The lock of a drain's JVM on the file that describes its group; a Spark without a JVM of its own has none."""
+    """The lock of a drain's JVM on a file in the directory of its group; a Spark without its own JVM has none."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = getattr(spark, "_jvm", None)

@@ -27,7 +27,7 @@ def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:
     found = find_group(log.storage, log.directory, group)
     if found is not None:
         return found
-    with PersistentQueue(log.directory.root, mode="submit") as handle:  # which owns nothing that an application needs
+    with PersistentQueue(log.directory.root, mode="shared") as handle:
         handle.groups.create(group, min(offset, log.end))
     return require_group(log.storage, log.directory, group)
 
