@@ -480,7 +480,9 @@ def test_another_setting_than_the_queue_has_is_refused(queue: PersistentQueue, o
 def test_a_full_queue_refuses_and_has_space_again(open_queue: Open) -> None:
     """A put that waits has it."""
     queue = open_queue(maxsize=2)
+    assert not queue.full()
     queue.put_many([b"a", b"b"])
+    assert queue.full()
     for put in (lambda: queue.put(b"c", timeout=0), lambda: queue.put_many([b"c"], timeout=0.01)):
         with pytest.raises(Full):
             put()
@@ -493,6 +495,7 @@ def test_a_full_queue_refuses_and_has_space_again(open_queue: Open) -> None:
     thread.join(30)
     assert put_at == [2]
     assert drained(queue) == [b"b", b"c"]
+    assert not queue.full()
 
 
 def test_a_transaction_needs_the_space_that_it_does_not_make(open_queue: Open) -> None:

@@ -118,6 +118,10 @@ class LocalEngine:
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
+    def is_full(self) -> bool:
+        """Whether a bounded queue is full now, if this process owns the write side."""
+        return self.handle.write_side is not None and not self.handle.capacity.has_space(1, 0)
+
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Have a verb on the group done, by its owner; return its result: ``remote/group_verbs.py``."""
         return self.group_asker.do(fields)

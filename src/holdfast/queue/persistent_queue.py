@@ -481,7 +481,7 @@ class PersistentQueue:
     def full(self) -> bool:
         """Whether a bounded queue is full now."""
         self._lifecycle.check()
-        return self._handle.write_side is not None and not self._handle.capacity.has_space(1, 0)
+        return self._engine.is_full()
 
     @property
     def maxsize(self) -> int:

@@ -62,8 +62,11 @@ class History:
         self._callers: list[Caller] = []
         self._clients: dict[Caller, Client] = {}
         self._count = 0
-        self._served.connect().attach(SLOW, is_new=True)
-        self._served.disk.replay_from_here()  # the group is there, durably
+        client = self._served.connect()
+        client.attach(SLOW, is_new=True)
+        with suppress(Empty):
+            client.take(1)  # so that its group begins
+        self._served.disk.replay_from_here()  # all of that is durable
         while len(self._callers) < CALLERS:
             self._begin_caller()
 

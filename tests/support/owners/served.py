@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
+from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.options.put_options import encode_put
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, checked, stored
@@ -97,6 +99,7 @@ class Served:
         self.sessions = sessions or FakeSessions()
         made_with = checked({"data_file_bytes": 16 * 2**10, **settings})
         options = Options("shared", GROUP, made_with)
+        open_directory(self.storage, path, create=True, settings=HandleSettings(path, options).of_new_queue)
         self.queue = OwnedQueue(self.storage, self.clock, path, options, self.sessions.is_alive)
         asked = checked({name: value for name, value in settings.items() if name in GROUP_SETTINGS | BOUNDS})
         self.queue.attach(GROUP, stored(asked, QUEUE_SETTINGS | GROUP_SETTINGS), {})

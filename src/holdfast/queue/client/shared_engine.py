@@ -103,6 +103,10 @@ class SharedEngine:
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
+    def is_full(self) -> bool:
+        """Whether a bounded queue is full now."""
+        return bool(self._ask(self._group, {"verb": "is_full"})["is_full"])
+
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Have a verb on the group done; return its result: ``remote/group_verbs.py``."""
         return self._ask(self._group, fields)

@@ -69,7 +69,7 @@ class OwnedQueue:
     storage, clock, path
         The queue; it is made if it does not exist.
     options : Options
-        How its first handle is opened; the settings count only for a queue that is made.
+        How handles are opened; of those only whether any file system will do. Settings come from the queue.
     living : callable
         Whether a session is alive: what it has in hand stays taken, and its answers are kept.
 

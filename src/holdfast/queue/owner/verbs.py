@@ -27,6 +27,7 @@ PURGE = "purge"
 CONFIGURE = "configure"
 GIVE_UP = "give_up"
 RECOVERY = "recovery"
+IS_FULL = "is_full"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -87,12 +88,18 @@ def _recovery(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return report_fields(queue.recovery(group))
 
 
+def _is_full(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(IS_FULL, fields, ())
+    return {IS_FULL: not queue.handle.capacity.has_space(1, 0)}
+
+
 _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
     CONFIGURE: _configure,
     GIVE_UP: _give_up,
     RECOVERY: _recovery,
+    IS_FULL: _is_full,
     RESERVE: reserve,
     SETTLE_VOTE: settle_reserved,
 }
