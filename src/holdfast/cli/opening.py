@@ -12,6 +12,9 @@ import click
 from holdfast.errors import CorruptionError, QueueLockedError, QueueNotFoundError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.ownership.owner_lock import is_owned
+from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.options.settings import Settings
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.config import load_config
 
@@ -32,32 +35,56 @@ def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
 
 
 @contextmanager
-def submitting(path: Path, *, create: bool = False) -> Iterator[PersistentQueue]:
-    """Open a queue to send requests to its owner, or to perform them here if there is no owner.
+def sharing(path: Path, group: str = "default", *, otherwise: Mode, create: bool = False) -> Iterator[PersistentQueue]:
+    """Open a queue beside the processes that share it, or own it for a while if there are none.
 
-    In a service's directory the service's configuration applies.
+    In a service's directory the service's configuration applies. ``otherwise`` is the mode for a queue that an
+    application has open alone, or one side of it.
     """
     if not create:
         require_queue(path)
+    configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name)
+    with open_shared(path, group, configured, otherwise) as queue:
+        yield queue
+
+
+@contextmanager
+def submitting(path: Path) -> Iterator[PersistentQueue]:
+    """Open a queue to have its owner decide transactions, or to decide them here if there is no owner."""
+    require_queue(path)
     configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name)
     with PersistentQueue(path, mode="submit", configured=configured) as queue:
         yield queue
 
 
+def open_shared(path: Path, group: str, configured: Settings, otherwise: Mode) -> PersistentQueue:
+    """Return the queue of :func:`sharing`, open; raises QueueLockedError with advice for people at a shell."""
+    try:
+        return PersistentQueue(path, mode="shared", group=group, configured=configured)
+    except QueueLockedError:
+        if is_owned(OsStorage(), path.absolute()):  # by one that does not answer
+            raise
+    if otherwise != "submit":
+        configured = {}
+    return PersistentQueue(path, mode=otherwise, group=group, configured=configured)
+
+
 @contextmanager
 def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
-    """Own the read side for a while. Damage that was met is raised at the end, as CorruptionError.
+    """Take messages of a queue. Damage that was met is raised at the end, as CorruptionError.
 
     The rules of the group count here as in the application.
     """
     require_queue(path)
     try:
-        queue = PersistentQueue(path, mode="consume", group=group)
+        queue = open_shared(path, group, {}, "consume")
     except QueueLockedError as error:
+        if is_owned(OsStorage(), path.absolute()):
+            raise
         owner = "another process" if error.pid is None else f"process {error.pid} on {error.host}"
         raise type(error)(
-            f"{owner} takes the messages of group {group!r} of {path}, and one process does at a time: stop it, or "
-            "look with `holdfast peek`",
+            f"{owner} takes the messages of group {group!r} of {path} alone: open the queue there with mode='shared', "
+            "stop that process, or look with `holdfast peek`",
             **error.context,
         ) from None
     with queue:
@@ -80,7 +107,7 @@ def raise_damage(queue: PersistentQueue) -> None:
 
 
 def require_queue(path: Path) -> None:
-    """Refuse a path without a queue: in words of the command line, and before a handle that submits makes one."""
+    """Refuse a path without a queue: in words of the command line, and before a handle makes one."""
     root = Path(os.path.abspath(path))
     try:
         open_directory(OsStorage(), root, create=False, writable=False)

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ClosedError, ConfigError, UsageError
+from holdfast.errors import ClosedError, ConfigError, HoldfastError, UsageError
 from holdfast.persistence.filesystem.storage import OsStorage, Storage
+from holdfast.persistence.format.report import Damage
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.arguments import absolute_path
 from holdfast.queue.options.queue_options import Mode
@@ -474,8 +475,7 @@ class QueueService:
                 return self._last_facts
             facts = []
             for name, queue in self._queues.items():
-                found = queue.raw.recovery
-                damage = (*found.damage, *found.progress_damage)
+                damage = _damage_of(queue.raw)
                 content_types = (queue.codec.content_type,)
                 facts.append(QueueFacts(name, queue.path, self._settings[name].merged, content_types, damage))
             return facts
@@ -498,3 +498,14 @@ class QueueService:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"the service of {self.path} is closed; make a new one")
+
+
+def _damage_of(queue: PersistentQueue) -> Sequence[Damage]:
+    """Return what opening and reading have met; of a queue that another process owns nothing, so it is not asked."""
+    if queue.mode == "shared" and not queue.is_owner:
+        return ()
+    try:
+        found = queue.recovery
+    except HoldfastError:  # it has ended meanwhile: closing must not wait for the next owner, or fail
+        return ()
+    return (*found.damage, *found.progress_damage)

@@ -103,7 +103,7 @@ def test_ctrl_c_ends_a_waiting_get(path: Path) -> None:
     PersistentQueue(path).close()
     with started("get", path, "-n", "2", "--json") as process:
         assert process.stdout is not None
-        with PersistentQueue(path, mode="submit") as queue:
+        with PersistentQueue(path, mode="shared") as queue:
             queue.put(b"one")
             assert json.loads(process.stdout.readline())["payload_text"] == "one"
             wait_until(lambda: queue.stats().depth == 0)

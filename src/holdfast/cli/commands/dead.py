@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.display import write_table
 from holdfast.cli.ending import FAILED, exit_with
-from holdfast.cli.opening import group_option, json_option, looking, queue_argument
+from holdfast.cli.opening import group_option, json_option, looking, queue_argument, sharing
 from holdfast.cli.output import message_document, write_json
 from holdfast.cli.text import counted, moment, preview
 from holdfast.errors import NotFoundError
@@ -28,7 +28,7 @@ _reason_option = click.option("--reason", type=click.Choice(DEAD_REASONS[1:]), h
 def dead() -> None:
     """List, retry or discard dead letters.
 
-    Works while an application owns the queue, which then performs it, and when there is no owner.
+    Works beside the processes that have the queue open, and when there are none.
     """
 
 
@@ -86,7 +86,7 @@ def _which(command: Command) -> Command:
 @json_option
 def retry(path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, group: str, as_json: bool) -> None:
     """Hand dead letters out again: those of these offsets, of one reason, or all."""
-    with looking(path, group) as queue:
+    with sharing(path, group, otherwise="read_only") as queue:
         chosen = _choose(queue, offsets, reason, all_)
         _report("retried", queue.dead.retry(chosen), chosen if offsets else [], as_json=as_json)
 
@@ -101,7 +101,7 @@ def discard(
     path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, yes: bool, group: str, as_json: bool
 ) -> None:
     """Finish dead letters for good: those of these offsets, of one reason, or all. Asks before it does."""
-    with looking(path, group) as queue:
+    with sharing(path, group, otherwise="read_only") as queue:
         chosen = _choose(queue, offsets, reason, all_)
         if chosen and not yes and not _is_sure(len(chosen), path):
             click.echo("nothing was discarded; --yes does not ask", err=True)

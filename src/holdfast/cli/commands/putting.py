@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.display import progress
 from holdfast.cli.lines import JSON_CONTENT_TYPE, json_batches
-from holdfast.cli.opening import json_option, queue_argument, submitting
+from holdfast.cli.opening import json_option, queue_argument, sharing
 from holdfast.cli.output import span, write_json
 from holdfast.cli.seconds import Seconds
 from holdfast.cli.text import counted, offsets
@@ -76,8 +76,8 @@ def put(
 ) -> None:
     """Put messages: PAYLOAD, a file, or JSON lines on standard input.
 
-    Works while an application owns the queue, which then puts the messages, and when there is no owner. Lines are put
-    in batches as they come. A line that is not JSON ends it: those before it are put, nothing behind it is.
+    Works beside the processes that have the queue open, and when there are none. Lines are put in batches as they
+    come. A line that is not JSON ends it: those before it are put, nothing behind it is.
     """
     if (payload is not None) + (file is not None) + lines != 1:
         raise click.UsageError("one of PAYLOAD, --file and --lines says what to put")
@@ -88,7 +88,7 @@ def put(
     if content_type is not None or lines:
         headers.setdefault(_CONTENT_TYPE, content_type or JSON_CONTENT_TYPE)
     options["headers"] = CommonHeaders(headers)
-    with submitting(path, create=create) as queue, _told(as_json) as note:
+    with sharing(path, otherwise="submit", create=create) as queue, _told(as_json) as note:
         if lines:
             del options["dedup_id"]
             _put_lines(queue, timeout, note, options)

@@ -13,13 +13,15 @@ from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import write_json
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, QueueLockedError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.ownership.owner_lock import is_owned
 from holdfast.queue.engine.configuring import StoredSetting, configure_closed, stored_settings
 from holdfast.queue.options.arguments import absolute_path
 from holdfast.queue.options.setting_values import UnfitError, nearest, read_setting, value_in_text
 from holdfast.queue.options.settings import DEFAULTS, Settings, as_json, shown
+from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.config import load_config
 
 
@@ -33,7 +35,7 @@ from holdfast.service.configuration.config import load_config
 def set_(path: Path, values: Sequence[str], group: str, reset: Sequence[str], rebuilt: bool, as_json: bool) -> None:
     """Show the settings of a queue and a group; with NAME=VALUE or --reset, change them first.
 
-    Values are as in holdfast.toml; a word needs no quotes. The queue has to be closed to change them.
+    Values are as in holdfast.toml; a word needs no quotes. To change them the queue has to be closed, or shared.
     """
     require_queue(path)
     check_name(group, "group")
@@ -43,7 +45,13 @@ def set_(path: Path, values: Sequence[str], group: str, reset: Sequence[str], re
         _check_known(name)
     if settings or reset or rebuilt:
         _refuse_configured(root, [*settings, *reset])
-        configure_closed(storage, SystemClock(), root, settings, reset, group=group, is_rebuilt=rebuilt)
+        try:
+            configure_closed(storage, SystemClock(), root, settings, reset, group=group, is_rebuilt=rebuilt)
+        except QueueLockedError:
+            if rebuilt or not is_owned(storage, root):
+                raise
+            with PersistentQueue(root, mode="shared", group=group) as queue:
+                queue.configure(reset=reset, **settings)
     found = stored_settings(storage, root, group)
     if as_json:
         write_json([_document(each) for each in found])
