@@ -29,8 +29,10 @@ from holdfast import (
     StaleReceiptError,
     TransactionNotFoundError,
     TransactionStateError,
+    UsageError,
 )
 from holdfast.errors import ClosedError
+from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START
 from holdfast.persistence.format.report import DAMAGED
 from support.owners.machine_link import machine_links
@@ -644,6 +646,172 @@ def test_a_shutdown_ends_reserving_once_nothing_is_left(queue: PersistentQueue) 
     for call in (queue.reservations.take, queue.reservations.held, lambda: queue.reservations.commit(held)):
         with pytest.raises(ClosedError):
             call()
+
+
+# -- Prepared transactions -------------------------------------------------------------------------------------------
+
+LARGE = 2**20 + 1
+"""Bytes; too large for one frame."""
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_a_prepared_transaction_is_decided_later(queue: PersistentQueue, size: int) -> None:
+    """By the transaction itself: its puts come, or do not; what it acknowledges is finished, or comes again."""
+    queue.put_many([b"a", b"b"])
+    first, second = queue.begin(), queue.begin()
+    for tx in (first, second):
+        tx.put(bytes(size), headers={"kind": "x"})
+        tx.ack(tx.receive(timeout=5))
+        assert tx.prepare() == tx.id
+    assert drained(queue) == []
+    second.abort()
+    second.abort()
+    assert first.commit() == first.commit() == range(2, 3)
+    assert payloads([queue.receive(timeout=5), queue.receive(timeout=5)]) == [b"b", bytes(size)]
+
+
+def test_a_prepared_transaction_is_decided_by_its_id(queue: PersistentQueue, open_queue: Open, way: str) -> None:
+    """Also by another handle, and after the one that prepared it is closed; again it has the same answer."""
+    queue.put_many([b"a", b"b"])
+    for name in ("both", "puts", "acknowledges"):
+        tx = queue.begin()
+        if name != "acknowledges":
+            tx.put(name.encode())
+        if name != "puts":
+            tx.ack(tx.receive(timeout=5))
+        assert tx.prepare(name) == name
+    queue.close()
+    again = open_queue()
+    assert {(each.id, each.put_count, each.ack_count) for each in again.prepared()} == {
+        ("both", 1, 1),
+        ("puts", 1, 0),
+        ("acknowledges", 0, 1),
+    }
+    assert again.prepared_count() == 3
+    assert again.commit_prepared("both") == again.commit_prepared("both") == range(2, 3)
+    again.abort_prepared("puts")
+    again.abort_prepared("puts")
+    assert again.commit_prepared("acknowledges") == again.commit_prepared("acknowledges") == range(3, 3)
+    for wrong in (again.commit_prepared, again.abort_prepared):
+        with pytest.raises((TransactionStateError, TransactionNotFoundError)):
+            wrong("puts" if wrong == again.commit_prepared else "both")
+    with pytest.raises(TransactionNotFoundError):
+        again.commit_prepared("unknown")
+    assert again.prepared() == []
+    assert drained(again) == [b"both"]
+
+
+def test_an_id_is_prepared_once(queue: PersistentQueue) -> None:
+    """The second one stays open, and may have another id."""
+    first = queue.begin()
+    first.put(b"a")
+    first.prepare("same")
+    second = queue.begin()
+    second.put(b"b")
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        second.prepare("same")
+    second.put(b"c")
+    second.prepare("other")
+    assert second.commit() == range(0, 2)
+    assert first.commit() == range(2, 3)
+    assert drained(queue) == [b"b", b"c", b"a"]
+
+
+def test_a_transaction_without_work_is_prepared_too(queue: PersistentQueue) -> None:
+    """It changes nothing."""
+    tx = queue.begin()
+    tx.prepare("idle")
+    assert queue.commit_prepared("idle") == range(0, 0)
+
+
+def test_a_transaction_is_prepared_only_if_there_is_space(open_queue: Open) -> None:
+    """It waits for that until its time is over; committed it needs none."""
+    queue = open_queue(maxsize=1)
+    tx = queue.begin(timeout=0.2)
+    tx.put(b"b")
+    queue.put(b"a")
+    with pytest.raises((Full, TransactionStateError)):
+        tx.prepare()
+    tx = queue.begin()
+    tx.put(b"b")
+    waiting = threading.Thread(target=lambda: tx.prepare("b"))
+    waiting.start()
+    assert queue.get(timeout=5) == b"a"
+    waiting.join(30)
+    queue.put(b"c")
+    queue.commit_prepared("b")
+    assert drained(queue) == [b"c", b"b"]
+
+
+def test_a_message_of_a_prepared_transaction_is_not_in_hand(queue: PersistentQueue) -> None:
+    """Its delivery is stale, and no other has it."""
+    queue.put(b"a")
+    delivery = queue.receive(timeout=5)
+    with queue.begin() as tx:
+        tx.ack(delivery)
+        tx.prepare()
+        with pytest.raises(StaleReceiptError):
+            delivery.ack()
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+    assert drained(queue) == []
+
+
+# -- Joint commits ---------------------------------------------------------------------------------------------------
+
+
+def part(queue: PersistentQueue, payload: bytes, version: int) -> str:
+    """Return the id of a part of the application "app"."""
+    tx = queue.begin()
+    tx.put(payload)
+    return tx.prepare(part_of=("app", version))
+
+
+def test_parts_are_committed_as_one_and_once(queue: PersistentQueue) -> None:
+    """In the order in which they are named; the others of the version are aborted."""
+    ids = [part(queue, payload, 1) for payload in (b"a", b"b", b"left out")]
+    late = part(queue, b"of the next", 2)
+    assert queue.joint_commits.latest("app") is None
+    queue.joint_commits.commit("app", 1, [ids[1], ids[0]])
+    queue.joint_commits.commit("app", 1, [ids[2]])
+    assert queue.joint_commits.latest("app") == 1
+    assert [each.id for each in queue.prepared()] == [late]
+    with pytest.raises(TransactionStateError, match="too late"):
+        part(queue, b"late", 1)
+    with pytest.raises(TransactionStateError, match="joint_commits decides it"):
+        queue.commit_prepared(late)
+    queue.joint_commits.commit("app", 2, [late], is_remembered=False)
+    assert drained(queue) == [b"b", b"a", b"of the next"]
+
+
+def test_parts_are_aborted_by_version_and_by_age(queue: PersistentQueue) -> None:
+    """No one commits them any more."""
+    part(queue, b"a", 1)
+    kept = part(queue, b"b", 2)
+    queue.joint_commits.abort("app", 1)
+    assert [each.id for each in queue.prepared()] == [kept]
+    queue.joint_commits.collect(3600)
+    assert [each.part_of for each in queue.prepared()] == [PartOf("app", 2)]
+    queue.joint_commits.collect(0, id_prefix=kept[:5])
+    assert queue.prepared() == []
+    with pytest.raises(TransactionNotFoundError):
+        queue.joint_commits.commit("app", 2, [kept])
+    assert drained(queue) == []
+
+
+def test_a_part_of_a_joint_commit_only_puts(queue: PersistentQueue) -> None:
+    """It may be prepared by a block, which does not commit it."""
+    queue.put(b"a")
+    with queue.transaction() as tx:
+        tx.put(b"b")
+        chosen = tx.prepare(part_of=("app", 1))
+    tx = queue.begin()
+    tx.ack(tx.receive(timeout=5))
+    with pytest.raises(UsageError, match="only puts"):
+        tx.prepare(part_of=("app", 1))
+    tx.abort()
+    queue.joint_commits.commit("app", 1, [chosen])
+    assert drained(queue) == [b"a", b"b"]
 
 
 # -- Looking ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_reservations import OwnReservations
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.verb_log import logged, own_process
@@ -36,8 +37,8 @@ class LocalEngine:
     ----------
     storage, clock, path, options
         The queue, and how it is opened.
-    beside : QueueHandle or None
-        A handle of this process whose write side it uses.
+    beside : LocalEngine or None
+        An engine of this process whose write side it uses, and with which it decides transactions.
     living : callable or None
         Whether the session of a number is alive; None: its file tells.
 
@@ -71,19 +72,20 @@ class LocalEngine:
         path: Path,
         options: Options,
         *,
-        beside: QueueHandle | None = None,
+        beside: LocalEngine | None = None,
         living: Callable[[int], bool] | None = None,
     ) -> None:
         self.idle_handles: IdleHandles | None = None
         self.server: RequestServer | None = None
-        self.handle = QueueHandle(storage, clock, path, options, Visitor, beside=beside, living=living)
+        writes = None if beside is None else beside.handle
+        self.handle: QueueHandle = QueueHandle(storage, clock, path, options, Visitor, beside=writes, living=living)
         try:  # at once: it holds locks
-            self._open()
+            self._open(None if beside is None else beside.resolver.memory)
         except BaseException:  # interrupted too: no other code could release the locks
             self.give_up()
             raise
 
-    def _open(self) -> None:
+    def _open(self, memory: OutcomeMemory | None) -> None:
         """Resolve earlier transactions; the sides are open."""
         handle = self.handle
         self.transactions = OpenTransactions()
@@ -92,10 +94,10 @@ class LocalEngine:
         ask = asking(handle.storage, handle.clock, handle.path)
         if handle.options.mode == "submit":
             self.resolver: PreparedResolver = SubmitResolver(handle, ask, self.group_askers.do)
-        elif handle.options.mode == "consume":
+        elif handle.options.mode == "consume" and handle.write_side is None:
             self.resolver = ConsumerResolver(handle, ask, self.group_askers.do)
         else:
-            self.resolver = PreparedResolver(handle, ask, self.group_askers.do)
+            self.resolver = PreparedResolver(handle, ask, self.group_askers.do, memory)
         self.joint_resolver = JointResolver(handle, self.resolver)
         self.reserving = OwnReservations(handle, self.resolver)
         if handle.look_side is None:

@@ -196,7 +196,7 @@ class PersistentQueue:
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
         self.groups = Groups(handle, check_open=self._lifecycle.check)
         self.reservations = Reservations(handle, self._engine.reserving, check_open=self._lifecycle.check)
-        self.joint_commits = JointCommits(handle, self._engine.resolver, check_open=self._lifecycle.check)
+        self.joint_commits = JointCommits(handle, self._engine.joint_resolver, check_open=self._lifecycle.check)
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
@@ -764,7 +764,7 @@ class PersistentQueue:
         self._logged("abort_prepared", id, force, lambda: self._engine.resolver.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
-        if self._handle.submit_side is not None:  # the owner does it, and logs it
+        if self._handle.asks_owner:
             return do()
         return logged(self._handle.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
 

@@ -10,7 +10,11 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.staged_file import stage
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.options.put_options import encode_put
 from holdfast.queue.options.queue_options import Options
@@ -34,6 +38,7 @@ from holdfast.queue.protocol.messages import (
     decode_reply,
     encode,
 )
+from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
 from holdfast.queue.remote.error_text import from_text
 from support.builders.clocks import FakeClock
 from support.builders.jobs import ROOT
@@ -255,6 +260,29 @@ class Client:
         """Return the request of a commit."""
         receipts = [(self.number(take), offset) for take, offset in acks]
         return Commit(NONCE.pack(THREAD, number), f"transaction {number}", {}, timeout, GROUP, receipts)
+
+    def staging(self, number: int, transaction_id: str, *payloads: bytes, **fields: Any) -> BatchFileWriter:
+        """Stage the puts of the transaction of this number, as a client does; ``fields`` are those of its record."""
+        handle = self.served.queue.handle
+        self.served.storage.make_directory(handle.directory.prepared)
+        nonce = NONCE.pack(THREAD, number)
+        writer = stage(self.served.storage, handle.directory, nonce, handle.queue_id)
+        writer.add_many(payloads, {}, 1)
+        waiting = f"prepared/{transaction_id}.batch"
+        writer.finish(CommitRecord(transaction_id, nonce, len(payloads), 1, waiting_file=waiting, **fields))
+        writer.sync()
+        return writer
+
+    def preparing(
+        self, number: int, transaction_id: str, *acks: tuple[int, int], is_staged: bool = True, group: str = GROUP
+    ) -> Verb:
+        """Return the request to prepare the transaction of this number: acks are each a take, and an offset."""
+        receipts = [(self.number(take), offset) for take, offset in acks]
+        return as_request(group, Prepare(transaction_id, NONCE.pack(THREAD, number), receipts, is_staged))
+
+    def voter(self, group: str = GROUP) -> Participant:
+        """Return the vote of a group, as the record of a transaction names it that acknowledges."""
+        return Participant(OWN, self.served.queue.handle.queue_id, group)
 
     def do(self, verb: str, *, group: str = GROUP, **fields: Any) -> dict[str, Any]:
         """Have a verb done; return its result."""

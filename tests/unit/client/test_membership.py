@@ -26,6 +26,7 @@ from holdfast.queue.protocol.messages import Done, Put, Verb
 
 PUT = Put(bytes(16), False, "", {}, None)
 VERB = Verb("", {"verb": "flush"})
+PREPARE = Verb("", {"verb": "prepare"})
 ANSWER = Answer(Done({}), (), is_kept=True)
 LOST = LinkLostError("killed", was_sent=True)
 UNSENT = LinkLostError("killed", was_sent=False)
@@ -156,6 +157,13 @@ def test_a_put_that_two_successors_did_not_answer_is_unknown_and_its_nonce_is_to
         Membership(FakeFinder(*links, FakeLink(b"4", ANSWER))).ask(PUT)
     assert caught.value.nonce == PUT.nonce
     assert [len(link.asked) for link in links] == [1, 1, 1, 1]
+
+
+def test_a_prepare_that_no_owner_answers_may_have_happened() -> None:
+    """Its caller looks for it: an abort of what is not there would prove nothing."""
+    links = [FakeLink(epoch, LOST) for epoch in (b"1", b"2", b"3")]
+    with pytest.raises(CommitUnknownError, match=r"look whether it is in prepared\(\)"):
+        Membership(FakeFinder(*links)).ask(PREPARE)
 
 
 @pytest.mark.parametrize(

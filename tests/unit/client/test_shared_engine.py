@@ -148,16 +148,11 @@ def test_what_is_not_built_for_processes_that_share_says_how_to_have_it(tmp_path
         for queue in (owner, client):
             queue.put(b"a")
 
-            def prepare(queue: PersistentQueue = queue) -> None:
-                part = queue.begin()
-                part.put(b"b")
-                part.prepare()
-
             def join(queue: PersistentQueue = queue) -> None:
                 with transaction(queue, other):
                     pass
 
-            for call in (prepare, join):
+            for call in (join,):
                 with pytest.raises(UsageError, match="use 'exclusive'"):
                     call()
             queue.wait_for_more(0.1)

@@ -60,7 +60,7 @@ Parts = tuple[SharedProducer, FakeMembership, FakeUpkeep]
 def parts() -> Parts:
     """Return a producer with its fakes."""
     membership, upkeep = FakeMembership(), FakeUpkeep()
-    side = SharedProducer(membership, upkeep, FakeStaging(), is_synced=True)  # type: ignore[arg-type]
+    side = SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=True)  # type: ignore[arg-type]
     return side, membership, upkeep
 
 
@@ -91,7 +91,7 @@ def test_an_answer_that_the_owner_does_not_keep_is_not_acknowledged() -> None:
     """It is of this process itself."""
     upkeep = FakeUpkeep()
     membership = FakeMembership(is_kept=False)
-    SharedProducer(membership, upkeep, FakeStaging(), is_synced=False).put(b"a", b"", None)  # type: ignore[arg-type]
+    SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=False).put(b"a", b"", None)  # type: ignore[arg-type]
     assert upkeep.told == []
 
 

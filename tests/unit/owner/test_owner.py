@@ -16,7 +16,7 @@ from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.owner.owned_queue import _Committing
+from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume
@@ -143,9 +143,9 @@ def test_a_close_of_the_owner_that_was_interrupted_is_continued(
 
 def test_messages_that_a_transaction_commits_are_its_own() -> None:
     """For the moment of the commit."""
-    assert isinstance(_Committing().refusal(), StaleReceiptError)
+    assert isinstance(Committing().refusal(), StaleReceiptError)
     with pytest.raises(AssertionError):
-        _Committing().leave(None, is_clean=True)  # type: ignore[arg-type]
+        Committing().leave(None, is_clean=True)  # type: ignore[arg-type]
 
 
 def test_two_threads_that_name_a_group_at_once_open_it_once(queue: PersistentQueue) -> None:

@@ -30,7 +30,9 @@ def client(served: Served) -> Client:
     [
         ({}, "no verb None"),
         ({"verb": 7}, "no verb 7"),
-        ({"verb": "explode"}, "configure, flush, give_up, is_full, purge"),
+        ({"verb": "explode"}, "configure, flush, give_up, .* purge, .*resolve"),
+        ({"verb": "resolve", "x": 1}, "unknown field `x`"),
+        ({"verb": "prepare", "id": "t"}, "required field `nonce`"),
         ({"verb": "flush", "x": 1}, "flush knows no x"),
         ({"verb": "purge", "x": 1}, "purge knows no x"),
         ({"verb": "configure", "x": 1}, "configure knows no x"),

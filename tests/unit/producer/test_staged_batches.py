@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from holdfast import CorruptionError, FlushPolicy, StorageError, UsageError
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.format.message_options import MessageOptions, with_options
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from holdfast.persistence.segment.staged_file import stage
+from holdfast.persistence.segment.staged_file import stage, staged_path
 from holdfast.queue.engine.queue_handle import QueueHandle
 from support.builders.sessions import FILE_BYTES, SESSION, THREAD, owner, put, requested
 from support.storages.refusals import refusing
@@ -126,8 +127,8 @@ def test_a_file_that_cannot_be_removed_is_left_to_its_maker(storage: SimulatedSt
 
 
 def test_a_staged_batch_is_prepared_once(storage: SimulatedStorage) -> None:
-    """Sent again it is prepared already; under the same id no other is."""
-    record = replace(requested(1), id="t", waiting_file="prepared/t.batch")
+    """Its file is not there a second time; under the same id no other is."""
+    record = replace(requested(1), id="t", waiting_file="prepared/t.batch", session=0)
     other = replace(record, nonce=requested(2).nonce)
     with owner(storage) as handle:
         batches = handle.require_batches()
@@ -135,7 +136,37 @@ def test_a_staged_batch_is_prepared_once(storage: SimulatedStorage) -> None:
             writer = staged(handle, each)
             writer.sync()
             writer.close()
-        batches.prepare_staged("t", record.nonce)
-        batches.prepare_staged("t", record.nonce)
+        assert batches.prepare_staged(batches.staged_summary("t", record.nonce, ())).path.name == "t.batch"
+        with pytest.raises(StorageError):
+            batches.staged_summary("t", record.nonce, ())
         with pytest.raises(UsageError, match="t is prepared"):
-            batches.prepare_staged("t", other.nonce)
+            batches.prepare_staged(batches.staged_summary("t", other.nonce, ()))
+
+
+@pytest.mark.parametrize(
+    ("changed", "transaction_id", "text"),
+    [
+        ({}, "u", "another transaction"),
+        ({"nonce": requested(2).nonce}, "t", "another transaction"),
+        ({"waiting_file": "prepared/u.batch"}, "t", "no puts to prepare"),
+        ({"session": SESSION}, "t", "no puts to prepare"),
+        ({"participants": ()}, "t", "no puts to prepare"),
+    ],
+)
+def test_a_staged_batch_that_is_not_what_the_request_says_is_not_prepared(
+    storage: SimulatedStorage, changed: dict[str, Any], transaction_id: str, text: str
+) -> None:
+    """Another id or nonce, other votes, or a request of a session."""
+    voters = (Participant(".", b"q" * 16, "default"),)
+    record = replace(requested(1), id="t", waiting_file="prepared/t.batch", session=0, participants=voters)
+    with owner(storage) as handle:
+        with staged(handle, record).file as file:
+            file.sync()
+        assert handle.require_batches().staged_summary("t", record.nonce, voters).commit_record == record
+        storage.remove(staged_path(handle.directory, record.nonce))
+        with staged(handle, replace(record, **changed)).file:
+            path = staged_path(handle.directory, replace(record, **changed).nonce)
+            if path != staged_path(handle.directory, record.nonce):
+                storage.rename(path, staged_path(handle.directory, record.nonce))
+            with pytest.raises(CorruptionError, match=text):
+                handle.require_batches().staged_summary(transaction_id, record.nonce, voters)

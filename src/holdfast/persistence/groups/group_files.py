@@ -6,7 +6,7 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,9 +106,9 @@ def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, 
     return repaired
 
 
-def list_groups(storage: Storage, directory: QueueDirectory, *, but: str = "") -> list[GroupInfo]:
-    """Return the groups that exist, by name, without the one named ``but``."""
-    names = (name for name in storage.list(directory.groups) if not name.startswith(".") and name != but)
+def list_groups(storage: Storage, directory: QueueDirectory, *, but: Collection[str] = ()) -> list[GroupInfo]:
+    """Return the groups that exist, by name, without those named ``but``."""
+    names = (name for name in storage.list(directory.groups) if not name.startswith(".") and name not in but)
     return [group for name in names if (group := find_group(storage, directory, name)) is not None]
 
 

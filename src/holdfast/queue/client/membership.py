@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
-from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
 
 logger = logging.getLogger("holdfast")
@@ -267,5 +267,9 @@ def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:
         return CommitUnknownError(
             f"no owner of the queue tells whether this was committed ({error}): look for it before it is put again",
             nonce=request.nonce,
+        )
+    if isinstance(request, Verb) and request.fields.get("verb") == "prepare":
+        return CommitUnknownError(
+            f"no owner of the queue tells whether this was prepared ({error}): look whether it is in prepared()"
         )
     return RetryableError(f"no owner of the queue answers ({error}): try again")

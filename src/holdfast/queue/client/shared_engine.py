@@ -17,9 +17,11 @@ from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
+from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
 from holdfast.queue.client.shared_reservations import SharedReservations
+from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedResolver
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.local_engine import LocalEngine
@@ -68,11 +70,9 @@ class SharedEngine:
             self.membership.ask(Attach(options.group, given, configured, self._finder.is_new))
             self._local = local = LocalEngine(storage, clock, path, options)
             self.handle = local.handle
-            self.transactions, self.resolver, self.joint_resolver = (
-                local.transactions,
-                local.resolver,
-                local.joint_resolver,
-            )
+            self.transactions = local.transactions
+            self.resolver = SharedResolver(self.handle, self.membership)
+            self.joint_resolver = SharedJointResolver(self.handle, self.resolver, self.membership)
             self._open(clock, options)
         except BaseException:  # interrupted too: no other code could release the lock
             self.give_up()
@@ -83,7 +83,8 @@ class SharedEngine:
         self._upkeep = Upkeep(self.membership)
         staging = Staging(self.handle, self.membership)
         is_synced = settings.flush.syncs_every_commit and not settings.values["flush"].syncs_every_commit
-        self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
+        preparing = Preparing(self.handle, self.membership)
+        self._producer = SharedProducer(self.membership, self._upkeep, staging, preparing, is_synced=is_synced)
         large_payloads = LargePayloads(self.handle.files)
         self._consumer = SharedConsumer(
             self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
@@ -140,6 +141,7 @@ class SharedEngine:
             closing.callback(self._upkeep.stop)
             closing.callback(self._consumer.close)
             closing.callback(self._producer.close)
+            closing.callback(self.resolver.close)
         self.transactions.close(wait=True)
 
     def give_up(self) -> None:

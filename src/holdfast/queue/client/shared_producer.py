@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.errors import CommitUnknownError, Full, HoldfastError, ShutDown
-from holdfast.persistence.format.commit_record import count_of, thread_of
+from holdfast.persistence.format.commit_record import CommitRecord, count_of, thread_of
 from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.staging import Staging, discard
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.producer.nonces import give_up, next_nonce
@@ -27,12 +29,17 @@ class SharedProducer:
         Tells the owner that answers have arrived.
     staging : Staging
         Holds what is too large for a frame.
+    preparing : Preparing
+        Has transactions prepared.
     is_synced : bool
         Whether this handle asks for syncs that the queue's flush policy does not.
     """
 
-    def __init__(self, membership: Membership, upkeep: Upkeep, staging: Staging, *, is_synced: bool) -> None:
+    def __init__(
+        self, membership: Membership, upkeep: Upkeep, staging: Staging, preparing: Preparing, *, is_synced: bool
+    ) -> None:
         self._membership = membership
+        self._preparing = preparing
         self._upkeep = upkeep
         self._staging = staging
         self._is_synced = is_synced
@@ -93,6 +100,22 @@ class SharedProducer:
         """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
         request = _staged(nonce, transaction_id, group, receipts, timeout)
         return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
+
+    # -- Preparing ---------------------------------------------------------------------------------------------------
+
+    def wait_for_space(self, count: int, size: int, timeout: float | None) -> None:
+        """Return once a bounded queue has space for a batch. Raises as :meth:`Preparing.wait_for_space`."""
+        self._lifecycle.check()
+        self._preparing.wait_for_space(count, size, timeout)
+
+    def prepare(
+        self, writer: BatchFileWriter | None, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
+    ) -> BatchSummary | None:
+        """Have a transaction prepared. As :meth:`Preparing.prepare`."""
+        self._lifecycle.check_alive()
+        return self._preparing.prepare(writer, commit_record, group, receipts)
+
+    # -- Asking ------------------------------------------------------------------------------------------------------
 
     def _stage(
         self,

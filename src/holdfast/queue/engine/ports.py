@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.errors import ShutDown
+from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure
 from holdfast.queue.threads.deadlines import Deadlines
@@ -52,6 +54,17 @@ class Producer(Protocol):
         timeout: float | None,
     ) -> range:
         """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
+
+    def wait_for_space(self, count: int, size: int, timeout: float | None) -> None: ...
+
+    def prepare(
+        self,
+        writer: BatchFileWriter | None,
+        commit_record: CommitRecord,
+        group: str,
+        receipts: Sequence[Receipt],
+    ) -> BatchSummary | None:
+        """Have a transaction prepared, with its puts in a batch file; return the summary of that in ``prepared/``."""
 
     def flush(self) -> None: ...
 

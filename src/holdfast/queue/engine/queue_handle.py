@@ -63,6 +63,7 @@ from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.remote.requester import Helper
 from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.threads import lifecycle
+from holdfast.queue.threads.keyed_lock import KeyedLock
 
 logger = logging.getLogger("holdfast")
 
@@ -90,6 +91,8 @@ class QueueHandle:
         The read sides beside this handle's write side, its own included, by group.
     open_groups : list of OwnGroup
         The groups of these handles, which commit records are noted in.
+    deciding : KeyedLock
+        Lets one thread at a time decide a transaction with these handles.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class QueueHandle:
         self._beside = beside
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
         self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
+        self.deciding: KeyedLock = KeyedLock() if beside is None else beside.deciding
         own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         self.capacity: Capacity = own_capacity if beside is None else beside.capacity
         if not options.writes:  # else once this handle has the lock: the owner before may change them
@@ -353,6 +357,11 @@ class QueueHandle:
         """Return the write side, or the client of its owner; raises UsageError if the mode has neither."""
         return self.producer or self.submit_side or self.require_write_side()
 
+    @property
+    def asks_owner(self) -> bool:
+        """Whether an owner decides transactions for this handle, and logs it."""
+        return self.producer is not None or self.submit_side is not None
+
     def require_taking(self) -> ReadSide | Consumer:
         """Return the read side, or the client of its owner; raises UsageError if the mode has neither."""
         return self.consumer or self.require_read_side()
@@ -375,8 +384,6 @@ class QueueHandle:
 
     def lacks(self, verb: str, *modes: str) -> UsageError:
         """Return the error for a verb that only these modes have."""
-        if self.producer is not None:  # what is asked of the owner needs no side
-            verb, modes = "prepare, reserve, or join a commit of several queues", ("exclusive",)
         return UsageError(
             f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; "
             f"use {' or '.join(map(repr, modes))}"

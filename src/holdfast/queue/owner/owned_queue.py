@@ -40,6 +40,8 @@ from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
+from holdfast.queue.prepared.joint_resolver import JointResolver
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
 from holdfast.queue.protocol.messages import Commit, Place, Put, Receipt, Settle, Take, Taken
@@ -97,6 +99,16 @@ class OwnedQueue:
     def handle(self) -> QueueHandle:
         """The handle with the write side."""
         return self._writes.handle
+
+    @property
+    def resolver(self) -> PreparedResolver:
+        """Decides what is prepared: puts, and votes of all groups."""
+        return self._writes.resolver
+
+    @property
+    def joint_resolver(self) -> JointResolver:
+        """Decides joint commits."""
+        return self._writes.joint_resolver
 
     # -- Groups ------------------------------------------------------------------------------------------------------
 
@@ -157,10 +169,14 @@ class OwnedQueue:
             if engine is None:
                 options = Options("consume", name, redact=None, any_file_system=self._options.any_file_system)
                 engine = LocalEngine(
-                    self._storage, self._clock, self._path, options, beside=self.handle, living=self._living
+                    self._storage, self._clock, self._path, options, beside=self._writes, living=self._living
                 )
                 self._groups[name] = engine
             return engine
+
+    def handle_of(self, group: str) -> QueueHandle:
+        """Return the handle of a group that is open."""
+        return self._groups[group].handle
 
     @property
     def groups(self) -> list[ReadSide]:
@@ -205,8 +221,8 @@ class OwnedQueue:
         if known is not None:
             return known
         deliveries = self.find(commit.group, commit.receipts, "commit") if commit.receipts else []
-        handle = self._groups[commit.group].handle if commit.receipts else self.handle
-        holder = _Committing()
+        handle = self.handle_of(commit.group) if commit.receipts else self.handle
+        holder = Committing()
         branch = Branch(handle, holder, commit.nonce, handle.settings.values["record_bytes_max"], session=session)
         try:
             if commit.is_staged:
@@ -387,8 +403,8 @@ class OwnedQueue:
             engine.forget_after_fork()
 
 
-class _Committing:
-    """The holder of deliveries while the transaction of a client commits."""
+class Committing:
+    """The holder of deliveries while the transaction of a client commits or is prepared."""
 
     def refusal(self) -> Exception:
         return StaleReceiptError("the message is being committed by its transaction")

@@ -13,8 +13,10 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.owner.prepared_verbs import perform_on_prepared
 from holdfast.queue.owner.reports import report_fields
 from holdfast.queue.owner.reserving import RESERVE, reserve, settle_reserved
+from holdfast.queue.protocol.prepared_verbs import PREPARED_VERBS
 from holdfast.queue.remote.group_verbs import VERBS as GROUP_VERBS
 from holdfast.queue.remote.group_verbs import check_names, perform_logged
 from holdfast.queue.remote.verb_log import Asker, logged
@@ -44,9 +46,13 @@ def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) ->
     if name in GROUP_VERBS:
         asker = Asker(os.geteuid(), None)
         return perform_logged(queue.group(group), queue.handle.path, group, fields, asker)
+    if name in PREPARED_VERBS:
+        return perform_on_prepared(queue, session, group, fields)
     verb = _VERBS.get(name) if isinstance(name, str) else None
     if verb is None:
-        raise UsageError(f"this version knows no verb {name!r} on a queue; it knows {', '.join(sorted(_VERBS))}")
+        raise UsageError(
+            f"this version knows no verb {name!r} on a queue; it knows {', '.join(sorted({*_VERBS, *PREPARED_VERBS}))}"
+        )
     return verb(queue, group, {key: value for key, value in fields.items() if key != "verb"})
 
 

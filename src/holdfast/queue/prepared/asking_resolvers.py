@@ -110,7 +110,13 @@ class SubmitResolver(PreparedResolver):
         self._submit_side = handle.submit_side
 
     def make_ready(
-        self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None, is_random: bool = False
+        self,
+        transaction_id: str,
+        *,
+        puts: bool,
+        part_of: PartOf | None = None,
+        is_random: bool = False,
+        group: str | None = None,
     ) -> None:
         """Do nothing: the owner does, when it is asked to prepare."""
 

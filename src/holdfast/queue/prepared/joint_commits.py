@@ -10,7 +10,6 @@ from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_resolver import JointResolver, check_age, check_part_of
-from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote.verb_log import logged, own_process
 
 COMMIT = "commit_jointly"
@@ -27,12 +26,12 @@ class JointCommits:
     prepared as a part of one: ``tx.prepare(part_of=(application, version))``. Committing a version a second time does
     nothing, nor does an earlier one; so a process that does not know whether it has committed commits again.
 
-    Works with every mode that puts: "exclusive", "produce", and "submit", through the owner.
+    Works with every mode that puts: "exclusive" and "produce"; "shared" and "submit", through the owner.
     """
 
-    def __init__(self, handle: QueueHandle, resolver: PreparedResolver, *, check_open: Callable[[], None]) -> None:
+    def __init__(self, handle: QueueHandle, resolver: JointResolver, *, check_open: Callable[[], None]) -> None:
         self._handle = handle
-        self._resolver = JointResolver(handle, resolver)
+        self._resolver = resolver
         self._check_open = check_open
 
     def latest(self, application: str) -> int | None:
@@ -96,8 +95,7 @@ class JointCommits:
         if self._handle.submit_side is not None:
             self._handle.submit_side.ask({"verb": ABORT, **details})
         else:
-            abort = partial(self._resolver.abort, application, version)
-            logged(self._handle.path, ABORT, details, own_process(), abort)
+            self._logged(ABORT, details, partial(self._resolver.abort, application, version))
 
     def collect(self, older_than_seconds: float, *, id_prefix: str = "") -> None:
         """Abort the parts of any application that were prepared so long ago and not committed since.
@@ -115,8 +113,13 @@ class JointCommits:
         if self._handle.submit_side is not None:
             self._handle.submit_side.ask({"verb": COLLECT, **details})
         else:
-            collect = partial(self._resolver.collect, older_than_seconds, id_prefix)
-            logged(self._handle.path, COLLECT, details, own_process(), collect)
+            self._logged(COLLECT, details, partial(self._resolver.collect, older_than_seconds, id_prefix))
+
+    def _logged(self, verb: str, details: dict[str, Any], do: Callable[[], None]) -> None:
+        if self._handle.asks_owner:
+            do()
+        else:
+            logged(self._handle.path, verb, details, own_process(), do)
 
 
 def obey_jointly(commit_records: JointResolver, fields: dict[str, Any]) -> None:

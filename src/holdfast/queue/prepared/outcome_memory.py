@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from holdfast.errors import TransactionStateError
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -25,25 +26,23 @@ class OutcomeMemory:
     def __init__(self, handle: QueueHandle) -> None:
         self._handle = handle
         self._lock = threading.Lock()
-        self._own_group: OutcomeLog | None = None
+        self._own_groups: dict[str, OutcomeLog] = {}
 
-    def reserve(self, *, puts: bool) -> None:
-        """Reserve space for one more outcome; raises DiskFullError or StorageError."""
-        (self._handle.require_batches().prepared.outcome_log if puts else self._of_own_group()).reserve()
+    def reserve(self, *, puts: bool, group: str) -> None:
+        """Reserve space for one more outcome, of puts or of a group's; raises DiskFullError or StorageError."""
+        (self._handle.require_batches().prepared.outcome_log if puts else self._of_own_group(group)).reserve()
 
     def find(self, transaction_id: str, nonce: bytes | None) -> OutcomeEntry | None:
         """Return the outcome of the latest transaction of this id, or of this nonce; None if it is unknown."""
         handle = self._handle
-        memories = [self._of_own_group()]
+        own = list(handle.group_readers)
+        memories = [self._of_own_group(name) for name in own]
         if handle.batches is not None:
             memories.append(handle.batches.prepared.outcome_log)
         found = _latest(memories, transaction_id, nonce)
         if found is None:
-            with storage_errors("looking for decided transactions", handle.directory.groups):
-                names = [group.name for group in list_groups(handle.storage, handle.directory)]
-            found = _latest(
-                (self._of_group(name) for name in names if name != handle.group.name), transaction_id, nonce
-            )
+            others = (self._of_group(name) for name in self._group_names() if name not in own)
+            found = _latest(others, transaction_id, nonce)
         return found
 
     def outcome_log(self, transaction_id: str, nonce: bytes | None, *, is_committed: bool) -> OutcomeEntry | None:
@@ -63,9 +62,9 @@ class OutcomeMemory:
         durable ones.
         """
         handle = self._handle
-        with storage_errors("looking for decided transactions", handle.directory.groups):
-            groups = {group.name for group in list_groups(handle.storage, handle.directory)} - {handle.group.name}
-        votes = _latest((self._of_own_group(), *map(self._of_group, groups)), transaction_id, nonce)
+        own = list(handle.group_readers)
+        others = (self._of_group(name) for name in self._group_names() if name not in own)
+        votes = _latest((*map(self._of_own_group, own), *others), transaction_id, nonce)
         puts = _latest((OutcomeLog(handle.storage, handle.directory.outcome_log),), transaction_id, nonce)
         return votes is not None and (puts is None or puts.timestamp_ns <= votes.timestamp_ns)
 
@@ -74,15 +73,15 @@ class OutcomeMemory:
         outcome_log = self._handle.require_batches().prepared.outcome_log
         outcome_log.note(commit_record.id, commit_record.nonce, COMMITTED, offsets, commit_record.timestamp_ns)
 
-    def note_own_vote(self, transaction_id: str, nonce: bytes, outcome: int) -> None:
-        """Note the outcome of a transaction that only acknowledges, durably, with the group that this handle owns."""
-        memory = self._of_own_group()
+    def note_own_vote(self, group: str, transaction_id: str, nonce: bytes, outcome: int) -> None:
+        """Note the outcome of a transaction that only acknowledges, durably, with a group that is open here."""
+        memory = self._of_own_group(group)
         memory.note(transaction_id, nonce, outcome, range(0), self._handle.clock.time_ns())
         memory.sync()
 
-    def find_own_vote(self, nonce: bytes) -> OutcomeEntry | None:
-        """Return an outcome that is remembered with the group that this handle owns; None if there is none."""
-        return self._of_own_group().find_nonce(nonce)
+    def find_own_vote(self, group: str, nonce: bytes) -> OutcomeEntry | None:
+        """Return an outcome that is remembered with a group that is open here; None if there is none."""
+        return self._of_own_group(group).find_nonce(nonce)
 
     def note_vote(self, group: str, transaction_id: str, nonce: bytes, outcome: int) -> None:
         """Note the same with a group that has no owner; the caller holds the lock that a new owner needs."""
@@ -92,19 +91,24 @@ class OutcomeMemory:
         finally:
             memory.close()
 
-    def _of_own_group(self) -> OutcomeLog:
+    def _group_names(self) -> list[str]:
+        with storage_errors("looking for decided transactions", self._handle.directory.groups):
+            return [group.name for group in list_groups(self._handle.storage, self._handle.directory)]
+
+    def _of_own_group(self, name: str) -> OutcomeLog:
         with self._lock:
-            if self._own_group is None:
-                self._own_group = self._of_group(self._handle.group.name)
-            return self._own_group
+            if name not in self._own_groups:
+                self._own_groups[name] = self._of_group(name)
+            return self._own_groups[name]
 
     def _of_group(self, name: str) -> OutcomeLog:
         return OutcomeLog(self._handle.storage, self._handle.directory.group(name) / "decided")
 
     def close(self) -> None:
         """Sync and close the files."""
-        if self._own_group is not None:
-            self._own_group.close()
+        with ExitStack() as closing:  # each one, even if another raises
+            for each in self._own_groups.values():
+                closing.callback(each.close)
 
 
 def _latest(memories: Iterable[OutcomeLog], transaction_id: str, nonce: bytes | None) -> OutcomeEntry | None:

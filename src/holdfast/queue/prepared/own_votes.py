@@ -35,7 +35,7 @@ class OwnVotes:
 
     def outcome(self, nonce: bytes) -> OutcomeEntry | None:
         """Return the outcome of a transaction that only acknowledged here; None if none is remembered."""
-        return self._memory.find_own_vote(nonce)
+        return self._memory.find_own_vote(self._handle.group.name, nonce)
 
     def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
         """Finish the messages of a vote, or release them: following a log, or deciding it here; durably.
@@ -53,7 +53,7 @@ class OwnVotes:
         with self._keyed_lock.alone(transaction_id):
             if self.has_vote(nonce):
                 outcome = COMMITTED if is_committed else ABORTED
-                self._memory.note_own_vote(transaction_id, nonce, outcome)
+                self._memory.note_own_vote(self._handle.group.name, transaction_id, nonce, outcome)
             elif self._memory.outcome_log(transaction_id, nonce, is_committed=is_committed) is None:
                 raise TransactionNotFoundError(
                     f"group {self._handle.group.name!r} of {self._handle.path} holds nothing of transaction "

@@ -39,7 +39,6 @@ from holdfast.queue.prepared.prepared_transactions import (
     is_in_doubt,
 )
 from holdfast.queue.prepared.vote_settling import AskGroup, VoteSettling
-from holdfast.queue.threads.keyed_lock import KeyedLock
 from holdfast.queue.threads.lifecycle import Lifecycle
 
 logger = logging.getLogger("holdfast")
@@ -59,20 +58,25 @@ class PreparedResolver:
         How another queue is asked for the outcome.
     ask_group : callable
         How the owners of other groups of this queue are asked.
+    memory : OutcomeMemory or None
+        That of the handle with the write side, if this is one beside it.
 
     Attributes
     ----------
+    memory : OutcomeMemory
+        The outcomes of transactions that were decided by id.
     own_votes : OwnVotes
         The votes of this handle's group, for other handles.
     """
 
-    def __init__(self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup) -> None:
+    def __init__(
+        self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup, memory: OutcomeMemory | None = None
+    ) -> None:
         self._handle = handle
         self._ask = ask
-        self._keyed_lock = KeyedLock()
-        self._memory = OutcomeMemory(handle)
+        self.memory = self._memory = memory or OutcomeMemory(handle)
         self._votes = VoteSettling(handle, self._memory, ask_group)
-        self.own_votes = OwnVotes(handle, self._memory, self._keyed_lock)
+        self.own_votes = OwnVotes(handle, self._memory, handle.deciding)
         self._lifecycle = Lifecycle(handle.path, "open it again and decide there")
 
     # -- Looking -----------------------------------------------------------------------------------------------------
@@ -105,11 +109,18 @@ class PreparedResolver:
             return find_prepared(self._handle)
 
     def make_ready(
-        self, transaction_id: str, *, puts: bool, part_of: PartOf | None = None, is_random: bool = False
+        self,
+        transaction_id: str,
+        *,
+        puts: bool,
+        part_of: PartOf | None = None,
+        is_random: bool = False,
+        group: str | None = None,
     ) -> None:
         """Refuse an id that is in doubt already, in any group, and reserve space for its outcome.
 
-        ``is_random``: it is a new one that no other transaction can have.
+        ``is_random``: it is a new one that no other transaction can have. ``group``: whose messages it acknowledges, if
+        it puts nothing; None: this handle's.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
@@ -124,7 +135,7 @@ class PreparedResolver:
                 transaction=transaction_id,
                 state="prepared",
             )
-        self._memory.reserve(puts=puts)
+        self._memory.reserve(puts=puts, group=group or handle.group.name)
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
@@ -146,21 +157,34 @@ class PreparedResolver:
             if not isinstance(found, OutcomeEntry):
                 self._abort(found)
 
+    def was_prepared(self, transaction_id: str, nonce: bytes) -> bool:
+        """Whether a transaction waits for its outcome, or was decided and is remembered.
+
+        A vote whose puts are not there does not count: it is aborted.
+        """
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            found = find_transaction(self._handle, transaction_id)
+        if found is not None and found.nonce == nonce:
+            return not _is_left_to_log(found)
+        if self._handle.require_write_side().has_decided(nonce):
+            return True
+        return self._memory.find(transaction_id, nonce) is not None
+
     def finish(self, transaction_id: str, nonce: bytes) -> None:
-        """Commit a transaction that only holds messages of this handle's group: as :meth:`commit`, but with one sync.
+        """Commit a transaction that only holds messages of a group open here: as :meth:`commit`, but with one sync.
 
         It is not remembered: its holder sees that it is gone, so that it was committed.
         """
         self._check_may_decide()
         with self.deciding_alone(transaction_id):
-            side = self._handle.require_read_side()
-            is_done = side.resolve(nonce, is_committed=True, is_durable=True)
+            holding = [side for side in list(self._handle.group_readers.values()) if nonce in side.progress.votes]
+            is_done = any(side.resolve(nonce, is_committed=True, is_durable=True) for side in holding)
         if not is_done:  # it was decided by its id
             self.commit(transaction_id, nonce=nonce)
 
     def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
         """Let one thread at a time decide a transaction; others continue with theirs."""
-        return self._keyed_lock.alone(transaction_id)
+        return self._handle.deciding.alone(transaction_id)
 
     def _find(self, transaction_id: str, outcome: int, nonce: bytes | None, *, force: bool) -> Found | OutcomeEntry:
         """Return a transaction in doubt, or its outcome if that is the requested one."""
@@ -208,7 +232,7 @@ class PreparedResolver:
         except HoldfastError as error:
             logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, handle.path, error)
             return offsets
-        if found.votes and handle.read_side is not None:
+        if any(group in handle.group_readers for group, _ in found.votes):
             own.add(OwnFile.GROUP)
         handle.require_write_side().pending_commit_records.applied(found.nonce, Needs(frozenset(own), others))
         return offsets
@@ -303,7 +327,7 @@ class PreparedResolver:
             return False
         votes = found.votes
         if handle.write_side is None or not _is_left_to_log(found):  # else no other handle can decide them
-            votes = tuple(each for each in votes if each[0] == handle.group.name and handle.read_side is not None)
+            votes = tuple(each for each in votes if each[0] in handle.group_readers)
         found = replace(found, votes=votes, batch=found.batch if handle.batches is not None else None)
         if not votes and found.batch is None:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,14 +105,12 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
         return None
     except CorruptionError:
         return next((each for each in find_prepared(handle) if each.id == transaction_id), None)
-    own = handle.read_side.progress.votes.values() if handle.read_side is not None else ()
     if batch is None:
-        vote = next((each for each in list(own) if each.id == transaction_id), None)
-        if vote is None:
+        own = next((each for each in _own_votes(handle, handle.group_readers) if each[1].id == transaction_id), None)
+        if own is None:
             return next((each for each in find_prepared(handle) if each.id == transaction_id), None)
-        found = Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator)
-        found.votes = ((handle.group.name, vote),)
-        return found
+        vote = own[1]
+        return Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator, votes=(own,))
     commit_record = batch.commit_record
     voters = {each.group for each in commit_record.participants if each.path == OWN}
     votes = tuple(each for each in _votes(handle, voters) if each[1].nonce == commit_record.nonce)
@@ -128,9 +126,9 @@ def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
     """
     if transaction_id in list_batch_files(handle.storage, handle.directory):
         return True
-    own = handle.group.name if handle.read_side is not None else ""
+    own = list(handle.group_readers)
     return any(
-        vote.id == transaction_id and (group == own or vote.coordinator is None or vote.coordinator.path != OWN)
+        vote.id == transaction_id and (group in own or vote.coordinator is None or vote.coordinator.path != OWN)
         for group, vote in _votes(handle)
     )
 
@@ -176,11 +174,16 @@ def find_damage(handle: QueueHandle, batch: BatchSummary) -> list[Damage]:
 
 
 def _votes(handle: QueueHandle, names: Container[str] | None = None) -> Iterator[tuple[str, Vote]]:
-    """Yield the votes of every group, or of those named: of the own group from memory, of others from the disk."""
-    own = handle.group.name if handle.read_side is not None else ""
-    if handle.read_side is not None and (names is None or own in names):
-        yield from ((own, vote) for vote in list(handle.read_side.progress.votes.values()))
+    """Yield the votes of every group, or of those named: of those open here from memory, of others from the disk."""
+    own = list(handle.group_readers)
+    yield from _own_votes(handle, own if names is None else [each for each in own if each in names])
     for group in list_groups(handle.storage, handle.directory, but=own):
         if names is None or group.name in names:
             progress = progress_reader(handle.storage, handle.directory, handle.queue_id, group).refresh()
             yield from ((group.name, vote) for vote in progress.votes.values())
+
+
+def _own_votes(handle: QueueHandle, names: Iterable[str]) -> Iterator[tuple[str, Vote]]:
+    """Yield the votes of groups that are open here, with the group."""
+    for name in list(names):
+        yield from ((name, vote) for vote in list(handle.group_readers[name].progress.votes.values()))

@@ -68,7 +68,7 @@ class VoteSettling:
         """
         for group, vote in found.votes:
             if self._is_own(group):
-                side = self._handle.require_read_side()
+                side = self._handle.group_readers[group]
                 side.resolve(vote.nonce, is_committed=is_committed, is_durable=is_durable)
                 continue
             with self._visiting(group):
@@ -94,8 +94,8 @@ class VoteSettling:
         """
         for group, vote in found.votes:
             if self._is_own(group):
-                self._memory.note_own_vote(found.id, vote.nonce, outcome)
-                side = self._handle.require_read_side()
+                self._memory.note_own_vote(group, found.id, vote.nonce, outcome)
+                side = self._handle.group_readers[group]
                 side.resolve(vote.nonce, is_committed=is_committed, is_durable=True)
                 continue
             with self._visiting(group):
@@ -121,7 +121,7 @@ class VoteSettling:
     # -- Whose it is -------------------------------------------------------------------------------------------------
 
     def _is_own(self, group: str) -> bool:
-        return group == self._handle.group.name and self._handle.read_side is not None
+        return group in self._handle.group_readers
 
     @contextmanager
     def _visiting(self, group: str) -> Iterator[None]:

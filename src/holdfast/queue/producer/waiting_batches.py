@@ -17,7 +17,7 @@ from holdfast.errors import CorruptionError, DiskFullError, Full, TransactionSta
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.format.message_options import dedup_id_of
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -124,27 +124,46 @@ class WaitingBatches:
 
     def take_over(self, source: Path) -> None:
         """Prepare a batch that another process has written and synced. Raises as :meth:`prepare`, and ``OSError``."""
-        commit_record = read_summary(self._storage, source, self._queue_id).commit_record
+        summary = read_summary(self._storage, source, self._queue_id)
+        self._check_preparable(summary)
+        self.make_directory()
+        self._enter(source, summary.commit_record)
+
+    def _check_preparable(self, summary: BatchSummary, voters: tuple[Participant, ...] = ()) -> None:
+        """Raise CorruptionError unless a batch waits for an outcome together with the votes of ``voters`` only."""
+        commit_record = summary.commit_record
         if (
             commit_record.waiting_file != self.prepared_name(commit_record.id)
-            or commit_record.participants
+            or commit_record.participants != voters
             or commit_record.acknowledged
+            or commit_record.session
         ):
-            raise CorruptionError(f"{source} holds no puts to prepare", path=str(source))
-        self.make_directory()
-        self._enter(source, commit_record)
+            raise CorruptionError(f"{summary.path} holds no puts to prepare", path=str(summary.path))
 
-    def prepare_staged(self, transaction_id: str, nonce: bytes) -> None:
-        """Prepare the batch that a session has staged and synced under a nonce; sent again, it was done before.
+    def staged_summary(self, transaction_id: str, nonce: bytes, voters: tuple[Participant, ...]) -> BatchSummary:
+        """Return the summary of the batch that a session has staged and synced under a nonce, to be prepared.
 
-        Raises as :meth:`take_over`.
+        Raises
+        ------
+        CorruptionError
+            It is another one than the caller says: of other votes, of another id.
+        StorageError
+            It cannot be read.
         """
-        path = self._directory.batch_file(transaction_id)
-        with storage_errors("reading a prepared batch", path):
-            with suppress(*MISSING):
-                if read_summary(self._storage, path, self._queue_id).commit_record.nonce == nonce:
-                    return
-            self.take_over(staged_path(self._directory, nonce))
+        path = staged_path(self._directory, nonce)
+        with storage_errors("reading a staged batch", path):
+            summary = read_summary(self._storage, path, self._queue_id)
+        self._check_preparable(summary, voters)
+        if (summary.commit_record.id, summary.commit_record.nonce) != (transaction_id, nonce):
+            raise CorruptionError(f"{path} holds another transaction than its name says", path=str(path))
+        return summary
+
+    def prepare_staged(self, summary: BatchSummary) -> BatchSummary:
+        """Prepare a batch of :meth:`staged_summary`; return its summary, of its new place. Raises as :meth:`prepare`.
+
+        Its file has one name at a time: a batch that was prepared or withdrawn is not prepared again.
+        """
+        return replace(summary, path=self._enter(summary.path, summary.commit_record))
 
     def _enter(self, source: Path, commit_record: CommitRecord) -> Path:
         """Give a batch that is on the disk the name that makes it prepared; return its path."""

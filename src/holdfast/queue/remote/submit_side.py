@@ -115,10 +115,6 @@ class SubmitSide:
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
-    def prepared_name(self, transaction_id: str) -> str:
-        """Return the path of a prepared batch below the queue's directory."""
-        return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
-
     def prepare(self, writer: BatchFileWriter, commit_record: CommitRecord) -> BatchSummary:
         """Make a batch durable, and have it prepared under its id. Raises as ``WaitingBatches.prepare``."""
         summary = writer.finish(commit_record)

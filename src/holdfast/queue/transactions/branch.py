@@ -275,10 +275,11 @@ class Branch:
 
     def wait_for_space(self, timeout: float | None) -> None:
         """Return once a bounded queue has space for the puts, counting the space that the acknowledgements free."""
-        if self.put_count and self.handle.write_side is not None:  # else the owner waits, or refuses
+        side = self.handle.producer or self.handle.write_side
+        if self.put_count and side is not None:  # else the owner waits, or refuses
             size = self._size_bytes if self._writer is None else self._writer.end
             count = max(0, self.put_count - len(self.acked))
-            self.handle.require_write_side().wait_for_space(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
+            side.wait_for_space(count, size + FRAME_HEADER_BYTES * self.put_count, timeout)
 
     def commit(self, transaction_id: str, timeout: float | None) -> range:
         """Commit puts and acknowledgements as one, waiting ``timeout`` seconds for space; return the puts' offsets.
@@ -376,30 +377,54 @@ class Branch:
         A vote whose batch is missing counts as aborted; so a crash in between is an abort.
         """
         handle, now = self.handle, self.handle.clock.time_ns()
-        acked, count = list(self.acked.values()), self.put_count
-        voters: tuple[Participant, ...] = ()
-        stages = bool(count) or not acked
-        own = Participant(OWN, handle.queue_id)
-        if acked:
-            decides = coordinator or (own if stages else None)
-            vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
-            handle.require_read_side().vote(vote, acked, self._holder)
-            self.has_voted = True
-            voters = (Participant(OWN, handle.queue_id, handle.group.name),)
-        if stages:
-            batches = handle.require_staging()
-            commit_record = CommitRecord(
-                transaction_id,
-                self._nonce,
-                count,
-                now,
-                participants=voters,
-                coordinator=coordinator,
-                waiting_file=batches.prepared_name(transaction_id),
-                part_of=part_of,
-            )
-            self._staged = batches.prepare(self._spill(), commit_record)
+        stages = bool(self.put_count) or not self.acked
+        if handle.producer is None and self.acked:
+            self._vote(transaction_id, coordinator, now, stages=stages)
+        voters = (Participant(OWN, handle.queue_id, handle.group.name),) if self.acked else ()
+        commit_record = CommitRecord(
+            transaction_id,
+            self._nonce,
+            self.put_count,
+            now,
+            participants=voters,
+            coordinator=coordinator,
+            waiting_file=f"{handle.directory.prepared.name}/{handle.directory.batch_file(transaction_id).name}",
+            part_of=part_of,
+        )
+        if handle.producer is not None and handle.consumer is not None:
+            self._prepare_shared(handle.producer, handle.consumer, commit_record, stages=stages)
+        elif stages:
+            self._staged = handle.require_staging().prepare(self._spill(), commit_record)
             self._writer = None
+
+    def _vote(self, transaction_id: str, coordinator: Participant | None, now: int, *, stages: bool) -> None:
+        """Hold the acknowledged messages, durably, until the outcome; ``stages``: there are puts, too."""
+        acked = list(self.acked.values())
+        decides = coordinator or (Participant(OWN, self.handle.queue_id) if stages else None)
+        vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
+        self.handle.require_read_side().vote(vote, acked, self._holder)
+        self.has_voted = True
+
+    def _prepare_shared(
+        self, producer: Producer, consumer: Consumer, commit_record: CommitRecord, *, stages: bool
+    ) -> None:
+        """Have the owner prepare it."""
+        acked = list(self.acked.values())
+        receipts = [(each.number, each.offset) for each in acked]
+        writer = self._spill() if stages else None
+        staged = producer.prepare(writer, commit_record, consumer.group, receipts)
+        self._staged, self._writer = staged, None
+        self.has_voted = bool(acked)
+        consumer.end_committed(acked)
+
+    def prepare_for(
+        self, transaction_id: str, coordinator: Participant | None, timestamp_ns: int, staged: BatchSummary | None
+    ) -> None:
+        """As :meth:`prepare`, for another process, which has staged the puts: None if it puts nothing."""
+        if self.acked:
+            self._vote(transaction_id, coordinator, timestamp_ns, stages=staged is not None)
+        if staged is not None:
+            self._staged = self.handle.require_batches().prepare_staged(staged)
 
     def commit_prepared(self) -> range:
         """Follow a commit of another queue: put the batch into the log, finish the messages of the vote."""

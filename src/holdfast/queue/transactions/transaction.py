@@ -392,6 +392,8 @@ class Transaction(TransactionBase):
             self._doubt()
             raise
         except Exception as error:
+            if isinstance(error, TransactionStateError) and self._handle.producer is not None:
+                raise  # the owner has refused the id, and done nothing
             try:
                 branch.abort_prepared()
             except HoldfastError:  # some of it may be on the disk

@@ -1,0 +1,189 @@
+"""Prepared transactions of clients: prepares them, and decides them, alone or jointly. docs/transactions.md.
+
+Each verb may come twice, from a client that got no answer. What was done before is found in ``prepared/``, in a vote,
+in the log, or in the outcome log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError
+from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.owner.owned_queue import Committing, OwnedQueue
+from holdfast.queue.prepared.prepared_transactions import Found, find_prepared, find_transaction
+from holdfast.queue.protocol.messages import SessionLostError
+from holdfast.queue.protocol.prepared_verbs import (
+    AbortJointly,
+    AbortPrepared,
+    CommitJointly,
+    CommitPrepared,
+    HasSpace,
+    Prepare,
+    Resolve,
+    read_prepared_verb,
+)
+from holdfast.queue.remote.verb_log import Asker, logged
+from holdfast.queue.transactions.branch import Branch
+
+Fields = dict[str, Any]
+Result = TypeVar("Result")
+
+
+def perform_on_prepared(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
+    """Perform one of ``PREPARED_VERBS`` for a session, 0 for one of this process; return its result.
+
+    Raises
+    ------
+    UsageError
+        Not such fields; nothing was done.
+    HoldfastError, queue.ShutDown
+        As the verb itself.
+    """
+    verb = read_prepared_verb(fields)
+    match verb:
+        case HasSpace():
+            return _has_space(queue, verb)
+        case Prepare():
+            return _prepare(queue, session, group, verb)
+        case CommitPrepared():
+            return _commit(queue, verb)
+        case AbortPrepared():
+            return _abort(queue, verb)
+        case Resolve():
+            return _resolve(queue)
+        case CommitJointly():
+            queue.joint_resolver.commit(verb.application, verb.version, verb.ids, is_remembered=verb.is_remembered)
+        case AbortJointly():
+            abort = partial(queue.joint_resolver.abort, verb.application, verb.version)
+            _logged(queue, fields, abort)
+        case _:
+            collect = partial(queue.joint_resolver.collect, verb.older_than_seconds, verb.id_prefix)
+            _logged(queue, fields, collect)
+    return {}
+
+
+def _has_space(queue: OwnedQueue, asked: HasSpace) -> Fields:
+    try:
+        queue.write_side.wait_for_space(asked.count, asked.size_bytes, 0)
+    except Full:
+        return {"has_space": False}
+    return {"has_space": True}
+
+
+# -- Preparing -------------------------------------------------------------------------------------------------------
+
+
+def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fields:
+    """Make it durable and undecided: the vote, and then the staged file gets the name that makes it prepared."""
+    transaction_id = check_name(asked.id, "transaction")
+    if session and any(number >> SESSION_SHIFT != session for number, _ in asked.receipts):
+        raise SessionLostError(f"a delivery is not of session {session:08x}")
+    try:
+        deliveries = queue.find(group, asked.receipts, "commit") if asked.receipts else []
+        staged = _staged(queue, group, asked)
+    except HoldfastError:  # what is prepared is neither in hand nor staged any more
+        if queue.resolver.was_prepared(transaction_id, asked.nonce):
+            return {}
+        raise
+    part_of = None if staged is None else staged.commit_record.part_of
+    queue.resolver.make_ready(
+        transaction_id,
+        puts=staged is not None,
+        part_of=part_of,
+        is_random=transaction_id == asked.nonce.hex(),
+        group=group,
+    )
+    _make_durable(queue, group, asked, deliveries, staged)
+    return {}
+
+
+def _staged(queue: OwnedQueue, group: str, asked: Prepare) -> BatchSummary | None:
+    if not asked.is_staged:
+        return None
+    voters = (Participant(OWN, queue.handle.queue_id, group),) if asked.receipts else ()
+    return queue.handle.require_batches().staged_summary(asked.id, asked.nonce, voters)
+
+
+def _make_durable(
+    queue: OwnedQueue, group: str, asked: Prepare, deliveries: list[Delivery], staged: BatchSummary | None
+) -> None:
+    handle = queue.handle_of(group) if deliveries else queue.handle
+    assert handle.coordinator is not None, "an owner has the write side"
+    branch = Branch(handle, Committing(), asked.nonce, 0)
+    coordinator = None if staged is None else staged.commit_record.coordinator
+    handle.coordinator.begin(asked.nonce)  # a vote whose puts are not there yet is not taken for aborted
+    try:
+        if deliveries:
+            branch.ack(deliveries)
+        branch.prepare_for(asked.id, coordinator, handle.clock.time_ns(), staged)
+    except (CommitUnknownError, PoisonedError):
+        raise
+    except BaseException:
+        branch.abort_prepared()
+        raise
+    finally:
+        handle.coordinator.end(asked.nonce)
+        branch.hand_back()
+
+
+# -- Deciding --------------------------------------------------------------------------------------------------------
+
+
+def _commit(queue: OwnedQueue, asked: CommitPrepared) -> Fields:
+    _open_groups(queue, _found(queue, asked.id))
+    commit = partial(queue.resolver.commit, asked.id, force=asked.force, nonce=asked.nonce)
+    offsets = commit() if asked.nonce is not None else _logged(queue, _named("commit_prepared", asked), commit)
+    return {"first": offsets.start, "count": len(offsets)}
+
+
+def _abort(queue: OwnedQueue, asked: AbortPrepared) -> Fields:
+    _open_groups(queue, _found(queue, asked.id))
+    abort = partial(queue.resolver.abort, asked.id, force=asked.force, nonce=asked.nonce)
+    if asked.nonce is not None:
+        abort()
+    else:
+        _logged(queue, _named("abort_prepared", asked), abort)
+    return {}
+
+
+def _resolve(queue: OwnedQueue) -> Fields:
+    queue.joint_resolver.resume()
+    with storage_errors("looking for prepared transactions", queue.handle.path):
+        found = find_prepared(queue.handle)
+    _open_groups(queue, found)
+    queue.resolver.resolve()
+    return {}
+
+
+def _found(queue: OwnedQueue, transaction_id: str) -> list[Found]:
+    with storage_errors("looking for a prepared transaction", queue.handle.path):
+        found = find_transaction(queue.handle, transaction_id)
+    return [] if found is None else [found]
+
+
+def _open_groups(queue: OwnedQueue, found: Collection[Found]) -> None:
+    """Open the groups that hold messages: before any transaction is locked, which opening a group may wait for."""
+    for group in {group for each in found for group, _ in each.votes}:
+        with suppress(HoldfastError):  # deciding says why
+            queue.group(group)
+
+
+def _named(verb: str, asked: CommitPrepared | AbortPrepared) -> Fields:
+    return {"verb": verb, "id": asked.id, "force": asked.force}
+
+
+def _logged(queue: OwnedQueue, fields: Fields, do: Callable[[], Result]) -> Result:
+    """Perform what a person or a tool has asked for, and log it."""
+    details = {name: value for name, value in fields.items() if name != "verb"}
+    return logged(queue.handle.path, fields["verb"], details, Asker(os.geteuid(), None), do)

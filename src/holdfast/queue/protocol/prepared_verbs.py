@@ -1,0 +1,111 @@
+"""The verbs about transactions that are prepared, as the fields of a ``Verb``: docs/protocol.md. Pure.
+
+Each may be done twice: one that gets no answer is asked again, of a successor perhaps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.queue.protocol.messages import Count, Name, Nonce, Receipt, Seconds, Verb
+
+
+class PreparedVerb(msgspec.Struct, tag_field="verb", forbid_unknown_fields=True):
+    """Base of these verbs. An unknown field is refused: it could matter to a client of a newer version."""
+
+
+class HasSpace(PreparedVerb, tag="has_space"):
+    """Whether a bounded queue has space for so many messages, with so many bytes of frames."""
+
+    count: Count
+    size_bytes: Count
+
+
+class Prepare(PreparedVerb, tag="prepare"):
+    """Prepares a transaction: its puts are in a staged file, with the commit record in which they wait.
+
+    Attributes
+    ----------
+    id : str
+        What it is decided by.
+    nonce : bytes, length 16
+        Of the transaction: sent again, it was done before.
+    receipts : list of (int, int)
+        What it acknowledges, in the group of the verb.
+    is_staged : bool
+        Whether there is a staged file; else it only acknowledges.
+    """
+
+    id: Name
+    nonce: Nonce
+    receipts: list[Receipt]
+    is_staged: bool
+
+
+class CommitPrepared(PreparedVerb, tag="commit_prepared"):
+    """Commits a prepared transaction; with a nonce only that one, not a later one of the same id."""
+
+    id: Name
+    force: bool = False
+    nonce: Nonce | None = None
+
+
+class AbortPrepared(PreparedVerb, tag="abort_prepared"):
+    """Aborts a prepared transaction; fields as those of :class:`CommitPrepared`."""
+
+    id: Name
+    force: bool = False
+    nonce: Nonce | None = None
+
+
+class Resolve(PreparedVerb, tag="resolve"):
+    """Follows what other queues and joint commits have decided."""
+
+
+class CommitJointly(PreparedVerb, tag="commit_jointly"):
+    """Commits prepared transactions as one: ``JointCommits.commit``."""
+
+    application: Name
+    version: Count
+    ids: list[Name]
+    is_remembered: bool
+
+
+class AbortJointly(PreparedVerb, tag="abort_jointly"):
+    """Aborts parts that were not committed: ``JointCommits.abort``."""
+
+    application: Name
+    version: Count
+
+
+class Collect(PreparedVerb, tag="collect"):
+    """Aborts parts that have waited for so long: ``JointCommits.collect``."""
+
+    older_than_seconds: Seconds
+    id_prefix: str
+
+
+AnyPreparedVerb = HasSpace | Prepare | CommitPrepared | AbortPrepared | Resolve | CommitJointly | AbortJointly | Collect
+
+PREPARED_VERBS = frozenset(
+    str(each.__struct_config__.tag)
+    for each in (HasSpace, Prepare, CommitPrepared, AbortPrepared, Resolve, CommitJointly, AbortJointly, Collect)
+)
+"""Their names."""
+
+
+def as_request(group: str, verb: AnyPreparedVerb) -> Verb:
+    """Return the request for a verb; ``group`` is that of its receipts."""
+    return Verb(group, msgspec.to_builtins(verb, builtin_types=(bytes,)))
+
+
+def read_prepared_verb(fields: dict[str, Any]) -> AnyPreparedVerb:
+    """Return the verb that fields say; raises UsageError."""
+    try:
+        verb: AnyPreparedVerb = msgspec.convert(fields, AnyPreparedVerb)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"not a verb on prepared transactions that this version knows: {error}") from None
+    return verb

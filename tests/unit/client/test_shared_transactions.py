@@ -1,0 +1,127 @@
+"""Prepared transactions of handles in the mode "shared", over the deaths of real processes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast import CommitUnknownError, DiskFullError, Empty, PersistentQueue, RetryableError, TransactionStateError
+from holdfast.queue.client import preparing
+from holdfast.queue.client.membership import Membership
+from holdfast.queue.protocol.prepared_verbs import HasSpace
+from support.processes.children import child
+from support.processes.threads import wait_until
+
+
+def hold(path: Path, ready: Path) -> None:
+    """Own the queue until the process is killed."""
+    with PersistentQueue(path, mode="shared"):
+        ready.touch()
+        signal.pause()
+
+
+def drained(queue: PersistentQueue) -> list[bytes]:
+    """Return all that can be taken now."""
+    found: list[bytes] = []
+    while True:
+        try:
+            found += queue.get_many(100, timeout=0)
+        except Empty:
+            return found
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_a_killed_client_has_prepared_is_decided_by_another(tmp_path: Path, is_committed: bool) -> None:
+    """It was killed before it could decide; the owner lives."""
+    path, ready = tmp_path / "q", tmp_path / "ready"
+
+    def prepare() -> None:
+        with PersistentQueue(path, mode="shared", can_own=False) as queue:
+            tx = queue.begin()
+            tx.ack(tx.receive(timeout=5))
+            tx.put(b"b")
+            tx.prepare("t")
+            ready.touch()
+            signal.pause()
+
+    with PersistentQueue(path, mode="shared") as queue:
+        queue.put(b"a")
+        with child(prepare) as client:
+            wait_until(ready.exists)
+            client.kill()
+            client.wait()
+        assert [each.id for each in queue.prepared()] == ["t"]
+        assert drained(queue) == []
+        if is_committed:
+            assert queue.commit_prepared("t") == range(1, 2)
+        else:
+            queue.abort_prepared("t")
+        assert drained(queue) == ([b"b"] if is_committed else [b"a"])
+
+
+def test_a_client_decides_what_it_prepared_with_an_owner_that_was_killed(tmp_path: Path) -> None:
+    """The successor finds it in the files."""
+    path, ready = tmp_path / "q", tmp_path / "ready"
+    with child(lambda: hold(path, ready)) as owner:
+        wait_until(ready.exists)
+        with PersistentQueue(path, mode="shared") as queue:
+            queue.put_many([b"a", b"b"])
+            first, second = queue.begin(), queue.begin()
+            for tx in (first, second):
+                tx.ack(tx.receive(timeout=5))
+                tx.put(b"c")
+                tx.prepare()
+            part = queue.begin()
+            part.put(b"d")
+            chosen = part.prepare(part_of=("app", 1))
+            owner.kill()
+            owner.wait()
+            assert first.commit() == range(2, 3)
+            second.abort()
+            queue.joint_commits.commit("app", 1, [chosen])
+            assert drained(queue) == [b"b", b"c", b"d"]
+            assert queue.prepared() == []
+
+
+# -- When no answer comes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("error", "text"), [(CommitUnknownError, "unknown"), (RetryableError, "prepare failed")])
+def test_a_prepare_without_an_answer_may_have_happened_if_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], text: str
+) -> None:
+    """The transaction does not guess."""
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        tx = queue.begin()
+        tx.put(b"a")
+
+        def ask(membership: Membership, verb: object, group: str = "") -> dict[str, object]:
+            if isinstance(verb, HasSpace):
+                return {"has_space": True}
+            raise error("no owner tells")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(preparing, "ask", ask)
+            with pytest.raises(error):
+                tx.prepare()
+        with pytest.raises(TransactionStateError, match=text):
+            tx.commit()
+        assert queue.prepared() == []
+
+
+def test_a_staged_file_that_cannot_be_synced_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction is aborted, and leaves no file."""
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        tx = queue.begin()
+        tx.put(b"a")
+
+        def sync(self: object) -> None:
+            raise DiskFullError("no space")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.persistence.segment.batch_file.BatchFileWriter.sync", sync)
+            with pytest.raises(DiskFullError):
+                tx.prepare()
+        assert list((tmp_path / "q" / "prepared").iterdir()) == []

@@ -1,0 +1,280 @@
+"""Prepared transactions of clients: prepared once, decided once, whatever is sent again, and whoever owns the queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import (
+    CommitUnknownError,
+    CorruptionError,
+    DiskFullError,
+    Empty,
+    StaleReceiptError,
+    StorageError,
+    TransactionNotFoundError,
+    TransactionStateError,
+    verify,
+)
+from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.constants import NONCE
+from holdfast.queue.prepared.prepared_transactions import find_prepared
+from holdfast.queue.protocol.messages import Done, Verb
+from support.builders.jobs import ROOT
+from support.owners.served import THREAD, Client, Served
+from support.storages.refusals import refusing
+
+Succession = Callable[[Served], Served]
+
+
+def the_same(served: Served) -> Served:
+    """No succession: the connection broke, and the owner lives."""
+    return served
+
+
+SUCCESSIONS: list[Succession] = [the_same, Served.killed, Served.handed_over]
+over = pytest.mark.parametrize("succeed", SUCCESSIONS, ids=["same owner", "killed", "handed over"])
+NONCE_2 = NONCE.pack(THREAD, 2)
+PART = PartOf("app", 1)
+
+
+@pytest.fixture
+def served() -> Served:
+    """Return an owner."""
+    return Served(max_deliveries=2, backoff=[])
+
+
+@pytest.fixture
+def client(served: Served) -> Client:
+    """Return a client that has put a and b, and has a in hand as its first take."""
+    client = served.connect()
+    client.put(1, b"a", b"b")
+    client.take(1)
+    return client
+
+
+def successor(client: Client, succeed: Succession) -> Client:
+    """Return the connection of the same session to the next owner."""
+    client.disconnect()
+    return succeed(client.served).connect(client.session)
+
+
+def prepared(client: Client) -> list[tuple[str, int]]:
+    """Return what is in doubt: its id, and how many messages are held."""
+    found = find_prepared(client.served.queue.handle)
+    return [(each.id, sum(vote.count for _, vote in each.votes)) for each in found]
+
+
+def left(client: Client) -> list[bytes]:
+    """Return what can be taken now, one by one."""
+    other, found = client.served.connect(), []
+    try:
+        for number in range(1, 100):
+            found += other.take(number)
+    except Empty:
+        return found
+    raise AssertionError("more than there is")
+
+
+def prepare_both(client: Client, transaction_id: str = "t") -> Verb:
+    """Stage c and d with an acknowledgement of a; return the request to prepare them."""
+    client.staging(2, transaction_id, b"c", b"d", participants=(client.voter(),)).close()
+    return client.preparing(2, transaction_id, (1, 0))
+
+
+# -- Preparing -------------------------------------------------------------------------------------------------------
+
+
+@over
+def test_a_prepare_that_is_sent_again_was_done_before(client: Client, succeed: Succession) -> None:
+    """It is in doubt once, and is committed once."""
+    request = prepare_both(client)
+    assert client.ask(request) == Done({})
+    again = successor(client, succeed)
+    assert again.ask(request) == Done({})
+    assert prepared(again) == [("t", 1)]
+    assert again.do("commit_prepared", id="t", nonce=NONCE_2) == {"first": 2, "count": 2}
+    assert again.ask(request) == Done({})
+    assert prepared(again) == []
+    assert left(again) == [b"b", b"c", b"d"]
+    assert verify(ROOT, storage=again.served.storage).ok
+
+
+@over
+@pytest.mark.parametrize("decision", ["commit_prepared", "abort_prepared"])
+def test_a_prepare_of_acknowledgements_was_done_before(client: Client, succeed: Succession, decision: str) -> None:
+    """In doubt, and also once it is decided."""
+    request = client.preparing(2, "t", (1, 0), is_staged=False)
+    client.ask(request)
+    again = successor(client, succeed)
+    again.ask(request)
+    assert prepared(again) == [("t", 1)]
+    again.do(decision, id="t")
+    again.ask(request)
+    assert prepared(again) == []
+    assert left(again) == ([b"b"] if decision == "commit_prepared" else [b"a", b"b"])
+
+
+@pytest.mark.parametrize("succeed", [the_same, Served.handed_over], ids=["same owner", "handed over"])
+def test_a_prepare_that_was_not_done_is_done(client: Client, succeed: Succession) -> None:
+    """The staged file is there, because its maker has it locked, and the message is in hand."""
+    with client.staging(2, "t", b"c", participants=(client.voter(),)).file:
+        again = successor(client, succeed)
+        again.ask(client.preparing(2, "t", (1, 0)))
+    assert prepared(again) == [("t", 1)]
+
+
+@over
+def test_what_is_prepared_stays_so_when_its_session_dies(client: Client, succeed: Succession) -> None:
+    """Another session decides it."""
+    client.ask(prepare_both(client))
+    client.disconnect()
+    client.served.sessions.living.discard(client.session)
+    client.served.sweep()
+    other = succeed(client.served).connect()
+    assert prepared(other) == [("t", 1)]
+    other.do("abort_prepared", id="t")
+    assert left(other) == [b"a", b"b"]
+
+
+def test_a_prepare_that_is_refused_leaves_its_messages_in_hand(client: Client) -> None:
+    """Another transaction has the id; with another one it is prepared."""
+    client.ask(prepare_both(client))
+    client.take(2)
+    client.staging(3, "t", b"e", participants=(client.voter(),)).close()
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        client.ask(client.preparing(3, "t", (2, 1)))
+    with pytest.raises(CorruptionError, match="no puts to prepare"):
+        client.ask(client.preparing(3, "t"))
+    with pytest.raises(StorageError):
+        client.ask(client.preparing(4, "u", (2, 1)))
+    client.settle("release", 2, 1)
+    assert left(client) == [b"b"]
+
+
+def test_a_prepare_is_refused_whose_messages_are_not_in_hand(client: Client) -> None:
+    """Nothing is prepared."""
+    client.settle("release", 1, 0)
+    with pytest.raises(StaleReceiptError):
+        client.ask(prepare_both(client))
+    assert prepared(client) == []
+    assert left(client) == [b"a", b"b"]
+
+
+def test_a_session_prepares_only_what_it_has_in_hand(client: Client) -> None:
+    """The delivery of another one is not its own."""
+    other = client.served.connect()
+    request = client.preparing(2, "t", (1, 0), is_staged=False)
+    with pytest.raises(Exception, match="not of session"):
+        other.ask(request)
+    assert prepared(client) == []
+
+
+def test_a_prepare_that_fails_behind_its_vote_holds_nothing(client: Client) -> None:
+    """The disk refuses the puts: the messages are available again."""
+    request = prepare_both(client)
+    with (
+        refusing(client.served.disk, "rename", f"{NONCE_2.hex()}.staging"),
+        pytest.raises((StorageError, DiskFullError)),
+    ):
+        client.ask(request)
+    assert prepared(client) == []
+    assert left(client) == [b"a", b"b"]
+
+
+def test_a_prepare_whose_sync_fails_is_unknown(client: Client) -> None:
+    """The successor finds nothing in doubt: the name is gone again."""
+    request = prepare_both(client)
+    client.served.queue.handle.require_batches().prepared.outcome_log.reserve()
+    with refusing(client.served.disk, "sync_directory", "prepared"), pytest.raises(CommitUnknownError):
+        client.ask(request)
+    again = client.served.killed().connect(client.session)
+    assert prepared(again) == []
+    assert left(again) == [b"a", b"b"]
+
+
+def test_a_vote_without_its_puts_is_aborted(client: Client) -> None:
+    """The owner is killed between the two; sent again it finds nothing in hand."""
+    request = prepare_both(client)
+    with refusing(client.served.disk, "rename", f"{NONCE_2.hex()}.staging"):
+        killed: list[Served] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "holdfast.queue.transactions.branch.Branch.abort_prepared",
+                lambda branch: killed.append(client.served.killed()),
+            )
+            with pytest.raises(StorageError):
+                client.ask(request)
+    again = killed[0].connect(client.session)
+    with pytest.raises(StaleReceiptError):
+        again.ask(request)
+    assert prepared(again) == []
+    assert left(again) == [b"a", b"b"]
+
+
+# -- Deciding --------------------------------------------------------------------------------------------------------
+
+
+@over
+@pytest.mark.parametrize("by_nonce", [True, False])
+def test_a_decision_that_is_sent_again_has_the_same_answer(client: Client, succeed: Succession, by_nonce: bool) -> None:
+    """And the opposite one is refused."""
+    client.ask(prepare_both(client))
+    fields = {"id": "t", "nonce": NONCE_2} if by_nonce else {"id": "t"}
+    assert client.do("commit_prepared", **fields) == {"first": 2, "count": 2}
+    again = successor(client, succeed)
+    assert again.do("commit_prepared", **fields) == {"first": 2, "count": 2}
+    with pytest.raises(TransactionStateError, match="was committed"):
+        again.do("abort_prepared", **fields)
+    assert left(again) == [b"b", b"c", b"d"]
+
+
+def test_groups_decide_together(client: Client) -> None:
+    """One that no handle has open too: its messages are settled."""
+    client.served.queue._administered.create("audit", start="earliest")
+    client.take(1, 2, group="audit")
+    request = client.preparing(2, "t", (1, 0), (1, 1), is_staged=False, group="audit")
+    client.ask(request)
+    other = client.served.killed().connect()
+    assert "audit" not in other.served.queue._groups
+    other.do("commit_prepared", id="t")
+    with pytest.raises(Empty):
+        other.take(1, group="audit")
+    other.do("commit_prepared", id="t")
+
+
+def test_what_operators_decide_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Not what a transaction itself does."""
+    with caplog.at_level(logging.INFO, logger="holdfast"):
+        client.ask(prepare_both(client))
+        client.do("commit_prepared", id="t", nonce=NONCE_2)
+        client.do("abort_jointly", application="app", version=1)
+        client.do("collect", older_than_seconds=0.0, id_prefix="")
+        assert "commit_prepared" not in caplog.text
+        client.do("commit_prepared", id="t")
+    for text in ("abort_jointly(application='app', version=1)", "collect(", "commit_prepared(id='t', force=False)"):
+        assert text in caplog.text
+
+
+@over
+def test_a_joint_commit_that_is_sent_again_was_done_before(client: Client, succeed: Succession) -> None:
+    """Its parts come once."""
+    client.staging(2, "t", b"c", part_of=PART).close()
+    client.ask(client.preparing(2, "t"))
+    fields = {"application": "app", "version": 1, "ids": ["t"], "is_remembered": True}
+    client.do("commit_jointly", **fields)
+    again = successor(client, succeed)
+    again.do("commit_jointly", **fields)
+    again.do("resolve")
+    assert left(again) == [b"b", b"c"]
+    with pytest.raises(TransactionNotFoundError):
+        again.do("commit_jointly", **{**fields, "version": 2})
+
+
+def test_space_is_asked_for(client: Client) -> None:
+    """Before a transaction is prepared: it needs none later."""
+    client.attach(maxsize=3)
+    assert client.do("has_space", count=1, size_bytes=100) == {"has_space": True}
+    assert client.do("has_space", count=2, size_bytes=100) == {"has_space": False}
