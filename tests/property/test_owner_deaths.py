@@ -96,6 +96,11 @@ BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
     "a lost message": ("is lost", lambda books: books.judge(GROUP, {1: B})),
     "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),
     "an offset given twice": ("given twice", lambda books: books.answered(put(b"c"), Offsets(1, 1), (), [])),
+    "refused, and there": (
+        "was refused",
+        lambda books: (books.found_full(put(b"c")), books.judge(GROUP, {0: A, 1: B, 2: b"c"})),
+    ),
+    "refused, and there before": ("already", lambda books: books.found_full(put(A))),
     "half of a batch put": ("were put", lambda books: books.answered(put(b"c", b"d"), Offsets(2, 1), (), [])),
     "two hands": ("two hands", lambda books: taken(books, 2, (0, A))),
     "finished, and taken again": (

@@ -82,6 +82,8 @@ class Books:
         By group: messages that were finished, or are dead letters.
     in_hand : dict of str to dict of int to int
         By group: the delivery number of each message in hand.
+    refused : set of bytes
+        What a full queue refused: it must not be there.
     unanswered : list of Asked
         Of clients that have died: each was done, or not.
     """
@@ -90,6 +92,7 @@ class Books:
     put: set[bytes] = field(default_factory=set)
     ended: dict[str, set[int]] = field(default_factory=lambda: {group: set() for group in GROUPS})
     in_hand: dict[str, dict[int, int]] = field(default_factory=lambda: {group: {} for group in GROUPS})
+    refused: set[bytes] = field(default_factory=set)
     unanswered: list[Asked] = field(default_factory=list)
 
     def copy(self) -> Books:
@@ -126,11 +129,18 @@ class Books:
                 expect(offset not in self.ended[request.group], f"offset {offset} comes again, and was finished")
                 in_hand[offset] = request.number
 
+    def found_full(self, asked: Asked) -> None:
+        """Note that a full queue has refused a request: nothing was done, and nothing will be."""
+        there = [payload for payload in asked.payloads if payload in self.offset_of]
+        expect(not there, "what is there already was refused")
+        self.refused.update(asked.payloads)
+
     def finished(self, take: Take) -> None:
         """Note what is acknowledged with a take that was answered, by messages or by the word that there are none."""
         self._settled(take.group, take.finished, is_over=True)
 
     def _seen(self, offset: int, payload: bytes) -> None:
+        expect(payload not in self.refused, f"{payload[:20]!r} was refused, and is there as offset {offset}")
         known = self.offset_of.setdefault(payload, offset)
         expect(known == offset, f"{payload[:20]!r} has offset {known}, and now {offset}")
         others = [each for each, at in self.offset_of.items() if at == offset and each != payload]

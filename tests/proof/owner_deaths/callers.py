@@ -19,6 +19,9 @@ SIZES = (20, 400, 5000)
 FINISHED = 0.3
 """How much of what is in hand is acknowledged with the next take."""
 
+BATCH_MAX = 6
+"""Messages; also the bound of every second queue."""
+
 STAGED = 0.3
 """How many of the batches are in files."""
 
@@ -90,7 +93,7 @@ class Caller:
         return NONCE.pack(self._thread, next(self._requests))
 
     def _payloads(self, rng: random.Random, at_least: int, *, is_staged: bool = False) -> list[bytes]:
-        many = rng.randint(at_least, 6 if is_staged else 3)
+        many = rng.randint(at_least, BATCH_MAX if is_staged else 3)
         return [b"%s %d " % (self._thread, next(self._messages)) + b"x" * rng.choice(SIZES) for _ in range(many)]
 
     def has_answer(self) -> None:

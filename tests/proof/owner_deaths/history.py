@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
-from holdfast import Empty, HoldfastError
+from holdfast import Empty, Full, HoldfastError
 from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken
 from proof.owner_deaths.books import GROUPS, Asked, Books, BrokenPromiseError, expect
-from proof.owner_deaths.callers import Caller, named
+from proof.owner_deaths.callers import BATCH_MAX, Caller, named
 from proof.owner_deaths.staged_files import StagedFiles
 from support.builders.clocks import FakeClock
 from support.owners.served import Client, FakeSessions, Served
@@ -54,6 +54,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.tally = Tally()
         self._rng = random.Random(seed)
+        self._maxsize = self._rng.choice((0, BATCH_MAX))
         self._clock = FakeClock()
         self._sessions = FakeSessions()
         self._books = Books()
@@ -70,9 +71,8 @@ class History:
         while len(self._callers) < CALLERS:
             self._begin_caller()
 
-    @staticmethod
-    def _owner(storage: SimulatedStorage, clock: FakeClock, sessions: FakeSessions) -> Served:
-        return Served(storage, clock, sessions, max_deliveries=None)
+    def _owner(self, storage: SimulatedStorage, clock: FakeClock, sessions: FakeSessions) -> Served:
+        return Served(storage, clock, sessions, max_deliveries=None, maxsize=self._maxsize)
 
     def _begin_caller(self) -> None:
         client = self._served.connect()
@@ -266,6 +266,9 @@ def judge_answer(books: Books, asked: Asked, client: Client, request_id: int, wa
     except Empty:
         assert isinstance(asked.request, Take), "nothing else may find nothing"
         books.finished(asked.request)
+        return
+    except Full:
+        books.found_full(asked)
         return
     except HoldfastError as error:
         raise BrokenPromiseError(f"{_name(asked)} was refused: {error!r}") from error
