@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
-from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.spark import DrainProgress, drain, finalize
 from support.processes.children import Child, Signal, child
 from support.processes.cli import command, run
+from support.processes.disk_deaths import die, killed_at
 from support.processes.threads import Threads, wait_until
 from support.spark import drains, streams
 from support.spark.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
@@ -85,11 +85,6 @@ class Directory:
     def calls(self) -> list[tuple[str, str]]:
         """Return each call that anybody has made: id and offsets."""
         return [(line.split()[0], line.split()[1]) for line in noted(self.notes)]
-
-
-def die() -> None:
-    """Be killed."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def assert_same_rows(sink: Directory) -> None:
@@ -157,29 +152,6 @@ def test_the_drain_after_a_killed_one_begins_with_its_batch(
     assert_same_rows(sink)
     assert sink.offsets() == list(range(COUNT + 50))
     assert_nothing_left(path)
-
-
-@contextmanager
-def killed_at(call: int) -> Iterator[None]:
-    """Be killed right before such a call that changes something on the disk; a sync does not, for who is killed."""
-    calls = count(1)
-
-    def counted(method: Any) -> Any:
-        def run(*arguments: Any, **options: Any) -> Any:
-            if next(calls) == call:
-                die()
-            return method(*arguments, **options)
-
-        return run
-
-    with pytest.MonkeyPatch.context() as patch:
-        for kind, names in (
-            (OsFile, ("write_at", "truncate", "allocate")),
-            (OsStorage, ("make_directory", "rename", "remove", "remove_directory")),
-        ):
-            for name in names:
-                patch.setattr(kind, name, counted(getattr(kind, name)))
-        yield
 
 
 @pytest.mark.usefixtures("arrow_packages")

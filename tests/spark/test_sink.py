@@ -65,7 +65,7 @@ def test_a_dataframe_is_put_in_order(spark: Any, path: Path) -> None:
 
 def test_an_application_owns_the_queue_meanwhile(spark: Any, path: Path) -> None:
     """It still puts and takes; and a write that has its txnid writes nothing."""
-    with PersistentQueue(path) as owner:
+    with PersistentQueue(path, mode="shared") as owner:
         owner.put(b"mine")
         for _ in range(2):
             write_numbers(spark, path.parent, "night")

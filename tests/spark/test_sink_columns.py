@@ -233,8 +233,10 @@ def test_an_application_takes_them_as_its_own_type(tmp_path: Path, serializer: s
     from support.spark.sink_bodies import Order, Place
 
     with QueueService(tmp_path) as service:
+        path = service.queue("orders", type=Order, serializer=serializer).path
+    write(path, OBJECT_SCHEMA, OBJECT_COLUMNS, serializer=serializer, type="Order", typeVersion=1)
+    with QueueService(tmp_path) as service:
         orders = service.queue("orders", type=Order, serializer=serializer)
-        write(orders.path, OBJECT_SCHEMA, OBJECT_COLUMNS, serializer=serializer, type="Order", typeVersion=1)
         message = orders.receive(timeout=5)
         assert message.body == Order(
             id=1,

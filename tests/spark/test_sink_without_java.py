@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +17,8 @@ import pytest
 
 from holdfast import ConfigError, Full, PersistentQueue, QueueNotFoundError, RecordTooLargeError, StorageError
 from holdfast.queue.prepared.joint_commits import JointCommits
+from support.processes.children import Child, Signal, child
+from support.processes.disk_deaths import killed_at
 from support.spark.sinks import commit, messages, payloads, rows, sent, stage, staged, writer
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
@@ -28,10 +34,10 @@ def path(tmp_path: Path) -> Path:
 # -- Commit and abort ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["nobody", "exclusive", "produce"])
-def test_rows_are_there_once_committed_and_in_order(path: Path, mode: str) -> None:
+@pytest.mark.parametrize("has_owner", [True, False])
+def test_rows_are_there_once_committed_and_in_order(path: Path, *, has_owner: bool) -> None:
     """While an application owns the queue, and while nobody does."""
-    owner = None if mode == "nobody" else PersistentQueue(path, mode=mode)
+    owner = PersistentQueue(path, mode="shared") if has_owner else None
     write = writer(path)
     first = stage(write, rows([b"1", b"2"]), rows([b"3"]))
     second = stage(write, rows([b"4"]))
@@ -108,6 +114,65 @@ def test_no_message_at_all(path: Path) -> None:
     """Spark may have had no task to run."""
     commit(writer(path))
     assert payloads(path) == []
+
+
+# -- An application in another process -------------------------------------------------------------------------------
+
+
+def serving(path: Path, is_open: Signal, call: int) -> None:
+    """Own the queue and serve, until such a call to the disk is made for a client; or without end."""
+    with PersistentQueue(path, mode="shared") as queue:
+        assert queue.is_owner
+        with killed_at(call):
+            is_open.send()
+            signal.pause()
+
+
+@contextmanager
+def application(path: Path, call: int = 0) -> Iterator[Child]:
+    """Run an application that has the queue open."""
+    is_open = Signal()
+    try:
+        with child(lambda: serving(path, is_open, call)) as process:
+            is_open.wait()
+            yield process
+    finally:
+        is_open.close()
+
+
+def test_an_application_puts_what_a_driver_commits_and_need_not_live(path: Path) -> None:
+    """It commits the first write; it is killed behind the staging of the second one, whose driver then does all."""
+    with application(path) as process:
+        write = writer(path, txnid="first")
+        commit(write, stage(write, rows([b"1"])), stage(write, rows([b"2"])))
+        assert process.is_alive()
+        write = writer(path, txnid="second")
+        parts = stage(write, rows([b"3"]))
+        process.kill()
+        process.wait()
+        commit(write, parts)
+    assert payloads(path) == [b"1", b"2", b"3"]
+    assert staged(path) == []
+
+
+def test_the_owner_may_be_killed_at_any_call_of_a_commit(path: Path, tmp_path: Path) -> None:
+    """Each row is there once, in its order, and nothing waits any more; then also with the commit run again."""
+    killed_count = 0
+    for call in count(1):
+        place = Path(shutil.copytree(path, tmp_path / f"q{call}"))
+        with application(place, call) as process:
+            write = writer(place, txnid="write")
+            parts = [stage(write, rows([b"1", b"2"])), stage(write, rows([b"3"]))]
+            commit(write, *parts)
+            was_killed = not process.is_alive()
+        assert payloads(place) == [b"1", b"2", b"3"]
+        assert staged(place) == []
+        commit(write, *parts)
+        assert payloads(place) == [b"1", b"2", b"3"]
+        killed_count += was_killed
+        if not was_killed:
+            break
+    assert killed_count > 8
 
 
 # -- Once ------------------------------------------------------------------------------------------------------------
@@ -216,14 +281,14 @@ def test_a_task_that_fails_leaves_nothing_staged(
 
     with pytest.raises(type(fault)):
         writer(path).write(failing())
-    assert counts == [1]
+    assert counts == [2]
     assert staged(path) == []
 
 
 def test_a_bounded_queue_without_room(path: Path) -> None:
     """The task fails with the queue's own error, and may be tried again."""
     write = writer(path)
-    with PersistentQueue(path, maxsize=2) as owner:
+    with PersistentQueue(path, mode="shared", maxsize=2) as owner:
         owner.put(b"0")
         with pytest.raises(Full):
             stage(write, rows([b"1", b"2"]))

@@ -239,11 +239,9 @@ BLIND_SPOTS = (
     Mutation(
         "refused-prepare-over-a-lost-name",
         "Preparing again syncs the name of a directory that the failed sync before may have lost.",
-        "queue/producer/waiting_batches.py",
-        "                with suppress(OSError):\n"
-        "                    self._storage.remove_directory(self._directory.prepared)\n"
-        "                raise\n            self._is_made = True\n",
-        "                raise\n            self._is_made = True\n",
+        "persistence/segment/staged_file.py",
+        "        with suppress(OSError):\n            storage.remove_directory(directory.prepared)\n        raise\n",
+        "        raise\n",
         "refused calls",
     ),
     Mutation(

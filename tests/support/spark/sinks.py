@@ -89,8 +89,7 @@ def payloads(path: Path) -> list[bytes]:
 
 def staged(path: Path) -> list[str]:
     """Return the names of what was staged and not decided, whosever it is."""
-    prepared = [each.name for each in (path / "prepared").glob("*") if each.suffix in (".batch", ".staging")]
-    return sorted(prepared + [each.name for each in (path / "requests").glob("*.staging")])
+    return sorted(each.name for each in (path / "prepared").glob("*") if each.suffix in (".batch", ".staging"))
 
 
 # -- A driver that is killed -----------------------------------------------------------------------------------------

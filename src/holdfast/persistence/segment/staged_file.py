@@ -22,6 +22,17 @@ _ATTEMPTS_MAX = 10
 """An owner that opens the queue may remove a file before it is locked; so many in a row do not."""
 
 
+def make_prepared(storage: Storage, directory: QueueDirectory) -> None:
+    """Make ``prepared/``, durably, if it is not there yet."""
+    storage.make_directory(directory.prepared)
+    try:
+        storage.sync_directory(directory.root)
+    except OSError:  # a second sync could succeed over a lost name: the next attempt makes a new one
+        with suppress(OSError):
+            storage.remove_directory(directory.prepared)
+        raise
+
+
 def staged_path(directory: QueueDirectory, nonce: bytes) -> Path:
     """Return the path of the batch that is written under a nonce."""
     return directory.prepared / (nonce.hex() + _ENDING)

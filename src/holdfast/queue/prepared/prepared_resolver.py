@@ -126,7 +126,7 @@ class PreparedResolver:
         """
         handle = self._handle
         if part_of is not None:
-            _check_may_prepare(handle, transaction_id, part_of)
+            check_may_prepare(handle, transaction_id, part_of)
         with storage_errors("looking for prepared transactions", handle.path):
             is_taken = not is_random and is_in_doubt(handle, transaction_id)
         if is_taken:
@@ -416,7 +416,7 @@ def _outcome_of_part(handle: QueueHandle, found: Found) -> Outcome:
     return Outcome.COMMITTED if commit.commits(found.part_of, found.nonce) else Outcome.ABORTED
 
 
-def _check_may_prepare(handle: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
+def check_may_prepare(handle: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
     """Refuse a part of a version that was committed before; raises TransactionStateError."""
     commit = handle.joint_file().find(part_of.application)
     if commit is not None and commit.covers(part_of):

@@ -25,7 +25,7 @@ from holdfast.persistence.outcomes.outcome_log import ABORTED
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
-from holdfast.persistence.segment.staged_file import remove_abandoned, stage, staged_path
+from holdfast.persistence.segment.staged_file import make_prepared, remove_abandoned, stage, staged_path
 from holdfast.queue.producer.write_side import WriteSide
 
 logger = logging.getLogger("holdfast")
@@ -92,13 +92,7 @@ class WaitingBatches:
         with self._lock, storage_errors("making", self._directory.prepared):
             if self._is_made:
                 return
-            self._storage.make_directory(self._directory.prepared)
-            try:
-                self._storage.sync_directory(self._directory.root)
-            except OSError:  # a second sync could succeed over a lost name: the next attempt makes a new one
-                with suppress(OSError):
-                    self._storage.remove_directory(self._directory.prepared)
-                raise
+            make_prepared(self._storage, self._directory)
             self._is_made = True
 
     def prepared_name(self, transaction_id: str) -> str:

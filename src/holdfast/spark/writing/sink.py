@@ -1,6 +1,7 @@
 """The sink: the classes that Spark calls to write a DataFrame into a queue. docs/spark-sink.md, docs/adr/0042.
 
-Tasks stage their rows as prepared transactions, and the driver commits those that Spark names as one. An application
+Tasks stage their rows as prepared transactions, in files and without the owner of the queue; the driver opens the queue
+in the mode "shared", and commits those that Spark names as one. An application
 and a version identify a write (``queue.joint_commits``); it is committed once, even if tasks run again: the option
 ``txnid`` and its ``txnversion``, and of a stream the id of its query and the number of its batch.
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -26,6 +28,7 @@ from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.spark.reading.task_walk import require_queue_here
 from holdfast.spark.writing.message_rows import MessageRows
 from holdfast.spark.writing.options import WriteOptions
+from holdfast.spark.writing.part_files import PartFiles
 from holdfast.spark.writing.staging import ID_PREFIX, Staging
 
 if TYPE_CHECKING:
@@ -96,10 +99,10 @@ class QueueSink:
         DiskFullError, StorageError
             It cannot be staged. After any exception, nothing of this task stays staged.
         """
-        with self._opened() as queue:
-            if _is_committed(queue, application, version, is_stream=is_stream):
+        with closing(self._part_files()) as files:
+            if self._is_committed(files.latest(application), application, version, is_stream=is_stream):
                 return StagedParts(application, version, ())
-            staging = Staging(queue, application, version)
+            staging = Staging(files, application, version)
             try:
                 for batch in batches:
                     for messages in self._rows.messages(batch):
@@ -107,8 +110,8 @@ class QueueSink:
                 return StagedParts(application, version, staging.finish())
             except BaseException as error:
                 staging.give_up()
-                if isinstance(error, TransactionStateError) and _is_committed(
-                    queue, application, version, is_stream=is_stream
+                if isinstance(error, TransactionStateError) and self._is_committed(
+                    files.latest(application), application, version, is_stream=is_stream
                 ):
                     return StagedParts(application, version, ())  # decided meanwhile, by another run of this write
                 raise
@@ -128,7 +131,8 @@ class QueueSink:
         """
         ids = [each for message in messages if message is not None for each in message.ids]
         with self._opened() as queue:
-            if _is_committed(queue, application, version, is_stream=is_stream):
+            latest = queue.joint_commits.latest(application)
+            if self._is_committed(latest, application, version, is_stream=is_stream):
                 logger.warning("version %d of %s is in %s already: not written again", version, application, queue.path)
             queue.joint_commits.commit(application, version, ids, is_remembered=is_remembered)
             try:
@@ -138,10 +142,10 @@ class QueueSink:
 
     def check_new(self, application: str, version: int) -> None:
         """Raise ConfigError if a batch that was planned just now is committed already."""
-        with self._opened() as queue:
-            latest = queue.joint_commits.latest(application)
-            if latest is not None and latest >= version:
-                raise _old_checkpoint(queue, application, version, latest)
+        with closing(self._part_files()) as files:
+            latest = files.latest(application)
+        if latest is not None and latest >= version:
+            raise self._old_checkpoint(application, version, latest)
 
     def abort_all(self, application: str, version: int) -> None:
         """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
@@ -150,11 +154,31 @@ class QueueSink:
 
     @contextmanager
     def _opened(self) -> Iterator[PersistentQueue]:
-        """Open the queue that was planned for: never create one, if a task's machine does not see it."""
-        path = self._options.path
-        require_queue_here(OsStorage(), path, self._queue_id)
-        with PersistentQueue(path, mode="submit") as queue:
+        """Open the queue, as the driver does."""
+        with PersistentQueue(self._required_path(), mode="shared") as queue:
             yield queue
+
+    def _part_files(self) -> PartFiles:
+        """Return what tasks write parts with, which also looks at what is committed."""
+        return PartFiles(self._required_path())
+
+    def _required_path(self) -> Path:
+        """Return the path of the queue that was planned for: none is made if a task's machine does not see it."""
+        require_queue_here(OsStorage(), self._options.path, self._queue_id)
+        return self._options.path
+
+    def _is_committed(self, latest: int | None, application: str, version: int, *, is_stream: bool) -> bool:
+        """Whether to skip a write; of a stream that can only be its last batch."""
+        if is_stream and latest is not None and latest > version:
+            raise self._old_checkpoint(application, version, latest)
+        return latest is not None and latest >= version
+
+    def _old_checkpoint(self, application: str, version: int, latest: int) -> ConfigError:
+        return ConfigError(
+            f"query {application} has planned its batch {version} just now, and {self._options.path} has its batch "
+            f"{latest} already: the checkpoint is older than the queue, as one that was restored from a backup; give "
+            "the stream the one that it had last, or a new one"
+        )
 
 
 class QueueWriter(DataSourceArrowWriter):
@@ -185,22 +209,6 @@ class QueueWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort the staged parts."""
         self._sink.abort_all(self._application, self._version)
-
-
-def _is_committed(queue: PersistentQueue, application: str, version: int, *, is_stream: bool) -> bool:
-    """Whether to skip a write; of a stream that can only be its last batch."""
-    latest = queue.joint_commits.latest(application)
-    if is_stream and latest is not None and latest > version:
-        raise _old_checkpoint(queue, application, version, latest)
-    return latest is not None and latest >= version
-
-
-def _old_checkpoint(queue: PersistentQueue, application: str, version: int, latest: int) -> ConfigError:
-    return ConfigError(
-        f"query {application} has planned its batch {version} just now, and {queue.path} has its batch {latest} "
-        "already: the checkpoint is older than the queue, as one that was restored from a backup; give the stream the "
-        "one that it had last, or a new one"
-    )
 
 
 def _queue_id(options: WriteOptions) -> bytes:
