@@ -1,20 +1,18 @@
-"""A web application of several processes that takes orders: ``gunicorn --workers 2 app:application``.
+"""A web application of several processes that takes orders and handles them: ``gunicorn --workers 4 app:application``.
 
-Each process puts with ``mode="submit"``, through whichever process owns the queue: the worker of tasks.py. While
-it is away the web processes write by themselves, and orders wait.
+Each process puts orders, and handles orders in a thread (``gunicorn.conf.py``). One of them owns the queue and serves
+the others; if it is killed, the next one does.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
-from shop import Order, open_service
+from shop import Order, orders
 
 from holdfast import HoldfastError
-from holdfast.service.typed_queue import TypedQueue
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -24,15 +22,7 @@ BODY_BYTES_MAX = 10_000
 PUT_SECONDS = 10.0
 """How long a customer waits for an answer."""
 
-service = open_service()
-_opening = threading.Lock()
 _decode = msgspec.json.Decoder(Order).decode
-
-
-def orders() -> TypedQueue[Order]:
-    """Return the queue, opened by the first request of this process, which is behind the fork."""
-    with _opening:
-        return service.queue("orders", type=Order, mode="submit")
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -55,7 +45,7 @@ def _answer(environ: WSGIEnvironment) -> tuple[str, dict[str, object]]:
         return "400 Bad Request", {"error": str(error)}
     try:
         # The number as dedup_id: who got no answer and orders again has ordered once.
-        offset = orders().put(order, timeout=PUT_SECONDS, dedup_id=f"order-{order.number}")
+        offset = orders.put(order, timeout=PUT_SECONDS, dedup_id=f"order-{order.number}")
     except HoldfastError as error:
         return "503 Service Unavailable", {"error": str(error)}
     return "202 Accepted", {"offset": offset}  # durable: it survives a loss of power from here on

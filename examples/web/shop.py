@@ -1,4 +1,8 @@
-"""What the web application and its worker have in common: the type of an order, and where the queues are."""
+"""The shop behind the web application: the type of an order, where orders wait, and what happens to each.
+
+Every process that imports this may put orders and handle them: the web processes, and any number of workers beside
+them (``holdfast work shop:service``). None of them has to be there first, and none has to stay.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import os
 
 import msgspec
 
-from holdfast import QueueService
+from holdfast import QueueService, Reject
+
+LEDGER = os.environ.get("SHOP_LEDGER", "shop-ledger.txt")
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
@@ -16,6 +22,18 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     item: str
 
 
-def open_service() -> QueueService:
-    """Return the service of this process. It opens nothing yet, so a server may fork behind this."""
-    return QueueService(os.environ.get("SHOP_DATA", "shop-data"))
+service = QueueService(os.environ.get("SHOP_DATA", "shop-data"), mode="shared")
+orders = service.queue("orders", type=Order)
+
+
+@service.consumer(orders, concurrency=2, retry=[0.1, 1, 10])
+def handle(order: Order) -> None:
+    """Enter an order into the ledger. May run twice for one order, if its process dies in between."""
+    if not order.item:
+        raise Reject("nothing was ordered")
+    line = f"{order.number} {order.item} {os.getpid()}\n".encode()
+    file = os.open(LEDGER, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    try:
+        os.write(file, line)  # one call, so that lines of several threads and processes do not mix
+    finally:
+        os.close(file)

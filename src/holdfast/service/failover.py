@@ -212,9 +212,13 @@ class FailoverSource:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def forget_after_fork(self) -> None:
-        """In a forked child: take over nothing, and leave the lock to the thread of the parent that may hold it."""
+        """In a forked child: the parent has what it has taken over, and its thread may hold the lock.
+
+        A shared queue opens anew there, and takes over again what it watches; others take over nothing.
+        """
         self._lock = threading.Lock()
-        self._is_closed = True
+        self._is_closed = self._is_closed or self._own.mode != "shared"
+        self._adopted = [Adopted(each.path, is_watched=True) for each in self._adopted if each.is_watched]
 
     def close(self) -> None:
         """Close all of them."""

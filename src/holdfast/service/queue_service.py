@@ -451,6 +451,7 @@ class QueueService:
         """In a forked child: leave the lock to the thread of the parent that may hold it; the queues forget too."""
         self._lock = threading.RLock()
         self._catalog = self._make_catalog()
+        self._workers.forget_after_fork()
 
     def _make_catalog(self) -> Catalog:
         dropped = weakref.proxy(self)  # raises ReferenceError if the service was dropped: the catalogue keeps none

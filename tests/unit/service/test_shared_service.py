@@ -240,6 +240,60 @@ def test_a_service_that_was_made_before_a_fork_keeps_the_catalogue_in_the_child(
     assert [row["name"] for row in select(tmp_path, "select name from queues")] == ["orders"]
 
 
+# -- Forks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_runs_the_consumers_of_its_parent_too(tmp_path: Path) -> None:
+    """As under a server that loads the application first; those of the parent run on."""
+    data, ledger = tmp_path / "data", tmp_path / "ledger"
+    with shared(data) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer(orders)
+        def handle(number: int) -> None:
+            with ledger.open("a") as file:
+                file.write(f"{number} {os.getpid()}\n")
+            if os.getpid() == service_pid:
+                go_on.wait(SECONDS)  # the child has the others
+
+        service_pid, go_on = os.getpid(), threading.Event()
+
+        def work() -> None:
+            with running(service):
+                wait_until(lambda: orders.stats().depth == 1, SECONDS)
+            service.close()
+
+        with running(service):
+            orders.put(0)
+            wait_until(ledger.exists, SECONDS)
+            with child(work) as process:
+                orders.put_many(range(1, 5))
+                assert process.wait() == 0
+                forked = process.pid
+            go_on.set()
+            wait_until(lambda: orders.stats().depth == 0, SECONDS)
+    lines = sorted(tuple(map(int, line.split())) for line in ledger.read_text().splitlines())
+    assert lines == [(0, service_pid), *((number, forked) for number in range(1, 5))]
+
+
+def test_a_forked_child_takes_over_what_it_watches_and_not_what_its_parent_was_told_to(tmp_path: Path) -> None:
+    """The parent has its own copies open."""
+    with QueueService(tmp_path / "dead", catalog=False) as dead:
+        dead.queue("orders").put(1)
+        dead.queue("mail").put(2)
+    with shared(tmp_path / "live") as service:
+        orders = service.queue("orders", also_read=[tmp_path / "dead" / "orders"])
+        orders.adopt(tmp_path / "dead" / "mail")
+
+        def work() -> None:
+            assert orders.failover.paths == [tmp_path / "dead" / "orders"]
+            assert orders.get(timeout=SECONDS) == 1
+
+        with child(work) as process:
+            assert process.wait() == 0
+        assert orders.get(timeout=SECONDS) == 2
+
+
 # -- Dead nodes ------------------------------------------------------------------------------------------------------
 
 

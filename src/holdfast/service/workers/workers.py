@@ -138,6 +138,12 @@ class Workers:
         with running:
             return True
 
+    def forget_after_fork(self) -> None:
+        """In a forked child: the consumers run in the parent only, and may be run here too."""
+        self._commands = SimpleQueue()
+        self._running, self._ending = threading.Lock(), threading.Lock()
+        self._thread = self._then = None
+
     # -- Inside ------------------------------------------------------------------------------------------------------
 
     def _run(self, grace_seconds: float, processes: int | None) -> None:
