@@ -48,15 +48,6 @@ def sharing(path: Path, group: str = "default", *, otherwise: Mode, create: bool
         yield queue
 
 
-@contextmanager
-def submitting(path: Path) -> Iterator[PersistentQueue]:
-    """Open a queue to have its owner decide transactions, or to decide them here if there is no owner."""
-    require_queue(path)
-    configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name)
-    with PersistentQueue(path, mode="submit", configured=configured) as queue:
-        yield queue
-
-
 def open_shared(path: Path, group: str, configured: Settings, otherwise: Mode) -> PersistentQueue:
     """Return the queue of :func:`sharing`, open; raises QueueLockedError with advice for people at a shell."""
     try:

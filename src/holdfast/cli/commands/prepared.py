@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.display import write_table
 from holdfast.cli.ending import DAMAGED, exit_with
-from holdfast.cli.opening import json_option, looking, queue_argument, submitting
+from holdfast.cli.opening import json_option, looking, queue_argument, sharing
 from holdfast.cli.output import damage_document, span, write_json
 from holdfast.cli.text import counted, duration, offsets, size
 from holdfast.log import printable
@@ -77,7 +77,7 @@ def _decided_by(transaction: PreparedTransaction) -> str:
 @json_option
 def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
     """Commit a prepared transaction; a second time does nothing, and prints the same."""
-    with submitting(path) as queue:
+    with sharing(path, otherwise="submit") as queue:
         put = queue.commit_prepared(transaction_id, force=force)
     if as_json:
         write_json({"id": transaction_id, **span(put)})
@@ -92,7 +92,7 @@ def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
 @json_option
 def abort(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
     """Abort a prepared transaction; a second time does nothing."""
-    with submitting(path) as queue:
+    with sharing(path, otherwise="submit") as queue:
         queue.abort_prepared(transaction_id, force=force)
     if as_json:
         write_json({"id": transaction_id})
