@@ -186,17 +186,17 @@ BETWEEN_PROCESSES = (
     Mutation(
         "reservation-made-twice",
         "A client that asks again for a reservation gets other messages, and the first ones stay held.",
-        "queue/owner/reserving.py",
-        "    if vote is not None:\n",
-        "    if False:\n",
+        "queue/prepared/own_reservations.py",
+        "            if vote is not None:\n",
+        "            if False:\n",
         "owners",
     ),
     Mutation(
         "decided-reservation-made-again",
         "An old copy of a request holds messages that no one asks for any more.",
-        "queue/owner/reserving.py",
-        "    if known is not None:\n",
-        "    if False:\n",
+        "queue/prepared/own_reservations.py",
+        "            if known is not None:\n",
+        "            if False:\n",
         "owners",
     ),
     Mutation(
@@ -222,6 +222,14 @@ BETWEEN_PROCESSES = (
         "                if file.try_lock():\n                    storage.remove(path)\n",
         "                if True:\n                    storage.remove(path)\n",
         "owner deaths",
+    ),
+    Mutation(
+        "reservation-copied-while-it-is-made",
+        "A copy of a request that still runs makes a second reservation under the same nonce.",
+        "queue/prepared/own_reservations.py",
+        "        with self._lock:  # another copy may come while this one runs\n",
+        "        if True:\n",
+        "owners",
     ),
     Mutation(
         "outcome-of-a-reservation-forgotten",

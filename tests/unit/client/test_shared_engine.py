@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +22,11 @@ from holdfast import (
     transaction,
 )
 from holdfast.errors import Empty, Full
+from holdfast.persistence.format.commit_record import Run
+from holdfast.persistence.groups.vote import Vote
 from holdfast.queue.client import link, shared_engine
+from holdfast.queue.consumer.read_side import MakeVote, ReadSide
+from holdfast.queue.dispatch.taken_runs import TakenRuns
 from support.processes.children import Child, child, run_script
 from support.processes.threads import Threads, wait_until
 
@@ -354,3 +359,36 @@ def test_a_queue_that_was_moved_is_owned_at_its_new_place(tmp_path: Path) -> Non
         with PersistentQueue(tmp_path / "moved", mode="shared") as moved:
             assert moved.is_owner
             assert moved.get(timeout=5) == b"a"
+
+
+def test_an_owner_that_closes_waits_for_a_reservation_that_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is held then, and the next owner has it; its client asks that one, and gets the same."""
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    reserve, taken = ReadSide.reserve, []
+
+    def held_up(side: ReadSide, runs: TakenRuns, make_vote: MakeVote) -> Vote | None:
+        def vote(runs: tuple[Run, ...]) -> Vote:
+            has_begun.set()
+            assert may_go_on.wait(30)
+            return make_vote(runs)
+
+        return reserve(side, runs, vote)
+
+    monkeypatch.setattr(ReadSide, "reserve", held_up)
+    owner = PersistentQueue(tmp_path / "q", mode="shared")
+    with PersistentQueue(tmp_path / "q", mode="shared") as client:
+        client.put_many([b"a", b"b"])
+        threads = Threads()
+        threads.start(lambda: taken.append(client.reservations.take()))
+        assert has_begun.wait(30)
+        threads.start(owner.close)
+        wait_until(lambda: owner._lifecycle.refusal is not None)
+        may_go_on.set()
+        threads.join()
+        assert client.reservations.held() == taken
+        assert [each.payload for each in client.reservations.read(taken[0], pytest.fail)] == [b"a", b"b"]
+        client.reservations.commit(taken[0])
+        assert client.is_owner
+        assert client.stats().depth == 0

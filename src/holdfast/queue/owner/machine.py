@@ -28,8 +28,9 @@ from holdfast.errors import (
 from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.queue.owner.connected_sessions import ConnectedSessions, SessionTable
 from holdfast.queue.owner.given_up import GivenUpTakes
+from holdfast.queue.owner.long_verbs import LONG_VERBS, LongVerb
 from holdfast.queue.owner.owned_queue import OwnedQueue
-from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit
+from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit, of_verb
 from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
 from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
@@ -127,6 +128,7 @@ class Machine:
         self._answers: list[tuple[int, list[bytes]]] = []
         self._appended: list[_Appended] = []
         self._settled: dict[str, list[_Settled]] = {}
+        self._running: list[LongVerb] = []
         self._parked = ParkedRequests()
         self._sweep_due = 0.0
         self._verbs: dict[type, Callable[..., AnyReply | None]] = {
@@ -372,6 +374,8 @@ class Machine:
     ) -> bool:
         if self._given_up.has(session, take.number):
             raise StaleReceiptError(f"delivery number {take.number:016x} was given up: this is an old copy of its take")
+        if self._running and not is_over and self._is_busy(take.group):
+            return False
         try:
             deliveries = self._queue.take(take, 0, may_take=may_take)
         except Empty:
@@ -419,13 +423,36 @@ class Machine:
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
-    def _verb(self, connection: int, session: int, frame: Frame, verb: Verb, now: float) -> AnyReply:
+    def _verb(self, connection: int, session: int, frame: Frame, verb: Verb, now: float) -> AnyReply | None:
         number = verb.fields.get("number")
         if verb.fields.get("verb") == GIVE_UP and isinstance(number, int):
             if number >> SESSION_SHIFT != session:
                 raise SessionLostError(f"delivery number {number:016x} is not of session {session:08x}")
             self._given_up.add(session, number)  # first: its take may still be parked, or in the buffer of a connection
-        return Done(perform_verb(self._queue, session, verb.group, verb.fields))
+        do = partial(perform_verb, self._queue, session, verb.group, verb.fields)
+        if self.waker is None or verb.fields.get("verb") not in LONG_VERBS:
+            return Done(do())
+        self._start(connection, frame, verb, LongVerb(verb.group, do, self.waker().release))
+        return None
+
+    def _start(self, connection: int, frame: Frame, verb: Verb, running: LongVerb) -> None:
+        """Run a verb in a thread, and answer it in the round in which it is over."""
+
+        def attempt(is_over: bool) -> bool:
+            if running.is_over:
+                self._answer(connection, frame.request_id, Done(running.result()))
+            return running.is_over
+
+        self._running.append(running)
+        again = partial(self._attempt, connection, frame, verb, attempt)
+        resource = of_verb(connection, frame.request_id)
+        self._parked.park(ParkedRequest(connection, frame.request_id, resource, math.inf, again))
+        running.start()
+
+    def _is_busy(self, group: str) -> bool:
+        """Whether a verb runs that takes of this group would wait for, and so would the thread of the machine."""
+        self._running = [each for each in self._running if not each.is_over]
+        return any(each.group == group for each in self._running)
 
 
 def _check_receipts(session: int, receipts: Sequence[Receipt]) -> None:

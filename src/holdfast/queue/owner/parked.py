@@ -42,8 +42,13 @@ def of_commit(nonce: bytes) -> str:
     return f"/{nonce.hex()}"
 
 
+def of_verb(connection: int, request_id: int) -> str:
+    """Return the resource of a verb that runs elsewhere: its end, which wakes the machine. It is in no line either."""
+    return f"/{connection}.{request_id}"
+
+
 def is_space(resource: str) -> bool:
-    """Whether a resource is space, and not the messages of a group."""
+    """Whether a resource is space or a verb, and not the messages of a group."""
     return not resource or resource.startswith("/")
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import TransactionStateError, UsageError
+from holdfast.errors import UsageError
 from holdfast.queue.owner.owned_queue import OwnedQueue
-from holdfast.queue.prepared.reservations import Reservation
 from holdfast.queue.remote.group_verbs import check_names
 from holdfast.queue.remote.vote_verbs import SETTLE_VOTE, nonce_of, perform_on_votes
 
@@ -19,7 +18,7 @@ RESERVE = "reserve"
 
 RESERVED_COUNT_MAX = 200_000
 RESERVED_BYTES_MAX = 512 * 2**20
-"""Of one reservation: the thread of the owner reads the frame headers of so much in some tenths of a second."""
+"""Of one reservation: the frame headers of so much are read in some tenths of a second. Takes of the group wait."""
 
 _BOUNDS = ("count_max", "bytes_max", "end_offset")
 
@@ -45,25 +44,12 @@ def reserve(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     bounds = [each for each in map(fields.get, _BOUNDS) if isinstance(each, int) and each >= 0]
     if not isinstance(prefix, str) or len(bounds) < len(_BOUNDS):
         raise UsageError(f"{RESERVE} takes a prefix, and whole numbers as {', '.join(_BOUNDS)}")
-    engine = queue.engine(group)
-    vote = engine.handle.require_read_side().progress.votes.get(nonce)
-    if vote is not None:
-        return _as_fields(Reservation.of(vote))
-    known = engine.resolver.own_votes.outcome(nonce)
-    if known is not None:
-        raise TransactionStateError(
-            f"reservation {known.id} was made and decided before: this is an old copy of its request",
-            transaction=known.id,
-            state="committed" if known.is_committed else "aborted",
-        )
     count_max, bytes_max, end_offset = bounds
     count_max, bytes_max = min(count_max, RESERVED_COUNT_MAX), min(bytes_max, RESERVED_BYTES_MAX)
-    made = engine.reserving.reserve_as(nonce, prefix, count_max, bytes_max, end_offset)
-    return {} if made is None else _as_fields(made)
-
-
-def _as_fields(reservation: Reservation) -> Fields:
-    return {"id": reservation.id, "runs": reservation.runs, "size_bytes": reservation.size_bytes}
+    made = queue.engine(group).reserving.reserve_once(nonce, prefix, count_max, bytes_max, end_offset)
+    if made is None:
+        return {}
+    return {"id": made.id, "runs": made.runs, "size_bytes": made.size_bytes}
 
 
 def settle_reserved(queue: OwnedQueue, group: str, fields: Fields) -> Fields:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 
+from holdfast.errors import TransactionStateError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.constants import NUMBER_MAX
@@ -28,15 +30,33 @@ class OwnReservations:
     def __init__(self, handle: QueueHandle, resolver: PreparedResolver) -> None:
         self._handle = handle
         self._resolver = resolver
+        self._lock = threading.Lock()
 
     def reserve(self, prefix: str, count_max: int, bytes_max: int, end_offset: int) -> Reservation | None:
         """Hold the next messages. As :meth:`Reservations.take`."""
-        return self.reserve_as(secrets.token_bytes(16), prefix, count_max, bytes_max, end_offset)
+        return self._reserve(secrets.token_bytes(16), prefix, TakenRuns(count_max, bytes_max, end_offset))
 
-    def reserve_as(
+    def reserve_once(
         self, nonce: bytes, prefix: str, count_max: int, bytes_max: int, end_offset: int
     ) -> Reservation | None:
-        """As :meth:`reserve`, under a nonce of the caller's."""
+        """As :meth:`reserve`, under a nonce of the caller's: asked again, this returns the same reservation.
+
+        Raises TransactionStateError if that was decided since: it is an old copy of the request.
+        """
+        with self._lock:  # another copy may come while this one runs
+            vote = self._handle.require_read_side().progress.votes.get(nonce)
+            if vote is not None:
+                return Reservation.of(vote)
+            known = self._resolver.own_votes.outcome(nonce)
+            if known is not None:
+                raise TransactionStateError(
+                    f"reservation {known.id} was made and decided before: this is an old copy of its request",
+                    transaction=known.id,
+                    state="committed" if known.is_committed else "aborted",
+                )
+            return self._reserve(nonce, prefix, TakenRuns(count_max, bytes_max, end_offset))
+
+    def _reserve(self, nonce: bytes, prefix: str, taken: TakenRuns) -> Reservation | None:
         check_name(f"{prefix}-{bytes(16).hex()}-{bytes(8).hex()}-{NUMBER_MAX}", "reservation")
 
         def vote(runs: tuple[Run, ...]) -> Vote:
@@ -44,7 +64,6 @@ class OwnReservations:
             self._resolver.make_ready(chosen, puts=False)
             return Vote(chosen, nonce, self._handle.clock.time_ns(), None, runs)
 
-        taken = TakenRuns(count_max, bytes_max, end_offset)
         made = self._handle.require_read_side().reserve(taken, vote)
         return None if made is None else Reservation.of(made, taken.size_bytes)
 

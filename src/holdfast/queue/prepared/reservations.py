@@ -126,7 +126,7 @@ class Reservations:
         It takes the messages that ``receive_many`` would deliver: those with a priority, those whose time
         has come and those that were given back, then the others in order. Waiting messages stay. Messages of one order
         key may be together in it. It ends early after 4,096 separate runs of offsets. In the mode "shared" it also ends
-        after 200,000 messages or 512 MiB: the owner serves no one else meanwhile. It is not counted as a delivery.
+        after 200,000 messages or 512 MiB: other takers wait meanwhile. It is not counted as a delivery.
 
         Durability: power loss, under any flush policy. Cost: one sync, and reading the header of each message.
         """
