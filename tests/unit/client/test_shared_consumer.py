@@ -96,9 +96,14 @@ class FakeUpkeep:
 
     chores: Any = None
     count = 0
+    at = 0.0
 
     def wake(self) -> None:
         self.count += 1
+
+    def wake_by(self, at: float) -> None:
+        self.at = at
+        self.wake()
 
 
 class Parts:
@@ -141,6 +146,7 @@ def test_a_take_has_a_number_and_its_messages_are_in_hand() -> None:
         (1, b"b", take.number, 1),
     ]
     assert (parts.in_hand(), parts.upkeep.count) == ([0, 1], 1)
+    assert 0 < parts.upkeep.at - time.monotonic() <= LEASE / 2
     assert (parts.side.is_last(3), parts.side.is_last(2)) == (True, False)
     assert parts.side.numbers_in_hand() == [take.number]
 

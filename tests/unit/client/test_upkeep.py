@@ -168,3 +168,17 @@ def test_nothing_is_done_behind_the_end() -> None:
         end(upkeep)
         upkeep.answered(THREAD, 1, 0.0)
         assert upkeep._thread is None
+
+
+def test_the_thread_is_not_woken_for_what_it_comes_in_time_for_anyway() -> None:
+    """A take in a loop would wake it each time."""
+    upkeep = upkeep_of(FakeMembership())
+    now = time.monotonic()
+    upkeep.chores = chores = FakeChores(now + 60, now + 60, math.inf)
+    upkeep.wake_by(now + 50)
+    wait_until(lambda: chores.count == 1 and upkeep._due < math.inf)
+    upkeep.wake_by(now + 61)
+    assert not upkeep._more.is_set()
+    upkeep.wake_by(now + 59)
+    wait_until(lambda: chores.count == 2)
+    upkeep.stop()

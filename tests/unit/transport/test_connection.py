@@ -262,3 +262,15 @@ def test_a_broken_pipe_is_an_error_where_sigpipe_would_end_the_program(pair: Pai
             connection.ask(1, request(1, b"echo"))
     finally:
         signal.signal(signal.SIGPIPE, old)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "last"), [([30, 29.9], 30), ([30, 40], 40), ([30, 10], 10), ([30, None], None), ([None, None], None)]
+)
+def test_a_timeout_is_set_anew_only_if_it_differs(pair: Pair, timeouts: list[float | None], last: float | None) -> None:
+    """Each time is a system call, and a call may end a little late."""
+    connection, peer, _ = pair
+    for number, timeout in enumerate(timeouts, 1):
+        send(peer, REPLY, number, b"")
+        connection.ask(number, request(number, b""), timeout=timeout)
+    assert connection._sock.gettimeout() == (None if last is None else pytest.approx(last * 1.02, rel=1e-3))

@@ -12,6 +12,9 @@ from holdfast.queue.dispatch.delivery import Delivery, Leases
 _RENEWALS = 3
 """A lease in use is extended so often before it would run out."""
 
+LOOK = 1 / 2
+"""The part of what is left of a lease after which to look whether its block was entered."""
+
 _LOOKS_MAX = 32
 """How often at most to look, in the time of a lease, whether a block was entered."""
 
@@ -50,7 +53,7 @@ class LeaseRenewals:
                     left_seconds = each.lease_seconds
                 due = min(due, now + left_seconds / _RENEWALS)
             elif left_seconds > 0:  # its block may be entered at any time before the lease ends
-                due = min(due, now + max(left_seconds / 2, each.lease_seconds / _LOOKS_MAX))
+                due = min(due, now + max(left_seconds * LOOK, each.lease_seconds / _LOOKS_MAX))
         self._renew(in_need)
         return due
 

@@ -18,7 +18,7 @@ from holdfast.errors import (
 )
 from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand
 from holdfast.queue.client.large_payloads import LargePayloads
-from holdfast.queue.client.lease_renewals import LeaseRenewals
+from holdfast.queue.client.lease_renewals import LOOK, LeaseRenewals
 from holdfast.queue.client.link import never
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.upkeep import Upkeep
@@ -197,7 +197,7 @@ class SharedConsumer(DeliveriesInHand):
             with self._lock:
                 self.end_former(deliveries)
                 self._leases.grant(deliveries, reply.lease_seconds)
-            self._upkeep.wake()
+            self._upkeep.wake_by(time.monotonic() + reply.lease_seconds * LOOK)
             if self._lifecycle.refusal is not None:  # behind the line above: what was not given back by then is now
                 self._give_back()
                 raise self._lifecycle.refusal()

@@ -67,8 +67,7 @@ class Upkeep:
         """Note that a thread has the answers to its requests up to ``count``; told after ``seconds``."""
         at = time.monotonic() + seconds
         self._arrived[thread] = (count, at)
-        if at < self._due:
-            self.wake()
+        self.wake_by(at)
 
     def given_up(self, thread: bytes, count: int) -> None:
         """Note that a thread may try its request ``count`` again, and that no other will."""
@@ -81,6 +80,11 @@ class Upkeep:
             with self._lock:
                 if self._thread is None and not self._is_over:
                     self._thread = start_thread(self._run, "holdfast-upkeep", self._end_soon)
+
+    def wake_by(self, at: float) -> None:
+        """Have the thread look for work at this monotonic time, or before. It usually will, and is not woken then."""
+        if at < self._due:
+            self.wake()
 
     def stop(self) -> None:
         """End the thread; the end of the session tells what is left."""

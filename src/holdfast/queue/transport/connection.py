@@ -13,6 +13,10 @@ from collections.abc import Callable, Sequence
 from holdfast.queue.protocol.frames import NOTICE, REPLY, Frame, FrameDecoder, ProtocolError
 from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent, widen
 
+_LATE, _LATE_MAX = 1.02, 1.05
+"""A call may end so much later than its time is over: each change of a socket's timeout is a system call, and the times
+of two requests hardly ever are the same."""
+
 
 class ConnectionLostError(Exception):
     """The peer is gone, or the connection was closed because it was out of step.
@@ -158,8 +162,13 @@ class Connection:
     def _set_timeout(self, deadline: float | None) -> None:
         """Let the socket's next call end by the deadline."""
         timeout = None if deadline is None else deadline - time.monotonic()
-        if timeout is not None and timeout <= 0:
+        before = self._timeout
+        if timeout is None:
+            if before is None:
+                return
+        elif timeout <= 0:
             raise TimeoutError("the owner does not answer in time")
-        if timeout != self._timeout:
-            self._sock.settimeout(timeout)
-            self._timeout = timeout
+        elif before is not None and timeout <= before <= timeout * _LATE_MAX:
+            return
+        self._timeout = None if timeout is None else timeout * _LATE
+        self._sock.settimeout(self._timeout)
