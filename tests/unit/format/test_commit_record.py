@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
+from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf
 from holdfast.persistence.format.constants import COMMIT_RECORD_TRAILER, KIND_COMMIT_RECORD
 from holdfast.persistence.format.framing import encode_frame
 
 SMALLEST = CommitRecord("t", b"n" * 16, 0, 0)
+PUT = CommitRecord((b"n" * 16).hex(), b"n" * 16, 3, 10**18, session=2**32 - 1)
 FULL = CommitRecord(
     id="orders-2026.07_5",
     nonce=bytes(range(16)),
@@ -37,6 +39,8 @@ FULL = CommitRecord(
         replace(FULL, coordinator=None),
         replace(FULL, acknowledged=()),
         replace(FULL, session=2**32 - 1),
+        PUT,
+        replace(PUT, count=0, timestamp_ns=0, first_offset=0, session=1),
     ],
 )
 def test_a_decision_comes_back(decision: CommitRecord) -> None:
@@ -99,3 +103,34 @@ def test_offsets_follow_once_the_batch_has_its_place() -> None:
     assert placed.offsets == range(500, 503)
     assert SMALLEST.placed(7).offsets == range(7, 7)
     assert replace(placed, first_offset=None) == replace(FULL, first_offset=None)
+    assert PUT.placed(0) == replace(PUT, first_offset=0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+@pytest.mark.parametrize("first_offset", [None, 0, 2**40])
+@pytest.mark.parametrize("session", [1, 2**32 - 1])
+def test_the_short_way_to_encode_a_put_writes_the_same_bytes(
+    count: int, first_offset: int | None, session: int
+) -> None:
+    """As the one for all commit records."""
+    put = replace(PUT, count=count, first_offset=first_offset, session=session)
+    assert put.encode()[: -COMMIT_RECORD_TRAILER.size] == put._encode_fields()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"id": "t"},
+        {"session": 0},
+        {"waiting_file": "prepared/t.batch"},
+        {"acknowledged": FULL.acknowledged},
+        {"participants": FULL.participants},
+        {"coordinator": FULL.coordinator},
+        {"part_of": PartOf("spark", 7)},
+    ],
+)
+def test_what_is_more_than_a_put_is_encoded_in_full(more: dict[str, Any]) -> None:
+    """Nothing of it is lost, with its offset neither."""
+    record = replace(PUT, **more)
+    assert CommitRecord.decode(record.encode()) == record
+    assert record.placed(9) == replace(record, first_offset=9)

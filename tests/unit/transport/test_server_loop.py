@@ -73,6 +73,43 @@ def test_no_connection_has_more_than_its_share_of_a_round(server: Served) -> Non
     assert max(server.handler.rounds) <= server_loop.FRAMES_PER_ROUND + 1
 
 
+@pytest.mark.parametrize("count", [2, 9])
+def test_what_comes_while_a_round_is_taken_shares_its_end(
+    server: Served, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """And so its sync; but a round ends, even if more and more is sent."""
+    clients = [server.connect() for _ in range(count)]
+    step, left = server.handler.step, iter(clients[1:])
+
+    def step_and_send(connection: int, frame: Frame, now: float) -> None:
+        step(connection, frame, now)
+        other = next(left, None)
+        if other is not None:
+            other.sendall(b"".join(request(1, b"echo")))
+
+    monkeypatch.setattr(server.handler, "step", step_and_send)
+    clients[0].sendall(b"".join(request(1, b"echo")))
+    wait_until(lambda: sum(server.handler.rounds) == count)
+    most = 1 + server_loop.MORE_LOOKS
+    assert server.handler.rounds == ([2] if count == 2 else [most, most, 1])
+
+
+def test_a_client_has_its_share_of_a_round_once(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it sends meanwhile waits for the next one."""
+    client = server.connect()
+    step, more = server.handler.step, [b"echo"] * 3
+
+    def step_and_send(connection: int, frame: Frame, now: float) -> None:
+        step(connection, frame, now)
+        if more:
+            client.sendall(b"".join(request(1, more.pop())))
+
+    monkeypatch.setattr(server.handler, "step", step_and_send)
+    client.sendall(b"".join(request(1, b"echo")))
+    wait_until(lambda: sum(server.handler.rounds) == 4)
+    assert server.handler.rounds == [1] * 4
+
+
 def test_an_answer_may_be_held_back_and_is_given_when_another_thread_wakes_the_loop(server: Served) -> None:
     """A take waits for a message; the loop serves others meanwhile."""
     waiting, other = server.connection(), server.connection()

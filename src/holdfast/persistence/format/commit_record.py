@@ -120,6 +120,11 @@ class CommitRecord:
         return bool(self.acknowledged or self.participants or self.waiting_file)
 
     @property
+    def has_more(self) -> bool:
+        """Whether it says anything but which messages committed, and for whom."""
+        return self.has_consequences or self.coordinator is not None or self.part_of is not None
+
+    @property
     def is_remembered(self) -> bool:
         """Whether it was prepared under its id, so that a caller may ask for its outcome again."""
         is_asked_for = self.coordinator is None and self.part_of is None
@@ -133,10 +138,24 @@ class CommitRecord:
 
     def placed(self, first_offset: int) -> CommitRecord:
         """Return the same with the offset of its first message."""
+        if not self.has_more:  # a request of another process: in a fifth of the time
+            return CommitRecord(self.id, self.nonce, self.count, self.timestamp_ns, first_offset, session=self.session)
         return replace(self, first_offset=first_offset)
 
     def encode(self) -> bytes:
         """Return the frame's payload: UTF-8 JSON, then the size of the whole frame, so that it is found from behind."""
+        nonce = self.nonce.hex()
+        if self.session and self.id == nonce and not self.has_more:  # a put of another process: in a fifth of the time
+            first = "" if self.first_offset is None else f', "first_offset": {self.first_offset}'
+            text = (
+                f'{{"id": "{nonce}", "nonce": "{nonce}", "count": {self.count}, "at": {self.timestamp_ns}{first}, '
+                f'"session": {self.session}}}'
+            ).encode()
+        else:
+            text = self._encode_fields()
+        return text + COMMIT_RECORD_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + COMMIT_RECORD_TRAILER.size)
+
+    def _encode_fields(self) -> bytes:
         fields: dict[str, Any] = {
             "id": self.id,
             "nonce": self.nonce.hex(),
@@ -150,8 +169,7 @@ class CommitRecord:
             "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
             "session": self.session or None,
         }
-        text = json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
-        return text + COMMIT_RECORD_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + COMMIT_RECORD_TRAILER.size)
+        return json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> CommitRecord:

@@ -168,20 +168,15 @@ class Machine:
             raise UsageError("a client sends requests only")
         request = decode_request(frame.body)
         try:
-            reply = self._perform(connection, frame, request, now)
+            session = self._sessions.of[connection]
+            perform = self._verbs.get(type(request)) if session is not None else self._greet
+            if perform is None:
+                raise UsageError("a connection says hello once")
+            reply = perform(connection, session, frame, request, now)
         except Exception as error:
             reply = self._refused(request, error)
         if reply is not None:
             self._answer(connection, frame.request_id, reply)
-
-    def _perform(self, connection: int, frame: Frame, request: AnyRequest, now: float) -> AnyReply | None:
-        session = self._sessions.of[connection]
-        if session is None:
-            return Welcome(self._sessions.greet(connection, request), self._queue.handle.queue_id)
-        perform = self._verbs.get(type(request))
-        if perform is None:
-            raise UsageError("a connection says hello once")
-        return perform(connection, session, frame, request, now)
 
     def _refused(self, request: AnyRequest, error: Exception) -> Refused:
         """Return the answer for an error. A client without any would ask again and again, so a bug has one, too."""
@@ -256,6 +251,9 @@ class Machine:
 
     # -- Sessions ----------------------------------------------------------------------------------------------------
 
+    def _greet(self, connection: int, session: int | None, frame: Frame, request: AnyRequest, now: float) -> AnyReply:
+        return Welcome(self._sessions.greet(connection, request), self._queue.handle.queue_id)
+
     def _resume(self, connection: int, session: int, frame: Frame, resume: Resume, now: float) -> AnyReply:
         self._queue.keep_only(session, resume.group, resume.numbers)
         return _DONE
@@ -291,9 +289,8 @@ class Machine:
         self._parked.park(ParkedRequest(connection, frame.request_id, resource, deadline, again))
 
     def _put(self, connection: int, session: int, frame: Frame, put: Put, now: float) -> AnyReply | None:
-        attempt = partial(self._attempt_put, connection, session, frame, put)
-        if not attempt(False, may_append=PUTS not in self._parked):
-            self._park(connection, frame, put, PUTS, attempt, now)
+        if not self._attempt_put(connection, session, frame, put, False, may_append=PUTS not in self._parked):
+            self._park(connection, frame, put, PUTS, partial(self._attempt_put, connection, session, frame, put), now)
         return None
 
     def _attempt_put(
@@ -331,8 +328,8 @@ class Machine:
             self._answer(each.connection, each.request_id, reply)
 
     def _commit(self, connection: int, session: int, frame: Frame, commit: Commit, now: float) -> AnyReply | None:
-        attempt = partial(self._attempt_commit, connection, session, frame, commit)
-        if not attempt(False):
+        if not self._attempt_commit(connection, session, frame, commit, False):
+            attempt = partial(self._attempt_commit, connection, session, frame, commit)
             self._park(connection, frame, commit, of_commit(commit.nonce), attempt, now)
         return None
 
@@ -365,8 +362,8 @@ class Machine:
         return None
 
     def _begin_take(self, connection: int, session: int, frame: Frame, take: Take, now: float) -> None:
-        attempt = partial(self._attempt_take, connection, session, frame, take)
-        if not attempt(False, may_take=take.group not in self._parked):
+        if not self._attempt_take(connection, session, frame, take, False, may_take=take.group not in self._parked):
+            attempt = partial(self._attempt_take, connection, session, frame, take)
             self._park(connection, frame, take, take.group, attempt, now)
 
     def _attempt_take(

@@ -59,7 +59,7 @@ class ParkedRequests:
         self._lines: dict[str, list[ParkedRequest]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._lines.values())) if self._lines else 0
 
     def __contains__(self, resource: str) -> bool:
         """Whether a request waits for this: a new one has its turn behind it."""

@@ -36,6 +36,10 @@ UNREAD_SECONDS = 5.0
 FRAMES_PER_ROUND = 64
 """Of one connection, before the others have their turn. Clients of ours send one and wait."""
 
+MORE_LOOKS = 3
+"""How often a round looks at the sockets once more before it ends, as long as there is more: what has come meanwhile
+shares its sync."""
+
 ACCEPTS_PER_ROUND = 64
 """So that a crowd that connects does not delay the answers to those that are connected."""
 
@@ -202,6 +206,22 @@ class ServerLoop:
         """Wait until there is something to do, and do it."""
         events = self._selector.select(self._seconds(self._clock.monotonic()))
         now = self._clock.monotonic()
+        stepped = self._take(events, now, ())
+        for _ in range(MORE_LOOKS if stepped else 0):
+            more = self._take(self._selector.select(0), now, stepped)
+            if not more:
+                break
+            stepped += more
+        self._answer(stepped, now)
+        self._do_due(now)
+
+    def _take(
+        self, events: list[tuple[selectors.SelectorKey, int]], now: float, before: Sequence[ServedConnection]
+    ) -> list[ServedConnection]:
+        """Do what the selector says, and hand frames to the handler; return the connections that they came from.
+
+        ``before``: those that have had their share of this round.
+        """
         for key, mask in events:
             if key.data is not None:
                 self._exchange(key.data, mask, now)
@@ -209,11 +229,10 @@ class ServerLoop:
                 self._hear()
             else:
                 self._accept(now)
-        stepped = list(self._with_frames.values())
+        stepped = [each for each in self._with_frames.values() if each not in before]
         for connection in stepped:
             self._step(connection, now)
-        self._answer(stepped, now)
-        self._do_due(now)
+        return stepped
 
     def _seconds(self, now: float) -> float | None:
         """Return how long to sleep unless something comes; None: for ever."""
