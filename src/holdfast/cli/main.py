@@ -11,6 +11,7 @@ from holdfast.cli.commands.figures import ls, stats
 from holdfast.cli.commands.members import ps
 from holdfast.cli.commands.prepared import abort, commit, prepared
 from holdfast.cli.commands.putting import put
+from holdfast.cli.commands.serving import serve
 from holdfast.cli.commands.settings import set_
 from holdfast.cli.commands.taking import get, peek
 from holdfast.cli.commands.verifying import verify
@@ -30,6 +31,7 @@ COMMANDS: tuple[click.Command, ...] = (
     abort,
     set_,
     verify,
+    serve,
     work,
     drain,
     demo,

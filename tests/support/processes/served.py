@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.queue.protocol.frames import NOTICE, REPLY, REQUEST, Frame, encode_frame
+from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.transport.connection import Connection
 from holdfast.queue.transport.server_loop import ServerLoop
 
@@ -17,7 +17,7 @@ class Answering:
     """Answers each request as its body says.
 
     ``echo`` returns the payloads, ``hold`` answers in the round that is due, ``close`` is answered and closes the
-    connection, ``size N`` returns N bytes, ``notice`` tells something before it answers. ``fail`` and ``fail round``
+    connection, ``size N`` returns N bytes. ``fail`` and ``fail round``
     raise, in ``step`` and in ``end_round``; ``break`` does so in ``seconds_left``.
 
     Attributes
@@ -45,6 +45,7 @@ class Answering:
         self.refuses_connections = False
         self._answers: list[tuple[int, list[bytes]]] = []
         self._held: list[tuple[int, list[bytes]]] = []
+        self._held_ids: dict[int, int] = {}
         self._frames = 0
         self._fails = False
         self._breaks = False
@@ -63,8 +64,6 @@ class Answering:
             raise ValueError("a fault of the handler")
         if verb == "size":
             payloads = [bytes(1000)] * (int(count) // 1000)
-        if verb == "notice":
-            self._answers.append((connection, encode_frame(NOTICE, 0, b"news")))
         if verb == "close":
             assert self.loop is not None
             self.loop.close_connection(connection)
@@ -72,6 +71,8 @@ class Answering:
         self._breaks = verb == "break"
         answer = connection, encode_frame(REPLY, frame.request_id, frame.body, payloads)
         (self._held if verb == "hold" else self._answers).append(answer)
+        if verb == "hold":
+            self._held_ids[connection] = frame.request_id
 
     def end_round(self, now: float) -> list[tuple[int, list[bytes]]]:
         self.round_count += 1
@@ -91,6 +92,10 @@ class Answering:
         self.told.append(("disconnected", connection))
         if self.refuses_connections:
             raise ValueError("it was never here")
+
+    def unanswered(self) -> dict[int, int]:
+        held, self._held_ids = self._held_ids, {}
+        return held
 
     def seconds_left(self, now: float) -> float | None:
         if self._breaks:
@@ -134,8 +139,8 @@ class Served:
         return client
 
     def connection(self) -> Connection:
-        """Return a client's connection; it takes no notices."""
-        return Connection(self.connect(), lambda notice: None)
+        """Return a client's connection."""
+        return Connection(self.connect())
 
 
 def listening(path: Path) -> socket.socket:

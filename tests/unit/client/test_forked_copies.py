@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -80,7 +79,7 @@ def test_a_child_that_has_not_used_its_copy_holds_nothing_of_its_parent(tmp_path
 
 @pytest.mark.parametrize("is_owner", [True, False])
 def test_children_that_are_forked_while_threads_are_inside_calls_work(tmp_path: Path, *, is_owner: bool) -> None:
-    """As workers that a pool of processes forks from a busy parent. No lock of those threads is waited for."""
+    """As a pool of processes is forked from a busy parent. No lock of those threads is waited for."""
     path = tmp_path / "q"
 
     def work(queue: PersistentQueue, number: int) -> None:
@@ -104,13 +103,8 @@ def test_children_that_are_forked_while_threads_are_inside_calls_work(tmp_path: 
         for call in (lambda: queue.put(b"parent"), lambda: queue.get(timeout=0.01), queue.stats):
             busy.start(lambda call=call: be_busy(call))  # type: ignore[misc]
         try:
-            context = multiprocessing.get_context("fork")
-            children = [context.Process(target=work, args=(queue, number)) for number in range(4)]
-            for each in children:
-                each.start()
-            for each in children:
-                each.join(60)
-            assert [each.exitcode for each in children] == [0] * 4
+            children = [Child(lambda number=number: work(queue, number)) for number in range(4)]  # type: ignore[misc]
+            assert [each.wait(60) for each in children] == [0] * 4
         finally:
             is_over.append(True)
             busy.join()
@@ -232,6 +226,9 @@ def test_a_copy_whose_class_an_interruption_has_kept_works_and_closes(tmp_path: 
     queue._opening.begin(queue)  # type: ignore[attr-defined]
     queue.__class__ = kept
     assert queue.put(b"a") == 0
+    queue._opening.begin(queue)  # type: ignore[attr-defined]  # as a second thread that has waited for the first one
+    assert type(queue) is copy
+    queue.__class__ = kept
     queue.close()
     assert type(queue) is copy
     with pytest.raises(ClosedError):

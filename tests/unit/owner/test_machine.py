@@ -370,6 +370,19 @@ def test_a_parked_request_ends_with_its_connection(served: Served, client: Clien
     assert other.take(1) == [b"a"]
 
 
+def test_an_owner_that_ends_leaves_parked_requests_to_the_next_one(served: Served, client: Client) -> None:
+    """The first one of each connection is told; none of them takes a message any more."""
+    other = served.connect()
+    first = client.send(Take(GROUP, client.number(1), 1, None, None))
+    client.send(Take(GROUP, client.number(2), 1, None, None))
+    second = other.send(Take(GROUP, other.number(1), 1, None, None))
+    served.end_round()
+    assert served.machine.unanswered() == {client.connection: first, other.connection: second}
+    assert served.machine.unanswered() == {}
+    client.put(1, b"a")
+    assert client.take(3) == [b"a"]
+
+
 class Woken:
     """Counts the rounds that are asked for."""
 

@@ -72,3 +72,13 @@ def test_puts_and_commits_wait_for_space() -> None:
     """Each commit in a line of its own."""
     assert [is_space(PUTS), is_space(of_commit(b"\1")), is_space("default")] == [True, True, False]
     assert of_commit(b"\1") != of_commit(b"\2")
+
+
+def test_what_is_drained_is_forgotten() -> None:
+    """Of all lines."""
+    tried = Tried()
+    for request_id, resource in [(1, "a"), (2, PUTS)]:
+        tried.park(request_id, resource)
+    assert [each.request_id for each in tried.parked.drain()] == [1, 2]
+    assert len(tried.parked) == 0
+    assert tried.attempt() == []

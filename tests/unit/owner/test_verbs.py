@@ -38,6 +38,8 @@ def client(served: Served) -> Client:
         ({"verb": "configure", "x": 1}, "configure knows no x"),
         ({"verb": "pause", "x": 1}, "pause knows no x"),
         ({"verb": "give_up", "x": 1}, "give_up knows no x"),
+        ({"verb": "hand_over", "x": 1}, "hand_over knows no x"),
+        ({"verb": "hand_over", "heir": 0}, "number of a session"),
         ({"verb": "give_up"}, "1 or more"),
         ({"verb": "give_up", "number": "1"}, "1 or more"),
     ],

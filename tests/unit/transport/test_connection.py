@@ -17,17 +17,16 @@ from support.processes.interruptions import interrupt
 from support.processes.served import Served, request, served
 from support.processes.threads import Threads
 
-Pair = tuple[Connection, socket.socket, list[Frame]]
+Pair = tuple[Connection, socket.socket]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """A connection, the socket of its peer, and the notices that it has taken."""
+    """A connection, and the socket of its peer."""
     ours, peer = socket.socketpair()
     peer.settimeout(30)
-    notices: list[Frame] = []
-    connection = Connection(ours, notices.append)
-    yield connection, peer, notices
+    connection = Connection(ours)
+    yield connection, peer
     connection.close()
     peer.close()
 
@@ -46,7 +45,7 @@ def send(peer: socket.socket, kind: int, request_id: int, body: bytes = b"") -> 
 
 def test_what_is_asked_is_sent_as_it_is(pair: Pair) -> None:
     """The buffers of one frame, one behind the other."""
-    connection, peer, _ = pair
+    connection, peer = pair
     send(peer, REPLY, 1)
     buffers = request(1, b"echo", b"one", b"two")
     connection.ask(1, buffers)
@@ -64,7 +63,7 @@ def test_a_request_above_what_a_socket_holds_is_sent_as_a_whole(server: Served, 
 
 def test_an_answer_that_comes_byte_by_byte_is_one_answer(pair: Pair) -> None:
     """A stream keeps no bounds."""
-    connection, peer, _ = pair
+    connection, peer = pair
     threads = Threads()
 
     def answer() -> None:
@@ -79,7 +78,7 @@ def test_an_answer_that_comes_byte_by_byte_is_one_answer(pair: Pair) -> None:
 
 def test_a_late_answer_is_dropped_and_never_taken_for_another(pair: Pair) -> None:
     """The request before has timed out."""
-    connection, peer, _ = pair
+    connection, peer = pair
     with pytest.raises(TimeoutError):
         connection.ask(1, request(1, b"slow"), timeout=0.01)
     assert connection.is_usable
@@ -90,7 +89,7 @@ def test_a_late_answer_is_dropped_and_never_taken_for_another(pair: Pair) -> Non
 
 def test_an_answer_that_comes_after_the_timeout_can_be_waited_for(pair: Pair) -> None:
     """Half of it may have come before."""
-    connection, peer, _ = pair
+    connection, peer = pair
     answer = b"".join(encode_frame(REPLY, 1, b"own"))
     peer.sendall(answer[:10])
     for wait in (lambda: connection.ask(1, request(1, b"slow"), timeout=0.01), lambda: connection.wait(1, timeout=0)):
@@ -102,7 +101,7 @@ def test_an_answer_that_comes_after_the_timeout_can_be_waited_for(pair: Pair) ->
 
 def test_a_request_that_was_sent_in_part_when_time_is_up_closes_the_connection(pair: Pair) -> None:
     """What is missing of it cannot be told from the next one."""
-    connection, _, _ = pair
+    connection, _ = pair
     with pytest.raises(TimeoutError):
         connection.ask(1, request(1, b"echo", bytes(3_000_000)), timeout=0.05)
     assert not connection.is_usable
@@ -122,7 +121,7 @@ def test_a_request_that_was_sent_in_part_when_time_is_up_closes_the_connection(p
 )
 def test_an_owner_that_does_not_keep_to_the_protocol_is_left(pair: Pair, sent: list[bytes]) -> None:
     """The request may have been done."""
-    connection, peer, _ = pair
+    connection, peer = pair
     peer.sendall(b"".join(sent))
     with pytest.raises(ConnectionLostError) as lost:
         connection.ask(1, request(1, b"echo"))
@@ -130,34 +129,31 @@ def test_an_owner_that_does_not_keep_to_the_protocol_is_left(pair: Pair, sent: l
     assert not connection.is_usable
 
 
-def test_notices_are_handed_over_in_order_while_it_waits(pair: Pair) -> None:
-    """Also those that came before the request."""
-    connection, peer, notices = pair
-    for body in (b"one", b"two"):
-        send(peer, NOTICE, 0, body)
-    send(peer, REPLY, 1)
-    connection.ask(1, request(1, b"echo"))
-    assert [each.body for each in notices] == [b"one", b"two"]
-
-
-def test_an_error_in_taking_a_notice_closes_the_connection() -> None:
-    """The answer behind it is not waited for, and must not be found by the next request."""
-
-    def failing(notice: Frame) -> None:
-        raise ValueError(notice.body)
-
-    ours, peer = socket.socketpair()
-    connection = Connection(ours, failing)
-    send(peer, NOTICE, 0, b"news")
-    with pytest.raises(ValueError, match="news"):
+@pytest.mark.parametrize(("last_done", "was_sent"), [(0, False), (1, True)])
+def test_an_owner_that_ends_tells_what_it_has_not_done(pair: Pair, *, last_done: int, was_sent: bool) -> None:
+    """So that such a request may be sent to the next owner as if it had not been sent."""
+    connection, peer = pair
+    send(peer, NOTICE, last_done)
+    with pytest.raises(ConnectionLostError, match="has ended") as lost:
         connection.ask(1, request(1, b"echo"))
+    assert lost.value.was_sent == was_sent
     assert not connection.is_usable
-    peer.close()
+
+
+def test_an_answer_before_the_end_of_an_owner_counts(pair: Pair) -> None:
+    """The next request was not done."""
+    connection, peer = pair
+    send(peer, REPLY, 1)
+    send(peer, NOTICE, 1)
+    assert connection.ask(1, request(1, b"echo")).request_id == 1
+    with pytest.raises(ConnectionLostError) as lost:
+        connection.ask(2, request(2, b"echo"))
+    assert not lost.value.was_sent
 
 
 def test_a_peer_that_was_gone_before_has_seen_nothing(pair: Pair) -> None:
     """So the request may be sent to a successor, whatever it asks."""
-    connection, peer, _ = pair
+    connection, peer = pair
     peer.close()
     with pytest.raises(ConnectionLostError) as lost:
         connection.ask(1, request(1, b"echo"))
@@ -166,7 +162,7 @@ def test_a_peer_that_was_gone_before_has_seen_nothing(pair: Pair) -> None:
 
 def test_a_peer_that_goes_before_it_answers_may_have_done_it(pair: Pair) -> None:
     """Only the log of its successor tells."""
-    connection, peer, _ = pair
+    connection, peer = pair
     threads = Threads()
 
     def go() -> None:
@@ -182,7 +178,7 @@ def test_a_peer_that_goes_before_it_answers_may_have_done_it(pair: Pair) -> None
 
 def test_a_peer_that_goes_in_the_middle_of_a_request_may_have_seen_some_of_it(pair: Pair) -> None:
     """A byte is enough to be careful."""
-    connection, peer, _ = pair
+    connection, peer = pair
     threads = Threads()
 
     def go() -> None:
@@ -198,7 +194,7 @@ def test_a_peer_that_goes_in_the_middle_of_a_request_may_have_seen_some_of_it(pa
 
 def test_another_thread_ends_the_wait(pair: Pair) -> None:
     """A queue is closed while one of its threads waits for a message."""
-    connection, peer, _ = pair
+    connection, peer = pair
     threads = Threads()
 
     def end() -> None:
@@ -254,7 +250,7 @@ def test_an_interruption_anywhere_leaves_a_connection_in_step_or_closed(server: 
 def test_a_broken_pipe_is_an_error_where_sigpipe_would_end_the_program(pair: Pair) -> None:
     """Programs of the shell give that signal back its default."""
     assert threading.current_thread() is threading.main_thread()
-    connection, peer, _ = pair
+    connection, peer = pair
     old = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         peer.close()

@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -402,7 +403,7 @@ def test_200_clients_at_once_are_served(server: Served) -> None:
     """Each gets its own answers."""
 
     def work(number: int) -> None:
-        client = Connection(connected(server.path), lambda notice: None)
+        client = Connection(connected(server.path))
         for at in range(1, 6):
             payload = f"{number} {at}".encode()
             assert client.ask(at, request(at, b"echo", payload), timeout=60).payloads == [payload]
@@ -470,7 +471,7 @@ def test_a_listener_is_replaced_and_connections_stay(server: Served, tmp_path: P
     old.ask(1, request(1, b"echo"))
     server.loop.replace_listener(listening(tmp_path / "second"))
     server.loop.replace_listener(listening(tmp_path / "third"))
-    new = Connection(connected(tmp_path / "third"), lambda notice: None)
+    new = Connection(connected(tmp_path / "third"))
     assert new.ask(1, request(1, b"echo")).body == b"echo"
     assert old.ask(2, request(2, b"echo")).body == b"echo"
     for path in (server.path, tmp_path / "second"):
@@ -519,7 +520,7 @@ def test_without_descriptors_the_loop_does_not_spin(
     handler = Answering()
     loop = server_loop.ServerLoop(exhausted, handler, lambda sock: None, clock)
     loop.start()
-    client = Connection(connected(tmp_path / "socket"), lambda notice: None)
+    client = Connection(connected(tmp_path / "socket"))
     with pytest.raises(TimeoutError):
         client.ask(1, request(1, b"echo"), timeout=0.2)
     assert exhausted.tries == 1
@@ -539,7 +540,7 @@ def test_a_new_listener_ends_the_pause(tmp_path: Path, exhausted: _Exhausted, cl
     connected(tmp_path / "socket").close()
     wait_until(lambda: exhausted.tries == 1)
     loop.replace_listener(listening(tmp_path / "second"))
-    client = Connection(connected(tmp_path / "second"), lambda notice: None)
+    client = Connection(connected(tmp_path / "second"))
     assert client.ask(1, request(1, b"echo"), timeout=30).body == b"echo"
     client.close()
     loop.stop()
@@ -552,7 +553,7 @@ def test_a_client_that_gives_up_while_it_connects_is_no_trouble(
     exhausted.error = errno.ECONNABORTED
     loop = server_loop.ServerLoop(exhausted, Answering(), lambda sock: None, clock)
     loop.start()
-    client = Connection(connected(tmp_path / "socket"), lambda notice: None)
+    client = Connection(connected(tmp_path / "socket"))
     wait_until(lambda: exhausted.tries > server_loop.ACCEPTS_PER_ROUND)
     exhausted.error = 0
     assert client.ask(1, request(1, b"echo"), timeout=30).body == b"echo"
@@ -639,8 +640,45 @@ def test_a_large_answer_reaches_a_client_in_another_process(server: Served) -> N
     payloads = [bytes([at]) * 100_000 for at in range(30)]
 
     def work() -> None:
-        client = Connection(connected(server.path), lambda notice: None)
+        client = Connection(connected(server.path))
         assert client.ask(1, request(1, b"echo", *payloads), timeout=60).payloads == payloads
 
     with child(work) as process:
         assert process.wait() == 0
+
+
+def test_an_orderly_end_tells_each_client_what_was_not_done(tmp_path: Path) -> None:
+    """A request that waits, and one that was never taken; what was answered before stays answered."""
+    with served(tmp_path / "socket") as server:
+        waiting, idle = server.connection(), server.connection()
+        idle.ask(1, request(1, b"echo"), 30)
+        caught: list[ConnectionLostError] = []
+
+        def ask(client: Connection, request_id: int, body: bytes) -> None:
+            with pytest.raises(ConnectionLostError) as lost:
+                client.ask(request_id, request(request_id, body), 30)
+            caught.append(lost.value)
+
+        threads = Threads()
+        threads.start(lambda: ask(waiting, 1, b"hold"))
+        wait_until(lambda: any(verb == "hold" for verb, _ in server.handler.told))
+        server.loop.stop()
+        threads.join()
+        ask(idle, 2, b"echo")
+        assert [each.was_sent for each in caught] == [False, False]
+
+
+def test_a_failure_of_the_loop_itself_is_told_and_no_orderly_end_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner can let the next one in; what was sent may have been done."""
+    with served(tmp_path / "socket") as server:
+        client, failed = server.connection(), threading.Event()
+        client.ask(1, request(1, b"echo"), 30)
+        server.loop.on_failed = failed.set
+        monkeypatch.setattr(server.loop, "_answer", lambda *_: (_ for _ in ()).throw(ValueError("a bug")))
+        with pytest.raises(ConnectionLostError) as lost:
+            client.ask(2, request(2, b"echo"), 30)
+        assert lost.value.was_sent
+        assert failed.wait(30)
+        wait_until(lambda: not server.loop.is_running)

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.importing import import_named
+from holdfast.cli.log_lines import set_up_logging
 from holdfast.cli.opening import json_option
 from holdfast.cli.seconds import Seconds
-from holdfast.log import indented, printable
 
 if TYPE_CHECKING:
     from holdfast.service.aio.async_service import AsyncQueueService
     from holdfast.service.queue_service import QueueService
-
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _TextLines(logging.Formatter):
-    """Log records as text: one line each, with tracebacks indented, for any text of messages and exceptions."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        record.message = printable(record.message)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802  # as above
-        return indented(super().formatException(ei))
-
-
-class _JsonLines(logging.Formatter):
-    """Log records as lines of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "time": record.created,
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
 
 
 @click.command()
@@ -69,7 +39,7 @@ def work(target: str, processes: int | None, grace_seconds: float, as_json: bool
     Logs to standard error, with --json as lines of JSON, unless the module has set up logging by itself.
     """
     service = _find_service(target)
-    _set_up_logging(as_json=as_json)
+    set_up_logging(as_json=as_json)
     from holdfast.service.queue_service import QueueService
 
     if isinstance(service, QueueService):
@@ -109,9 +79,3 @@ def _is_service(found: object) -> bool:
     from holdfast.service.queue_service import QueueService
 
     return isinstance(found, QueueService | AsyncQueueService)
-
-
-def _set_up_logging(*, as_json: bool) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if as_json else _TextLines(_LOG_FORMAT))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

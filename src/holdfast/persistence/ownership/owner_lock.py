@@ -49,6 +49,8 @@ class OwnerNote:
         When it took the lock, in nanoseconds since the epoch of the clock; for people.
     is_brief : bool
         Whether it owns for the length of a call only.
+    heir : int
+        The session that is to be the next owner, if it lives; 0: whichever comes first.
     """
 
     pid: int
@@ -57,6 +59,7 @@ class OwnerNote:
     socket: Path | None
     started: int
     is_brief: bool = False
+    heir: int = 0
 
 
 class OwnerLock:
@@ -126,7 +129,7 @@ class OwnerLock:
             lock.release()
         return None
 
-    def set_socket(self, socket: Path | None, *, is_brief: bool = False) -> None:
+    def set_socket(self, socket: Path | None, *, is_brief: bool = False, heir: int = 0) -> None:
         """Write the note anew, with the path of the owner's socket. Raises ``OSError``.
 
         The path of a socket in ``.owner/`` is noted relative to it, so it is found after the directory was moved.
@@ -139,6 +142,7 @@ class OwnerLock:
             "started": self._started,
             "socket": None if socket is None else socket.name if socket.parent == directory else str(socket),
             "brief": is_brief,
+            "heir": heir,
         }
         write_whole(self._lock.file, (locks.note_bytes(fields, NOTE_BYTES),), 0)
 
@@ -182,8 +186,15 @@ def read_owner_note(storage: Storage, root: Path) -> OwnerNote | None:
     try:
         epoch = bytes.fromhex(note["epoch"])
         socket = None if note["socket"] is None else directory / Path(note["socket"])
-        is_brief = bool(note["brief"])
-        found = OwnerNote(int(note["pid"]), str(note["host"]), epoch, socket, int(note["started"]), is_brief)
+        found = OwnerNote(
+            int(note["pid"]),
+            str(note["host"]),
+            epoch,
+            socket,
+            int(note["started"]),
+            bool(note["brief"]),
+            int(note["heir"]),
+        )
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return found if len(epoch) == EPOCH_BYTES else None

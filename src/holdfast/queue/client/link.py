@@ -261,7 +261,7 @@ class SocketLink:
             sock = connect(self._path, HELLO_SECONDS)
         except OSError as error:
             raise LinkLostError(f"no owner listens at {self._path}: {error}", was_sent=False) from error
-        connection = Connection(sock, lambda notice: None)
+        connection = Connection(sock)
         self._connections.add(connection)
         try:
             reply = self._exchange(connection, self._hello, (), HELLO_SECONDS).reply

@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
+from holdfast.queue.owner.verbs import HAND_OVER
 from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
 
@@ -97,6 +98,22 @@ class Membership:
         """The number of the session now; another one has begun if this process was taken for dead."""
         link = self._link or self._find()
         return link.session
+
+    def take_over(self) -> None:
+        """Own the queue; if another process does, have it hand the queue over between two rounds.
+
+        Raises
+        ------
+        QueueLockedError, RetryableError, HoldfastError
+            The owner does not answer, or does not hand it over in time; or this process cannot open the queue.
+        """
+        deadline = time.monotonic() + OWNER_SECONDS
+        while not isinstance(link := self._link or self._find(), OwnerLink):
+            if time.monotonic() >= deadline:
+                raise self._finder.not_found()
+            self.ask(Verb("", {"verb": HAND_OVER, "heir": link.session}))
+            self._drop(link)
+            time.sleep(_PAUSE_SECONDS_MIN)
 
     def next_number(self) -> int:
         """Return a delivery number that was never used."""

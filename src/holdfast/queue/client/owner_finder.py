@@ -27,6 +27,9 @@ logger = logging.getLogger("holdfast")
 
 _HAS_FAILED = "a write of this process has failed; close the queue and open it again"
 
+_HEIR_SECONDS = 1.0
+"""How long a process has to take what was handed over to it."""
+
 _FREE_SECONDS = 1.0
 """How long other processes may take to find that the owner has ended: they look each 50 ms."""
 
@@ -81,6 +84,8 @@ class OwnerFinder:
         self._has_failed = False
         self._had_owner = False
         self._free_since = math.inf
+        self._inherits_since: tuple[bytes, float] = (b"", math.inf)
+        self._heir = NO_NUMBER
         self.owns_briefly = not options.can_own and not self._why_client
         self.owner: Owner | None = None
         self.consumer: InHand | None = None
@@ -90,6 +95,12 @@ class OwnerFinder:
             make = HandleSettings(path, options).of_new_queue
             *_, self.is_new = open_directory(storage, path, create=True, settings=make)
             self._session = SessionFile.begin(storage, path)
+
+    @property
+    def heir(self) -> int:
+        """The session to which this process has handed the queue over since it last owned it; 0: none."""
+        owner = self.owner
+        return self._heir if owner is None else owner.heir  # it is handed over as soon as that was asked
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now.
@@ -121,13 +132,15 @@ class OwnerFinder:
         return time.monotonic() >= self._free_since + _FREE_SECONDS
 
     def _own(self) -> Link | None:
-        """Take the owner lock if it is free, and open the queue."""
+        """Take the owner lock if it is free and not left to an heir, and open the queue."""
+        if self._is_for_heir():
+            return None
         with storage_errors("taking the lock of the owner", self._path):
             directory = queue_directory(self._path)
             lock = with_reserve(self._storage, directory, lambda: OwnerLock.try_take(self._storage, self._path))
         if lock is None:
             return None
-        self._had_owner = False
+        self._had_owner, self._heir = False, NO_NUMBER
         try:
             self.owner = owner = Owner(self._storage, self._clock, self._path, self._options, lock)
             owner.on_poisoned, owner.on_displaced = self.on_poisoned, self.on_displaced
@@ -145,6 +158,18 @@ class OwnerFinder:
             lock.release()  # interrupted before the owner was known
             raise
         return OwnerLink(owner, self._session.number)
+
+    def _is_for_heir(self) -> bool:
+        """Whether the last owner has handed the queue over to another session, which lives and has time left."""
+        note = read_owner_note(self._storage, self._path)
+        if note is None or note.heir in (NO_NUMBER, self._session.number):
+            return False
+        if self._inherits_since[0] != note.epoch:
+            self._inherits_since = note.epoch, time.monotonic()
+        if time.monotonic() >= self._inherits_since[1] + _HEIR_SECONDS:
+            return False
+        with storage_errors("testing a session", self._path):
+            return Sessions(self._storage, self._path).is_alive(note.heir)
 
     def _admit_to(self, sessions: Sessions) -> None:
         """Have the session named; an owner that died may have done that, and not have said which number it has."""
@@ -226,6 +251,7 @@ class OwnerFinder:
             return
         try:
             owner.close()
+            self._heir = owner.heir
         except Exception:  # each part is closed, even if another one raises
             self.owner = None
             raise

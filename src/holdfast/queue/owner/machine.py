@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -203,6 +203,16 @@ class Machine:
             call()
         answers, self._answers = self._answers, []
         return answers
+
+    def unanswered(self) -> Mapping[int, int]:
+        """Return the parked requests by connection, and forget them: the next owner does them.
+
+        A take has done what it finishes, which may be done twice.
+        """
+        first: dict[int, int] = {}
+        for each in self._parked.drain():
+            first[each.connection] = min(each.request_id, first.get(each.connection, each.request_id))
+        return first
 
     def seconds_left(self, now: float) -> float:
         """Return how long until a round is wanted even if no request comes."""

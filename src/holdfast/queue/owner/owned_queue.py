@@ -79,6 +79,11 @@ class OwnedQueue:
     ------
     HoldfastError
         As :class:`PersistentQueue`; nothing stays open.
+
+    Attributes
+    ----------
+    hand_over : callable
+        Takes the number of a session, which is to be the next owner; set by the owner.
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, living: Living) -> None:
@@ -87,6 +92,7 @@ class OwnedQueue:
         self._path = path
         self._options = options
         self._living = living
+        self.hand_over: Callable[[int], object] = lambda heir: None
         self._lock = threading.Lock()
         self._groups: dict[str, LocalEngine] = {}
         self._is_closed = False

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty, HoldfastError
+from holdfast.errors import Empty, HoldfastError, UsageError
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
-from holdfast.persistence.ownership.sessions import Sessions
+from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.owned_queue import OwnedQueue
@@ -35,7 +35,7 @@ from holdfast.queue.protocol.messages import (
 from holdfast.queue.transport.endpoint import Endpoint
 from holdfast.queue.transport.peer import check_peer
 from holdfast.queue.transport.server_loop import ServerLoop
-from holdfast.threads import start_thread
+from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -64,7 +64,10 @@ class Owner:
         Called once, in a thread of its own, if a client has found that the queue can be used no more until another
         owner opens it: so it may close this one.
     on_displaced : callable or None
-        The same, if somebody has removed or moved the lock away: other processes do not find this owner any more.
+        The same, if other processes do not find this owner any more, because somebody has removed or moved the lock
+        away, or its thread has failed; or if it hands the queue over.
+    heir : int
+        The number of the session that is to be the next owner; 0: whichever comes first.
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, lock: OwnerLock) -> None:
@@ -77,8 +80,10 @@ class Owner:
         self.on_displaced: Callable[[], object] | None = None
         self.epoch = lock.epoch
         self.is_closing = False
+        self.heir = NO_NUMBER
         self._closing = ExitStack()
         self._closing.callback(lock.release)
+        self._closing.callback(self._name_heir)
         self.sessions = Sessions(storage, lock.root)
 
     def begin(self, *, is_brief: bool = False) -> None:
@@ -108,6 +113,8 @@ class Owner:
         machine.waker = self._loop.waker
         machine.on_poisoned = self._poisoned
         machine.on_sweep = self._look_for_itself
+        self._loop.on_failed = self._displaced
+        self.queue.hand_over = self._hand_over
         closing.callback(self._loop.stop)
 
     def start(self) -> None:
@@ -208,6 +215,31 @@ class Owner:
         if call is not None:
             start_thread(call, "holdfast-poisoned")
 
+    def _displaced(self) -> bool:
+        """Have the same heard of an owner that has not failed; return whether there was a thread for it."""
+        call, self.on_displaced = self.on_displaced, None
+        if call is None or start_thread(call, "holdfast-displaced") is not None:
+            return True
+        self.on_displaced = call
+        return False
+
+    def _hand_over(self, heir: int) -> None:
+        """Let a session be the next owner; raises UsageError if it does not live, and RetryableError."""
+        if not self.sessions.is_alive(heir):
+            raise UsageError(f"session {heir:08x} does not live, so {self._path} is not handed over to it")
+        if self.heir != heir:
+            logger.info("the owner of %s hands it over to session %08x", self._path, heir)
+        self.heir = heir
+        if not self._displaced():
+            self.heir = NO_NUMBER
+            raise no_thread_error(f"handing {self._path} over")
+
+    def _name_heir(self) -> None:
+        """Say in the lock's note who is to be next, as the last step before it is released."""
+        if self.heir != NO_NUMBER:
+            with suppress(OSError):  # then whichever comes first is next
+                self._lock.set_socket(None, heir=self.heir)
+
     def _close_endpoint(self) -> None:
         self._endpoint.close()
 
@@ -215,9 +247,7 @@ class Owner:
         """Find out whether other processes find this owner, and bind its socket anew if that was removed."""
         try:
             if not self._lock.is_in_place():
-                call, self.on_displaced = self.on_displaced, None
-                if call is not None:
-                    start_thread(call, "holdfast-displaced")
+                self._displaced()
             elif not self._endpoint.is_in_place():
                 self._endpoint = Endpoint.bind(owner_directory(self._lock.root))
                 self._loop.replace_listener(self._endpoint.listener)

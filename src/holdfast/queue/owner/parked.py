@@ -79,6 +79,12 @@ class ParkedRequests:
         for resource, line in list(self._lines.items()):
             self._keep(resource, [each for each in line if each.connection != connection])
 
+    def drain(self) -> list[ParkedRequest]:
+        """Return all of them, and forget them."""
+        parked = [each for line in self._lines.values() for each in line]
+        self._lines.clear()
+        return parked
+
     def next_deadline(self) -> float:
         """Return when the first of them is over; infinite if none ever is."""
         return min((each.deadline for line in self._lines.values() for each in line), default=math.inf)

@@ -30,6 +30,7 @@ CONFIGURE = "configure"
 GIVE_UP = "give_up"
 RECOVERY = "recovery"
 IS_FULL = "is_full"
+HAND_OVER = "hand_over"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -99,6 +100,15 @@ def _is_full(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {IS_FULL: not queue.handle.capacity.has_space(1, 0)}
 
 
+def _hand_over(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(HAND_OVER, fields, {"heir"})
+    heir = fields.get("heir")
+    if not isinstance(heir, int) or not 0 < heir < 2**32:
+        raise UsageError(f"an heir is the number of a session, not {heir!r}")
+    queue.hand_over(heir)
+    return {}
+
+
 _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
@@ -106,6 +116,7 @@ _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     GIVE_UP: _give_up,
     RECOVERY: _recovery,
     IS_FULL: _is_full,
+    HAND_OVER: _hand_over,
     RESERVE: reserve,
     SETTLE_VOTE: settle_reserved,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from holdfast.queue.protocol.frames import NOTICE, REPLY, Frame, FrameDecoder, ProtocolError
 from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent, widen
@@ -24,7 +24,7 @@ class ConnectionLostError(Exception):
     Attributes
     ----------
     was_sent : bool
-        Whether any byte of the request was sent. If not, it was not done.
+        Whether the request may have been done: some of it was sent, and the owner has not said that it left it out.
     """
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
@@ -39,14 +39,11 @@ class Connection:
     ----------
     sock : socket
         Connected. It is the connection's from here on.
-    on_notice : callable
-        Takes each notice, in the thread that waits for an answer. If it raises, the connection is closed.
     """
 
-    def __init__(self, sock: socket.socket, on_notice: Callable[[Frame], object]) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         widen(sock)
-        self._on_notice = on_notice
         self._decoder = FrameDecoder()
         self._is_in_step = True
         self._last_id = 0
@@ -146,8 +143,8 @@ class Connection:
                     if not data:
                         raise ConnectionLostError("the owner is gone", was_sent=True)
                     self._decoder.feed(data)
-                elif frame.kind == NOTICE:
-                    self._on_notice(frame)
+                elif frame.kind == NOTICE:  # the owner ends, and has done nothing of the requests behind this one
+                    raise ConnectionLostError("the owner has ended", was_sent=frame.request_id >= request_id)
                 elif frame.kind != REPLY or frame.request_id > request_id:
                     raise ProtocolError(f"a frame of kind {frame.kind} with id {frame.request_id}, not {request_id}")
                 elif frame.request_id == request_id:

@@ -33,10 +33,12 @@ class ServedConnection:
         Whether there may be whole frames that were not yet taken from it.
     events : int
         What its selector waits for.
+    taken_id : int
+        The id of the last request that the handler was given.
     """
 
     __slots__ = ("_decoder", "_unread", "_unread_bytes", "deadline", "events", "has_frames", "has_said_hello",
-                 "number", "sock")  # fmt: skip
+                 "number", "sock", "taken_id")  # fmt: skip
 
     def __init__(self, sock: socket.socket, number: int, deadline: float) -> None:
         widen(sock)
@@ -46,6 +48,7 @@ class ServedConnection:
         self.has_said_hello = False
         self.has_frames = False
         self.events = EVENT_READ
+        self.taken_id = 0
         self._decoder = FrameDecoder()
         self._unread: Unsent = deque()
         self._unread_bytes = 0

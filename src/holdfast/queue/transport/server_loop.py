@@ -15,12 +15,12 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from holdfast.clock import Clock
-from holdfast.queue.protocol.frames import Frame, ProtocolError
+from holdfast.queue.protocol.frames import NOTICE, Frame, ProtocolError, encode_frame
 from holdfast.queue.transport.forks import made
 from holdfast.queue.transport.served_connection import ServedConnection
 from holdfast.threads import join_thread, no_thread_error, start_thread
@@ -75,6 +75,12 @@ class Handler(Protocol):
     def disconnected(self, connection: int, now: float) -> None:
         """Hear that a connection has ended: once for each that was connected, at :meth:`ServerLoop.stop` too."""
 
+    def unanswered(self) -> Mapping[int, int]:
+        """Return the requests that wait, by connection, and forget them: nothing of them was done, nor ever is.
+
+        Called at an orderly end, behind the last round. Of several requests of a connection it is the first one.
+        """
+
     def seconds_left(self, now: float) -> float | None:
         """Return how long ``end_round`` is not wanted unless a frame comes; None: for ever."""
 
@@ -104,6 +110,11 @@ class ServerLoop:
         Raises for a client that may not connect.
     clock : Clock
         Times of hellos, of unread answers, and of the handler.
+
+    Attributes
+    ----------
+    on_failed : callable
+        Hears in the loop's thread that an error of the loop itself has ended it.
     """
 
     def __init__(
@@ -121,6 +132,7 @@ class ServerLoop:
         self._connected_count = 0
         self._accepts_at: float | None = None
         self._is_over = False
+        self.on_failed: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
@@ -186,13 +198,22 @@ class ServerLoop:
         try:
             while not self._is_over:
                 self._round()
+            self._take_leave()
         except Exception:
             logger.exception("the owner can serve no other processes any more")
+            self.on_failed()
         finally:
             self._is_over = True
             for connection in list(self._connections.values()):
                 self._drop(connection)
             self._close()
+
+    def _take_leave(self) -> None:
+        """Tell each client which of its requests were not done: it asks the next owner as if it had not asked."""
+        waiting = self._handler.unanswered()
+        for number, connection in self._connections.items():
+            last_done = waiting.get(number, connection.taken_id + 1) - 1
+            connection.send(encode_frame(NOTICE, last_done, b""))
 
     def _close(self) -> None:
         """Close what is open, and tell no handler. A forked child must not unregister: its selector is its parent's."""
@@ -272,6 +293,7 @@ class ServerLoop:
                 if not connection.has_said_hello:
                     connection.has_said_hello = True
                     self._let_live(connection)
+                connection.taken_id = frame.request_id
                 self._handler.step(number, frame, now)
         except ProtocolError as error:
             logger.warning("a client is disconnected, it does not keep to the protocol: %s", error)

@@ -1,0 +1,44 @@
+"""Log records of commands that run until a signal comes: lines on standard error, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from holdfast.log import indented, printable
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _TextLines(logging.Formatter):
+    """Log records as text: one line each, with tracebacks indented, for any text of messages and exceptions."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # as above
+        return indented(super().formatException(ei))
+
+
+class _JsonLines(logging.Formatter):
+    """Log records as lines of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def set_up_logging(*, as_json: bool) -> None:
+    """Log to standard error, unless logging is set up."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines() if as_json else _TextLines(_LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
