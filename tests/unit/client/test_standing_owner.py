@@ -14,14 +14,15 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.sessions import SessionFile, Sessions
-from holdfast.queue.client import membership, owner_finder, standing_owner
+from holdfast.queue import standing_owner
+from holdfast.queue.client import membership, owner_finder
 from holdfast.queue.client.link import OwnerLink, SocketLink
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_engine import SharedEngine
-from holdfast.queue.client.standing_owner import StandingOwner
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.protocol.messages import Verb
+from holdfast.queue.standing_owner import StandingOwner
 from support.processes.thread_starts import no_threads
 from support.processes.threads import Threads, wait_until
 
@@ -287,6 +288,7 @@ def test_an_owner_that_does_not_hand_over_in_time_is_named(
     monkeypatch.setattr(other, "ask", lambda request: None)
     with pytest.raises(QueueLockedError, match="does not answer"):
         other.take_over()
+    other.leave()
 
 
 def test_a_session_that_lives_is_told_by_its_file(path: Path) -> None:

@@ -22,7 +22,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.service.configuration.config import load_config
 
 if TYPE_CHECKING:
-    from holdfast.queue.client.standing_owner import StandingOwner
+    from holdfast.queue.standing_owner import StandingOwner
 
 logger = logging.getLogger("holdfast")
 
@@ -117,7 +117,7 @@ class Served:
                 closing.callback(self._owners.popitem()[1].close)
 
     def _begin(self, path: Path) -> None:
-        from holdfast.queue.client.standing_owner import StandingOwner  # others need no sockets
+        from holdfast.queue.standing_owner import StandingOwner  # others need no sockets
 
         self._owners[path] = StandingOwner(OsStorage(), SystemClock(), path, self._config.chosen(path.name))
         self._troubles.pop(path, None)
