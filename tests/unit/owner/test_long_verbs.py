@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PoisonedError, RetryableError
+from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.owner.long_verbs import LongVerb
 from holdfast.queue.owner.reserving import reserve_fields
 from holdfast.queue.prepared.own_reservations import OwnReservations
@@ -124,6 +125,22 @@ def test_a_copy_of_a_request_that_still_runs_has_the_same_answer(served: Served,
     held.may_go_on.set()
     assert answer(served, again, request).result["runs"][0][:2] == [0, 2]
     assert again.take(1, 9) == [b"c", b"d"]
+
+
+def test_others_are_served_during_a_purge(served: Served, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notes each message, and there may be millions."""
+    may_go_on, purge = threading.Event(), ReadSide.purge
+
+    def held_purge(side: ReadSide, note: Any) -> int:
+        assert may_go_on.wait(30)
+        return purge(side, note)
+
+    monkeypatch.setattr(ReadSide, "purge", held_purge)
+    request = client.send(Verb(GROUP, {"verb": "purge"}))
+    assert served.connect().ask(putting(2), [b"e"]) == Offsets(4, 1)
+    assert client.reply(request) is None
+    may_go_on.set()
+    assert answer(served, client, request).result == {"count": 5}
 
 
 def test_an_error_of_the_thread_is_answered(served: Served, client: Client, held: Held) -> None:

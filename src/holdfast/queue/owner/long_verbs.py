@@ -7,11 +7,12 @@ from typing import Any
 
 from holdfast.errors import RetryableError
 from holdfast.queue.owner.reserving import RESERVE
+from holdfast.queue.owner.verbs import PURGE
 from holdfast.threads import start_thread
 
 Fields = dict[str, Any]
 
-LONG_VERBS = frozenset({RESERVE})
+LONG_VERBS = frozenset({PURGE, RESERVE})
 
 
 class LongVerb:
