@@ -31,9 +31,14 @@ def whole(*after: str) -> Evidence:
 
 def test_orders_that_came_out_as_they_went_in_break_nothing() -> None:
     """And are counted."""
-    evidence = whole("opened 0.25 0", "opened 0.5 7")
+    evidence = whole("opened 0.25 0", "owner 0", "opened 0.5 0", "owner 7")
     assert evidence.violations == []
     assert (len(evidence.put), evidence.redelivered_count, evidence.torn_tail_count) == (3, 0, 1)
+    evidence.kill_counts, evidence.owner_kill_count = {"producer": 2, "consumer 1": 1}, 1
+    assert evidence.rows()[-2:] == [
+        ("owner killed", "1", "2 owners, one after another"),
+        ("killed", "2 / 1", "producer / consumer 1"),
+    ]
     assert ("recovery, median / max", "375.0 / 500.0 ms", "2 openings after a kill; 1 half-written puts dropped") in (
         evidence.rows()
     )

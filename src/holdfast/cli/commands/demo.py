@@ -1,4 +1,4 @@
-"""``demo``: kills a producer and a consumer again and again, and counts what came out."""
+"""``demo``: kills processes that share a queue again and again, and counts what came out."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ What was delivered and not acknowledged when a kill came was delivered again: a 
     help="About how long; --seconds 10 shows the same with fewer kills.",
 )
 @click.option("--seed", type=int, help="Decides when to kill; default: another one each time.")
-@click.option("--keep", is_flag=True, help="Keep the queue and the notes of both processes.")
+@click.option("--keep", is_flag=True, help="Keep the queue and the notes of the processes.")
 @json_option
 def demo(seconds: float, seed: int | None, keep: bool, as_json: bool) -> None:
-    """Kill a producer and a consumer again and again, and count what came out.
+    """Kill a producer and two consumers again and again, and count what came out.
 
-    Both share a queue in a temporary directory, and note every answer of the queue in a file that kill -9 cannot take
-    back. The exit code is 1 if the notes show that a message was lost, altered, or delivered again after its
-    acknowledgement; then the files stay. Ctrl-C ends the demo and removes them.
+    They share a queue in a temporary directory: one owns it and serves the others, and the next one does if it is
+    killed. They note every answer of the queue in a file that kill -9 cannot take back. The exit code is 1 if the notes
+    show that a message was lost, altered, or delivered again after its acknowledgement; then the files stay. Ctrl-C
+    ends the demo and removes them.
     """
     from holdfast.cli.demo.show import plan_for
     from holdfast.cli.demo.stopping import StoppedError, signals_noted
@@ -75,7 +76,8 @@ def _show(directory: Path, plan: Plan, check: Callable[[], None], *, as_json: bo
 
     if not as_json:
         click.echo(
-            f"{plan.order_count:,} orders go through one queue: one process puts them, another one takes them out.\n"
+            f"{plan.order_count:,} orders go through one queue: one process puts them, two others take them out.\n"
+            "One of the three owns the queue and serves the others; if it is killed, the next one does.\n"
             f"Each is killed {counted(plan.kill_count, 'time')} with kill -9 and started again (seed {plan.seed}).\n"
         )
     started = time.monotonic()
@@ -97,9 +99,7 @@ def _write(evidence: Evidence, plan: Plan, seconds: float, *, as_json: bool) -> 
     if as_json:
         write_json(_document(evidence, plan, seconds))
         return
-    producer, consumer = evidence.kill_counts
-    rows = [*evidence.rows(), ("killed", f"{producer} / {consumer}", "producer / consumer")]
-    click.echo("\n" + table([*rows, ("total", f"{seconds:.1f} s", "")]) + "\n")
+    click.echo("\n" + table([*evidence.rows(), ("total", f"{seconds:.1f} s", "")]) + "\n")
     if not evidence.violations:
         click.echo("Nothing was lost." + (REDELIVERED if evidence.redelivered_count else ""))
 
@@ -116,8 +116,9 @@ def _document(evidence: Evidence, plan: Plan, seconds: float) -> Document:
         "left": evidence.left_count,
         "damage": evidence.damage_count,
         "redelivered": evidence.redelivered_count,
-        "producer_kills": evidence.kill_counts[0],
-        "consumer_kills": evidence.kill_counts[1],
+        "kills": evidence.kill_counts,
+        "owner_kills": evidence.owner_kill_count,
+        "owners": evidence.owner_count,
         "recovery_seconds_max": max(evidence.opening_seconds, default=None),
         "seconds": seconds,
     }

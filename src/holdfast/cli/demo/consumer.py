@@ -1,4 +1,4 @@
-"""The consumer: receives each order, works on it, acknowledges it, and may be killed at any moment."""
+"""A consumer: receives orders, works on each, acknowledges it, and may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from holdfast.cli.demo.journal import Journal
-from holdfast.cli.demo.opening import open_queue
+from holdfast.cli.demo.opening import Reign, open_queue
 from holdfast.cli.demo.orders import digest
 from holdfast.errors import Empty
 
@@ -20,12 +20,15 @@ WORK_SECONDS_MAX = 0.01
 def consume(queue_path: Path, journal_path: Path, order_count: int, demo_pid: int) -> None:
     """Receive orders until all of them were put and none is left."""
     journal = Journal(journal_path)
-    with open_queue(queue_path, "consume", journal) as queue:
+    with open_queue(queue_path, "shared", journal) as queue:
+        reign = Reign(queue, journal)
         while os.getppid() == demo_pid:  # the demo itself was not killed
+            reign.look()
             try:
                 delivery = queue.receive(timeout=0.1)
             except Empty:
                 # In this order: when the last order is in and nothing can be taken, nothing will come any more.
+                # The other consumer finishes what it has in hand; if it is killed, the process in its place finds that.
                 if queue.stats().next_offset >= order_count and queue.empty():
                     return
                 continue

@@ -1,4 +1,4 @@
-"""Judges what both processes have noted against what went in, and shows it as a table."""
+"""Judges what the processes have noted against what went in, and shows it as a table."""
 
 from __future__ import annotations
 
@@ -37,8 +37,12 @@ class Evidence:
         How long each opening took that followed a kill.
     torn_tail_count : int
         Half-written puts, never acknowledged, that opening dropped.
-    kill_counts : tuple of int
-        How often the producer and the consumer were killed.
+    owner_count : int
+        How often a process became the owner of the queue.
+    kill_counts : dict of str to int
+        How often each of the processes was killed, by its role.
+    owner_kill_count : int
+        How often that was the owner.
     """
 
     def __init__(self, digests: Sequence[str]) -> None:
@@ -54,7 +58,9 @@ class Evidence:
         self.damage_count = 0
         self.opening_seconds: list[float] = []
         self.torn_tail_count = 0
-        self.kill_counts = (0, 0)
+        self.owner_count = 0
+        self.kill_counts: dict[str, int] = {}
+        self.owner_kill_count = 0
 
     def take(self, words: list[str]) -> None:
         """Take in one line of a journal; lines of one process come in their order."""
@@ -67,8 +73,10 @@ class Evidence:
                 self._take_received(int(offset), digest)
             case ["acked", offset]:
                 self.acked.add(int(offset))
-            case ["opened", seconds, torn_bytes]:
+            case ["opened", seconds, _]:
                 self.opening_seconds.append(float(seconds))
+            case ["owner", torn_bytes]:
+                self.owner_count += 1
                 self.torn_tail_count += int(torn_bytes) > 0
 
     @property
@@ -108,6 +116,8 @@ class Evidence:
                 recovery(self.opening_seconds),
                 f"{len(self.opening_seconds)} openings after a kill{torn}",
             ),
+            ("owner killed", f"{self.owner_kill_count:,}", f"{self.owner_count:,} owners, one after another"),
+            ("killed", " / ".join(map(str, self.kill_counts.values())), " / ".join(self.kill_counts)),
         ]
 
     def _take_received(self, offset: int, digest: str) -> None:

@@ -1,4 +1,4 @@
-"""How both processes open the queue that they share."""
+"""How processes open the queue of a demo, and note which of them owns it."""
 
 from __future__ import annotations
 
@@ -20,5 +20,22 @@ def open_queue(path: Path, mode: Mode, journal: Journal) -> PersistentQueue:
     journal.note("opening")
     started = time.perf_counter()
     queue = PersistentQueue(path, mode=mode, flush=FlushPolicy.every_commit(), data_file_bytes=DATA_FILE_BYTES)
-    journal.note("opened", time.perf_counter() - started, queue.recovery.torn_bytes)
+    torn_bytes = queue.recovery.torn_bytes if mode != "shared" else 0  # of a shared queue its owner notes them
+    journal.note("opened", time.perf_counter() - started, torn_bytes)
     return queue
+
+
+class Reign:
+    """Notes when this process has become the owner of a shared queue: it was the first, or the owner before is gone."""
+
+    def __init__(self, queue: PersistentQueue, journal: Journal) -> None:
+        self._queue = queue
+        self._journal = journal
+        self._has_begun = False
+        self.look()
+
+    def look(self) -> None:
+        """Look whether it has, and what its opening of the queue had to drop."""
+        if not self._has_begun and self._queue.is_owner:
+            self._has_begun = True
+            self._journal.note("owner", self._queue.recovery.torn_bytes)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from holdfast.cli.demo.journal import Journal
-from holdfast.cli.demo.opening import open_queue
+from holdfast.cli.demo.opening import Reign, open_queue
 from holdfast.cli.demo.orders import order
 
 PAUSE_SECONDS_MAX = 0.028
@@ -20,17 +20,20 @@ def produce(queue_path: Path, journal_path: Path, order_count: int, demo_pid: in
     """Put the orders that are not in the queue yet.
 
     The queue itself knows where to continue: order *n* has offset *n*, so the next offset is the next order. That
-    counts a put whose process was killed before it could return, and nothing goes in twice.
+    counts a put whose process was killed before it could return. One that the owner has still to do then is not done
+    twice, because an order has its number as ``dedup_id``.
     """
     journal = Journal(journal_path)
-    with open_queue(queue_path, "produce", journal) as queue:
+    with open_queue(queue_path, "shared", journal) as queue:
+        reign = Reign(queue, journal)
         first = queue.stats().next_offset
         journal.note("resumed", first)
         for number in range(first, order_count):
             if os.getppid() != demo_pid:  # the demo itself was killed
                 return
-            offset = queue.put(order(number))
+            offset = queue.put(order(number), dedup_id=str(number))
             journal.note("put", offset)
+            reign.look()
             time.sleep(random.uniform(0, PAUSE_SECONDS_MAX))
 
 

@@ -1,11 +1,11 @@
-"""The demo from its one end to the other: starts both processes, has them killed, and judges what they have noted."""
+"""The demo from its one end to the other: starts the processes, has them killed, and judges what they have noted."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ DELAY_SECONDS_MAX = 0.03
 """Longest wait between an answer that makes a kill due and the kill: it may hit any step of the work."""
 
 QUEUE = "orders"
+
+ROLES = ("producer", "consumer 1", "consumer 2")
+"""The processes that share it. Whichever opens it first is the owner, until it is killed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def plan_for(seconds: float, seed: int | None) -> Plan:
 
 
 def run(directory: Path, plan: Plan, say: Callable[[str], None], check: Callable[[], None]) -> Evidence:
-    """Let both processes work until every order came out; return what they have noted, and what is in the files.
+    """Let all processes work until every order came out; return what they have noted, and what is in the files.
 
     Raises
     ------
@@ -61,22 +64,24 @@ def run(directory: Path, plan: Plan, say: Callable[[str], None], check: Callable
     evidence = Evidence([digest(order(number)) for number in range(plan.order_count)])
     queue = directory / QUEUE
     dice = random.Random(plan.seed)
-    PersistentQueue(queue, mode="produce").close()  # so that the consumer may come first
 
     def victim(role: str) -> Victim:
-        journal = directory / f"{role}.journal"
-        program = ["-P", "-m", f"holdfast.cli.demo.{role}", queue, journal, plan.order_count, os.getpid()]
+        journal = directory / f"{role.replace(' ', '-')}.journal"
+        module = f"holdfast.cli.demo.{role.partition(' ')[0]}"
+        program = ["-P", "-m", module, queue, journal, plan.order_count, os.getpid()]
         kills = plan_kills(dice, plan.kill_count, plan.order_count, DELAY_SECONDS_MAX)
         return Victim(role, program, journal, kills, evidence.take)
 
-    with closing(victim("producer")) as producer, closing(victim("consumer")) as consumer:
+    with ExitStack() as started:
+        victims = [started.enter_context(closing(victim(role))) for role in ROLES]
         watch(
-            [producer, consumer],
-            lambda: f"{producer.done_count:6,} put, {consumer.done_count:6,} acknowledged",
+            victims,
+            lambda: f"{len(evidence.put):6,} put, {len(evidence.acked):6,} acknowledged",
             say=say,
             check=check,
         )
-        evidence.kill_counts = (producer.kill_count, consumer.kill_count)
+        evidence.kill_counts = {each.role: each.kill_count for each in victims}
+        evidence.owner_kill_count = sum(each.owner_kill_count for each in victims)
     with PersistentQueue(queue, mode="read_only") as look:
         evidence.left_count = look.stats().depth
     evidence.damage_count = len(verify(queue).damage)

@@ -63,6 +63,10 @@ class Victim:
     ----------
     kill_count, done_count : int
         How often it was killed, and how many events it has done.
+    is_owner : bool
+        Whether the process owns a shared queue.
+    owner_kill_count : int
+        How often it did when it was killed.
     ended : bool
         Whether all its work is done, and noted.
     """
@@ -78,6 +82,7 @@ class Victim:
         self.role = role
         self.kill_count = 0
         self.done_count = 0
+        self.owner_kill_count = 0
         self.ended = False
         self._kills = kills
         self._take = take
@@ -100,7 +105,7 @@ class Victim:
         self._journal.close()
 
     def _start(self) -> None:
-        self._is_opening = False
+        self._is_opening = self.is_owner = False
         # A session of its own: Ctrl-C reaches the demo, and the demo ends its processes.
         self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
 
@@ -114,6 +119,7 @@ class Victim:
             return False  # it was faster, and has ended
         self._read_journal()
         self.kill_count += 1
+        self.owner_kill_count += self.is_owner
         self._start()
         return True
 
@@ -121,7 +127,8 @@ class Victim:
         for words in self._journal.read_new():
             self._is_opening |= words[0] == "opening"
             if words[0] in ("put", "acked", "moved"):
-                self.done_count = int(words[1]) + 1
+                self.done_count = max(self.done_count, int(words[1]) + 1)
+            self.is_owner |= words[0] == "owner"
             if words[0] != "opened" or self.kill_count:  # the first opening has nothing to recover from
                 self._take(words)
 
@@ -159,9 +166,11 @@ def watch(
     while not all(victim.ended for victim in victims):
         check()
         for victim in victims:
+            before_count = victim.owner_kill_count
             if victim.step():
+                what = ", the owner" if victim.owner_kill_count > before_count else ""
                 at = f"{time.monotonic() - started:6.2f} s"
-                say(f"{at}  kill -9 {victim.role}   {describe()}")
+                say(f"{at}  kill -9 {victim.role}{what}   {describe()}")
         now = [(victim.done_count, victim.ended) for victim in victims]
         if now != before:
             before, last_progress = now, time.monotonic()
