@@ -91,7 +91,7 @@ class LocalEngine:
         self.transactions = OpenTransactions()
         self.group_asker = GroupAsker(handle)
         self.group_askers = GroupAskers(handle)
-        ask = asking(handle.storage, handle.clock, handle.path)
+        ask = asking(handle.storage, handle.clock, handle.path, may_wait=handle.options.mode == "exclusive")
         if handle.options.mode == "submit":
             self.resolver: PreparedResolver = SubmitResolver(handle, ask, self.group_askers.do)
         elif handle.options.mode == "consume" and handle.write_side is None:

@@ -48,6 +48,7 @@ from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.transactions.shared_branch import branch_of
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, Transaction, TransactionBase
 
 if TYPE_CHECKING:
@@ -704,10 +705,8 @@ class PersistentQueue:
         self._check_may_take_part()
         if self._handle.submit_side is not None:
             raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
-        if self._handle.producer is not None:
-            raise self._handle.lacks("join a commit of several queues", "exclusive")
         self._engine.transactions.add(transaction)
-        return Branch(self._handle, transaction, nonce, self._record_bytes_max)
+        return branch_of(self._handle, transaction, nonce, self._record_bytes_max)
 
     def prepared(self) -> list[PreparedTransaction]:
         """Return the transactions that are durable and undecided, oldest first; of one moment by id.

@@ -71,6 +71,8 @@ class QueuesTransaction(TransactionBase):
         with self._lock:
             if id(queue) not in self._by_queue:
                 self._check("put")
+                if queue.mode == "shared" and any(each.queue_id == queue.queue_id for each in self._queues):
+                    raise ConfigError(f"{queue.path} takes part by another handle: one queue has one part")
                 branch = queue.join_transaction(self, self._nonce)
                 self._queues.append(queue)
                 self._branches.append(branch)
@@ -160,7 +162,7 @@ class QueuesTransaction(TransactionBase):
 
     def _commit_together(self, working: Sequence[Branch], timeout: float) -> dict[Branch, range]:
         try:
-            return commit_together(working, self._nonce, timeout)
+            return commit_together(working, self.id, timeout)
         except (CommitUnknownError, PoisonedError, Full):
             raise
         except Exception as error:  # prepared files have been discarded: there is nothing to try again with

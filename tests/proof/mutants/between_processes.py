@@ -314,4 +314,37 @@ BETWEEN_PROCESSES = (
         "            pass\n",
         "owners",
     ),
+    # -- Commits over several queues ---------------------------------------------------------------------------------
+    Mutation(
+        "decided-though-not-begun",
+        "An owner decides what was begun with the one before, behind its own answer that this was aborted.",
+        "queue/owner/owned_queue.py",
+        "            self.coordinating.check(session, commit.nonce)\n",
+        "            pass\n",
+        "owners",
+    ),
+    Mutation(
+        "begun-of-the-dead-kept",
+        "What a dead session has begun stays in doubt, and so do the parts of other queues.",
+        "queue/owner/owned_queue.py",
+        "        self.coordinating.end_session(session)\n",
+        "",
+        "owners",
+    ),
+    Mutation(
+        "ended-commit-begun-again",
+        "An old copy of a beginning has a commit in doubt that has ended long ago.",
+        "queue/owner/coordinating.py",
+        "        if count_of(nonce) <= self._ended.get(session, {}).get(thread_of(nonce), -1):\n",
+        "        if False:\n",
+        "owners",
+    ),
+    Mutation(
+        "commit-forgotten-before-all-follow",
+        "A client ends a commit that another queue has yet to follow, and that one hears that it was aborted.",
+        "queue/owner/coordinating.py",
+        "        if is_followed and nonce not in self._unnoted:\n",
+        "        if nonce not in self._unnoted:\n",
+        "owners",
+    ),
 )

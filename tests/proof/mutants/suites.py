@@ -134,6 +134,7 @@ SUITES = (
         "tests/unit/owner/test_reserving.py",
         "tests/unit/owner/test_long_verbs.py",
         "tests/unit/owner/test_prepared_verbs.py",
+        "tests/unit/owner/test_coordinating.py",
     ),
     _tests(
         "loops",

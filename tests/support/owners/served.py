@@ -284,6 +284,10 @@ class Client:
         """Return the vote of a group, as the record of a transaction names it that acknowledges."""
         return Participant(OWN, self.served.queue.handle.queue_id, group)
 
+    def other(self, part: tuple[str, bytes, str]) -> Participant:
+        """Return another queue, as the record of a transaction names it."""
+        return Participant(*part)
+
     def do(self, verb: str, *, group: str = GROUP, **fields: Any) -> dict[str, Any]:
         """Have a verb done; return its result."""
         return self.ask(Verb(group, {"verb": verb, **fields})).result  # type: ignore[union-attr]  # an error is raised

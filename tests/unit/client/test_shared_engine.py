@@ -18,8 +18,6 @@ from holdfast import (
     PersistentQueue,
     QueueLockedError,
     StorageError,
-    UsageError,
-    transaction,
 )
 from holdfast.errors import Empty, Full
 from holdfast.persistence.format.commit_record import Run
@@ -143,23 +141,14 @@ def test_an_exclusive_handle_between_two_owners_keeps_what_a_client_has_sent_and
             assert client.stats().depth == 0
 
 
-def test_what_is_not_built_for_processes_that_share_says_how_to_have_it(tmp_path: Path) -> None:
-    """The owner's own handle has it as little as a client's."""
+def test_a_wait_for_messages_ends_and_takes_nothing(tmp_path: Path) -> None:
+    """Of the owner's own handle, and of a client's."""
     with (
         PersistentQueue(tmp_path / "q", mode="shared") as owner,
         PersistentQueue(tmp_path / "q", mode="shared") as client,
-        PersistentQueue(tmp_path / "other") as other,
     ):
         for queue in (owner, client):
             queue.put(b"a")
-
-            def join(queue: PersistentQueue = queue) -> None:
-                with transaction(queue, other):
-                    pass
-
-            for call in (join,):
-                with pytest.raises(UsageError, match="use 'exclusive'"):
-                    call()
             queue.wait_for_more(0.1)
             assert queue.get(timeout=5) == b"a"
 

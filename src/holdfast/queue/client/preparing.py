@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import NO_ROOM, Full
+from holdfast.errors import NO_ROOM, Full, HoldfastError
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -15,7 +16,7 @@ from holdfast.persistence.segment.staged_file import staged_path
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.protocol.messages import Done, Receipt
-from holdfast.queue.protocol.prepared_verbs import AnyPreparedVerb, HasSpace, Prepare, as_request
+from holdfast.queue.protocol.prepared_verbs import AnyPreparedVerb, Begin, End, Follow, HasSpace, Prepare, as_request
 
 _PAUSE_SECONDS_MAX = 0.05
 """Between two questions whether there is space."""
@@ -67,7 +68,9 @@ class Preparing:
         CommitUnknownError
             It may be prepared, and no owner tells.
         """
-        prepare = Prepare(commit_record.id, commit_record.nonce, list(receipts), writer is not None)
+        decider = commit_record.coordinator
+        coordinator = None if decider is None else (decider.path, decider.queue_id, decider.group)
+        prepare = Prepare(commit_record.id, commit_record.nonce, list(receipts), writer is not None, coordinator)
         if writer is None:
             ask(self._membership, prepare, group)
             return None
@@ -82,9 +85,25 @@ class Preparing:
         writer.close()
         return replace(summary, path=self._handle.directory.batch_file(commit_record.id))
 
+    # -- Over several queues -----------------------------------------------------------------------------------------
 
-def ask(membership: Membership, verb: AnyPreparedVerb, group: str = "") -> dict[str, Any]:
+    def begin(self, nonce: bytes) -> None:
+        """Begin a commit over several queues that this queue's log decides. Raises as ``Membership.ask``."""
+        ask(self._membership, Begin(nonce))
+
+    def end(self, nonce: bytes, *, is_followed: bool) -> None:
+        """End it. An owner that does not hear of it ends it with the session, and a successor knows nothing begun."""
+        with suppress(HoldfastError):
+            ask(self._membership, End(nonce, is_followed), seconds=0.0)
+
+    def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
+        """Have a prepared part follow the log of another queue. Raises as ``Membership.ask``."""
+        done = ask(self._membership, Follow(transaction_id, nonce, is_committed))
+        return range(done["first"], done["first"] + done["count"])
+
+
+def ask(membership: Membership, verb: AnyPreparedVerb, group: str = "", seconds: float | None = None) -> dict[str, Any]:
     """Have a verb done; return its result. Raises as ``Membership.ask``."""
-    reply = membership.ask(as_request(group, verb), (), None).reply
+    reply = membership.ask(as_request(group, verb), (), seconds).reply
     assert isinstance(reply, Done), "an owner answers a verb by its result or an error"
     return reply.result

@@ -92,6 +92,7 @@ class SharedEngine:
         self._finder.consumer = self._consumer
         self.reserving = SharedReservations(self.membership, self._consumer)
         self.handle.join(self._producer, self._consumer)
+        self.resolver.follow_others()
 
     @property
     def is_owner(self) -> bool:

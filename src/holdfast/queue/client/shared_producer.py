@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.errors import CommitUnknownError, Full, HoldfastError, ShutDown
-from holdfast.persistence.format.commit_record import CommitRecord, count_of, thread_of
+from holdfast.persistence.format.commit_record import CommitRecord, Participant, count_of, thread_of
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.client.link import Answer
@@ -14,7 +14,7 @@ from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.staging import Staging, discard
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.producer.nonces import give_up, next_nonce
-from holdfast.queue.protocol.messages import Commit, Offsets, Put, Receipt, Verb
+from holdfast.queue.protocol.messages import Commit, Offsets, OtherPart, Put, Receipt, Verb
 from holdfast.queue.threads.lifecycle import Lifecycle
 
 
@@ -76,12 +76,14 @@ class SharedProducer:
         group: str,
         receipts: Sequence[Receipt],
         timeout: float | None,
+        participants: Sequence[Participant] = (),
     ) -> range:
         """Have a transaction committed; return the offsets of its puts. Raises as ``Transaction.commit``."""
         if self._staging.is_wanted(payloads, headers):
-            request = _staged(nonce, transaction_id, group, receipts, timeout)
+            request = _staged(nonce, transaction_id, group, receipts, timeout, participants)
             return self._stage(request, transaction_id, payloads, headers, timeout)
-        commit = Commit(nonce, transaction_id, dict(headers), timeout, group, list(receipts))
+        parts = _parts(participants)
+        commit = Commit(nonce, transaction_id, dict(headers), timeout, group, list(receipts), False, parts)
         return self._ask(commit, lambda: self._membership.ask(commit, payloads, timeout))
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
@@ -96,9 +98,10 @@ class SharedProducer:
         group: str,
         receipts: Sequence[Receipt],
         timeout: float | None,
+        participants: Sequence[Participant] = (),
     ) -> range:
         """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
-        request = _staged(nonce, transaction_id, group, receipts, timeout)
+        request = _staged(nonce, transaction_id, group, receipts, timeout, participants)
         return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
 
     # -- Preparing ---------------------------------------------------------------------------------------------------
@@ -114,6 +117,19 @@ class SharedProducer:
         """Have a transaction prepared. As :meth:`Preparing.prepare`."""
         self._lifecycle.check_alive()
         return self._preparing.prepare(writer, commit_record, group, receipts)
+
+    def begin(self, nonce: bytes) -> None:
+        """Begin a commit over several queues that this queue's log decides."""
+        self._lifecycle.check()
+        self._preparing.begin(nonce)
+
+    def end(self, nonce: bytes, *, is_followed: bool) -> None:
+        """End it; ``is_followed``: all parts follow, durably."""
+        self._preparing.end(nonce, is_followed=is_followed)
+
+    def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
+        """Have a prepared part follow the log of another queue; return the offsets of its puts."""
+        return self._preparing.follow(transaction_id, nonce, is_committed=is_committed)
 
     # -- Asking ------------------------------------------------------------------------------------------------------
 
@@ -174,9 +190,18 @@ class SharedProducer:
 
 
 def _staged(
-    nonce: bytes, transaction_id: str, group: str, receipts: Sequence[Receipt], timeout: float | None
+    nonce: bytes,
+    transaction_id: str,
+    group: str,
+    receipts: Sequence[Receipt],
+    timeout: float | None,
+    participants: Sequence[Participant],
 ) -> Put | Commit:
-    """Return the commit of a transaction whose puts are staged. Without receipts it is a put that is synced."""
-    if receipts:
-        return Commit(nonce, transaction_id, {}, timeout, group, list(receipts), is_staged=True)
+    """Return the commit of a transaction whose puts are staged. If it does no more, it is a put that is synced."""
+    if receipts or participants:
+        return Commit(nonce, transaction_id, {}, timeout, group, list(receipts), True, _parts(participants))
     return Put(nonce, synced=True, dedup_id="", headers={}, timeout=timeout, is_staged=True)
+
+
+def _parts(participants: Sequence[Participant]) -> list[OtherPart]:
+    return [(each.path, each.queue_id, each.group) for each in participants]

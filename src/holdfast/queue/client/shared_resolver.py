@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.preparing import ask
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_resolver import JointResolver
+from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import Found, find_transaction
 from holdfast.queue.protocol.prepared_verbs import (
     AbortJointly,
     AbortPrepared,
     Collect,
     CommitJointly,
     CommitPrepared,
+    Follow,
     Resolve,
 )
+
+logger = logging.getLogger("holdfast")
 
 
 class SharedResolver(PreparedResolver):
@@ -33,7 +41,8 @@ class SharedResolver(PreparedResolver):
     """
 
     def __init__(self, handle: QueueHandle, membership: Membership) -> None:
-        super().__init__(handle, lambda participant, nonce: Outcome.IN_DOUBT, lambda group, fields, seconds: {})
+        ask_other = asking(handle.storage, handle.clock, handle.path)
+        super().__init__(handle, ask_other, lambda group, fields, seconds: {})
         self._membership = membership
 
     def resolve(self) -> bool:
@@ -41,7 +50,32 @@ class SharedResolver(PreparedResolver):
         is_any = bool(self._find_all())
         if is_any:
             ask(self._membership, Resolve())
+            self.follow_others()
         return is_any
+
+    def follow_others(self) -> None:
+        """Ask the owners of other queues what they have decided, and have the parts here follow.
+
+        This handle asks, and not its owner: a thread that serves clients waits for no other owner.
+        """
+        for found in self._find_all():
+            try:
+                self._follow_other(found)
+            except HoldfastError as error:
+                logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._handle.path, error)
+
+    def _follow_other(self, found: Found) -> None:
+        outcome = Outcome.IN_DOUBT if found.decider is None else self._ask(found.decider, found.nonce)
+        if outcome is not Outcome.IN_DOUBT:
+            ask(self._membership, Follow(found.id, found.nonce, outcome is Outcome.COMMITTED))
+
+    def _follow_first(self, transaction_id: str, nonce: bytes | None, *, force: bool) -> None:
+        """Before an operator decides: follow another queue that has done so."""
+        if nonce is None and not force:
+            with storage_errors("looking for a prepared transaction", self._handle.path):
+                found = find_transaction(self._handle, transaction_id)
+            if found is not None:
+                self._follow_other(found)
 
     def make_ready(
         self,
@@ -56,11 +90,13 @@ class SharedResolver(PreparedResolver):
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
         """Have a prepared transaction committed; return the offsets of its puts."""
+        self._follow_first(transaction_id, nonce, force=force)
         done = ask(self._membership, CommitPrepared(transaction_id, force, nonce))
         return range(done["first"], done["first"] + done["count"])
 
     def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
         """Have a prepared transaction aborted."""
+        self._follow_first(transaction_id, nonce, force=force)
         ask(self._membership, AbortPrepared(transaction_id, force, nonce))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.errors import ShutDown
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -38,8 +38,9 @@ class Producer(Protocol):
         group: str,
         receipts: Sequence[Receipt],
         timeout: float | None,
+        participants: Sequence[Participant] = (),
     ) -> range:
-        """Have a transaction committed; return the offsets of its puts."""
+        """Have a transaction committed, and so what other queues have prepared; return the offsets of its puts."""
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file for a transaction."""
@@ -52,6 +53,7 @@ class Producer(Protocol):
         group: str,
         receipts: Sequence[Receipt],
         timeout: float | None,
+        participants: Sequence[Participant] = (),
     ) -> range:
         """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
 
@@ -65,6 +67,15 @@ class Producer(Protocol):
         receipts: Sequence[Receipt],
     ) -> BatchSummary | None:
         """Have a transaction prepared, with its puts in a batch file; return the summary of that in ``prepared/``."""
+
+    def begin(self, nonce: bytes) -> None:
+        """Begin a commit over several queues that this queue's log decides."""
+
+    def end(self, nonce: bytes, *, is_followed: bool) -> None:
+        """End it; ``is_followed``: all parts follow, durably."""
+
+    def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
+        """Have a prepared part follow the log of another queue; return the offsets of its puts."""
 
     def flush(self) -> None: ...
 

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.format.constants import DEAD_REASONS, FRAME_HEADER_BYTES
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, find_group, require_group
@@ -40,6 +40,7 @@ from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
+from holdfast.queue.owner.coordinating import Coordinating
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.write_side import WriteSide
@@ -99,6 +100,7 @@ class OwnedQueue:
         self._writes = LocalEngine(storage, clock, path, options.as_owner(), living=living)
         self.write_side: WriteSide = self._writes.handle.require_write_side()
         self._batches = self._writes.handle.require_batches()
+        self.coordinating = Coordinating(self._writes.handle)
         self._administered = Groups(self._writes.handle, check_open=lambda: None)
 
     @property
@@ -226,22 +228,34 @@ class OwnedQueue:
         known = self.write_side.answer_to(commit.nonce)
         if known is not None:
             return known
+        if commit.participants:
+            self.coordinating.check(session, commit.nonce)
         deliveries = self.find(commit.group, commit.receipts, "commit") if commit.receipts else []
         handle = self.handle_of(commit.group) if commit.receipts else self.handle
         holder = Committing()
         branch = Branch(handle, holder, commit.nonce, handle.settings.values["record_bytes_max"], session=session)
         try:
             if commit.is_staged:
-                self._batches.wait_for_staged(commit.nonce, len(deliveries), timeout)
+                if not commit.participants:
+                    self._batches.wait_for_staged(commit.nonce, len(deliveries), timeout)
                 branch.load_staged(self._batches.staged(commit.nonce))
             else:
                 branch.load(payloads, commit.headers)
             if deliveries:
                 branch.ack(deliveries)
-            return branch.commit(commit.id, timeout)
+            return branch.commit(commit.id, timeout) if not commit.participants else self._decide(branch, commit)
         finally:
             branch.hand_back()
             branch.discard()
+
+    def _decide(self, branch: Branch, commit: Commit) -> range:
+        """Commit this queue's branch, and so all parts that other queues have prepared. Space was there before."""
+        participants = tuple(Participant(*each) for each in commit.participants)
+        now = self._clock.time_ns()
+        commit_record = CommitRecord(commit.id, commit.nonce, branch.put_count, now, participants=participants)
+        offsets = branch.decide(commit_record)
+        self.coordinating.decided(commit_record, branch.needs)
+        return offsets
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
@@ -370,6 +384,7 @@ class OwnedQueue:
 
     def end_session(self, session: int) -> None:
         """Give back what a dead session has in hand, and forget its answers."""
+        self.coordinating.end_session(session)
         self.write_side.end_session(session)
         for side in self.groups:
             side.end_session(session)

@@ -20,14 +20,20 @@ from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.owner.owned_queue import Committing, OwnedQueue
 from holdfast.queue.prepared.prepared_transactions import Found, find_prepared, find_transaction
 from holdfast.queue.protocol.messages import SessionLostError
 from holdfast.queue.protocol.prepared_verbs import (
     AbortJointly,
     AbortPrepared,
+    AskOutcome,
+    Begin,
+    Collect,
     CommitJointly,
     CommitPrepared,
+    End,
+    Follow,
     HasSpace,
     Prepare,
     Resolve,
@@ -52,25 +58,49 @@ def perform_on_prepared(queue: OwnedQueue, session: int, group: str, fields: Fie
     """
     verb = read_prepared_verb(fields)
     match verb:
-        case HasSpace():
-            return _has_space(queue, verb)
         case Prepare():
             return _prepare(queue, session, group, verb)
+        case Begin():
+            queue.coordinating.begin(session, verb.nonce)
+            return {}
+        case End():
+            queue.coordinating.end(session, verb.nonce, is_followed=verb.is_followed)
+            return {}
+        case CommitJointly() | AbortJointly() | Collect():
+            _perform_jointly(queue, verb, fields)
+            return {}
+        case _:
+            return _of_anyone(queue, verb)
+
+
+def _of_anyone(
+    queue: OwnedQueue, verb: HasSpace | CommitPrepared | AbortPrepared | Resolve | Follow | AskOutcome
+) -> Fields:
+    """Perform a verb that has nothing to do with the session that asks."""
+    match verb:
+        case HasSpace():
+            return _has_space(queue, verb)
         case CommitPrepared():
             return _commit(queue, verb)
         case AbortPrepared():
             return _abort(queue, verb)
-        case Resolve():
-            return _resolve(queue)
-        case CommitJointly():
-            queue.joint_resolver.commit(verb.application, verb.version, verb.ids, is_remembered=verb.is_remembered)
-        case AbortJointly():
-            abort = partial(queue.joint_resolver.abort, verb.application, verb.version)
-            _logged(queue, fields, abort)
+        case Follow():
+            return _follow(queue, verb)
+        case AskOutcome():
+            return {"outcome": _coordinator(queue).outcome(verb.nonce).value}
         case _:
-            collect = partial(queue.joint_resolver.collect, verb.older_than_seconds, verb.id_prefix)
-            _logged(queue, fields, collect)
-    return {}
+            return _resolve(queue)
+
+
+def _perform_jointly(queue: OwnedQueue, verb: CommitJointly | AbortJointly | Collect, fields: Fields) -> None:
+    resolver = queue.joint_resolver
+    match verb:
+        case CommitJointly():
+            resolver.commit(verb.application, verb.version, verb.ids, is_remembered=verb.is_remembered)
+        case AbortJointly():
+            _logged(queue, fields, partial(resolver.abort, verb.application, verb.version))
+        case _:
+            _logged(queue, fields, partial(resolver.collect, verb.older_than_seconds, verb.id_prefix))
 
 
 def _has_space(queue: OwnedQueue, asked: HasSpace) -> Fields:
@@ -96,14 +126,14 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
         if queue.resolver.was_prepared(transaction_id, asked.nonce):
             return {}
         raise
-    part_of = None if staged is None else staged.commit_record.part_of
-    queue.resolver.make_ready(
-        transaction_id,
-        puts=staged is not None,
-        part_of=part_of,
-        is_random=transaction_id == asked.nonce.hex(),
-        group=group,
-    )
+    if asked.coordinator is None:
+        queue.resolver.make_ready(
+            transaction_id,
+            puts=staged is not None,
+            part_of=None if staged is None else staged.commit_record.part_of,
+            is_random=transaction_id == asked.nonce.hex(),
+            group=group,
+        )
     _make_durable(queue, group, asked, deliveries, staged)
     return {}
 
@@ -112,29 +142,37 @@ def _staged(queue: OwnedQueue, group: str, asked: Prepare) -> BatchSummary | Non
     if not asked.is_staged:
         return None
     voters = (Participant(OWN, queue.handle.queue_id, group),) if asked.receipts else ()
-    return queue.handle.require_batches().staged_summary(asked.id, asked.nonce, voters)
+    return queue.handle.require_batches().staged_summary(asked.id, asked.nonce, voters, _decider(asked))
 
 
 def _make_durable(
     queue: OwnedQueue, group: str, asked: Prepare, deliveries: list[Delivery], staged: BatchSummary | None
 ) -> None:
     handle = queue.handle_of(group) if deliveries else queue.handle
-    assert handle.coordinator is not None, "an owner has the write side"
     branch = Branch(handle, Committing(), asked.nonce, 0)
-    coordinator = None if staged is None else staged.commit_record.coordinator
-    handle.coordinator.begin(asked.nonce)  # a vote whose puts are not there yet is not taken for aborted
+    _coordinator(queue).begin(asked.nonce)  # a vote whose puts are not there yet is not taken for aborted
     try:
         if deliveries:
             branch.ack(deliveries)
-        branch.prepare_for(asked.id, coordinator, handle.clock.time_ns(), staged)
+        branch.prepare_for(asked.id, _decider(asked), handle.clock.time_ns(), staged)
     except (CommitUnknownError, PoisonedError):
         raise
     except BaseException:
         branch.abort_prepared()
         raise
     finally:
-        handle.coordinator.end(asked.nonce)
+        _coordinator(queue).end(asked.nonce)
         branch.hand_back()
+
+
+def _coordinator(queue: OwnedQueue) -> Coordinator:
+    coordinator = queue.handle.coordinator
+    assert coordinator is not None, "an owner has the write side"
+    return coordinator
+
+
+def _decider(asked: Prepare) -> Participant | None:
+    return None if asked.coordinator is None else Participant(*asked.coordinator)
 
 
 # -- Deciding --------------------------------------------------------------------------------------------------------
@@ -155,6 +193,12 @@ def _abort(queue: OwnedQueue, asked: AbortPrepared) -> Fields:
     else:
         _logged(queue, _named("abort_prepared", asked), abort)
     return {}
+
+
+def _follow(queue: OwnedQueue, asked: Follow) -> Fields:
+    _open_groups(queue, _found(queue, asked.id))
+    offsets = queue.resolver.follow(asked.id, asked.nonce, is_committed=asked.is_committed)
+    return {"first": offsets.start, "count": len(offsets)}
 
 
 def _resolve(queue: OwnedQueue) -> Fields:

@@ -11,6 +11,7 @@ from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.persistence.outcomes.redo import find_queue
+from holdfast.persistence.ownership.owner_lock import read_owner_note
 from holdfast.queue.engine.coordinators import Outcome, find_coordinator
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
@@ -19,11 +20,12 @@ from holdfast.queue.prepared.prepared_resolver import AskCoordinator
 logger = logging.getLogger("holdfast")
 
 
-def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
+def asking(storage: Storage, clock: Clock, root: Path, *, may_wait: bool = True) -> AskCoordinator:
     """Return a function that asks other queues on behalf of the one at ``root``.
 
-    A queue that this process has open is asked as it is. Another one is recovered, if its write lock is free: a
-    transaction that its log has not decided by then is aborted. While it is missing, or locked, there is no answer.
+    A queue that this process has open is asked as it is. If it is shared, its owner is asked, provided that the caller
+    ``may_wait`` for another process. Another one is recovered, if its write lock is free: a transaction that its log
+    has not decided by then is aborted. While it is missing, or locked, there is no answer.
     """
 
     def ask(participant: Participant, nonce: bytes) -> Outcome:
@@ -33,6 +35,9 @@ def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
         directory = find_queue(storage, root, participant)
         if directory is None:
             return Outcome.IN_DOUBT
+        outcome = _of_owner(storage, directory.root, participant, nonce) if may_wait else None
+        if outcome is not None:
+            return outcome
         options = Options("produce", "default", {"flush": FlushPolicy.every_commit()})
         try:
             handle = QueueHandle(storage, clock, directory.root, options)
@@ -46,3 +51,11 @@ def asking(storage: Storage, clock: Clock, root: Path) -> AskCoordinator:
             handle.close()
 
     return ask
+
+
+def _of_owner(storage: Storage, root: Path, participant: Participant, nonce: bytes) -> Outcome | None:
+    if read_owner_note(storage, root) is None:
+        return None
+    from holdfast.queue.prepared.asking_owners import ask_owner  # a program without shared queues loads no messages
+
+    return ask_owner(storage, root, participant.queue_id, nonce)

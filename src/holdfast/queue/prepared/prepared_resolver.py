@@ -357,6 +357,25 @@ class PreparedResolver:
                 self._discard(found)
             return lets_go
 
+    def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
+        """Settle a part as the log of another queue has decided; return the offsets of its puts.
+
+        Again changes nothing; the offsets are those of before, as long as its commit record is pending, and else none.
+        """
+        self._check_may_decide()
+        with self.deciding_alone(transaction_id):
+            with storage_errors("looking for a prepared transaction", self._handle.path):
+                found = find_transaction(self._handle, transaction_id)
+            if found is not None and found.nonce == nonce and not self._finish_decided(found):
+                if is_committed and found.batch is not None:
+                    return self._commit(found, is_asked=False)
+                if is_committed:
+                    self._votes.follow(found, is_committed=True)
+                else:
+                    self._discard(found)
+            commit_record = self._handle.require_write_side().pending_commit_records.find(nonce)
+            return range(0) if commit_record is None else commit_record.offsets
+
     def outcome(self, transaction_id: str, nonce: bytes) -> Outcome:
         """Return the outcome of a transaction in this queue's own log; another handle may hold its votes.
 

@@ -134,13 +134,19 @@ class WaitingBatches:
         ):
             raise CorruptionError(f"{summary.path} holds no puts to prepare", path=str(summary.path))
 
-    def staged_summary(self, transaction_id: str, nonce: bytes, voters: tuple[Participant, ...]) -> BatchSummary:
+    def staged_summary(
+        self,
+        transaction_id: str,
+        nonce: bytes,
+        voters: tuple[Participant, ...],
+        coordinator: Participant | None = None,
+    ) -> BatchSummary:
         """Return the summary of the batch that a session has staged and synced under a nonce, to be prepared.
 
         Raises
         ------
         CorruptionError
-            It is another one than the caller says: of other votes, of another id.
+            It is another one than the caller says: of other votes, of another id, decided by another queue.
         StorageError
             It cannot be read.
         """
@@ -148,7 +154,8 @@ class WaitingBatches:
         with storage_errors("reading a staged batch", path):
             summary = read_summary(self._storage, path, self._queue_id)
         self._check_preparable(summary, voters)
-        if (summary.commit_record.id, summary.commit_record.nonce) != (transaction_id, nonce):
+        record = summary.commit_record
+        if (record.id, record.nonce, record.coordinator) != (transaction_id, nonce, coordinator):
             raise CorruptionError(f"{path} holds another transaction than its name says", path=str(path))
         return summary
 

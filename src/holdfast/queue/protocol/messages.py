@@ -26,6 +26,9 @@ Name = Annotated[str, msgspec.Meta(max_length=100)]
 Receipt = tuple[DeliveryNumber, Count]
 """A delivery: its number, and the offset of the message."""
 
+OtherPart = tuple[str, Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)], Name]
+"""A part of another queue: its path as seen from here, its id, and the group; empty: its puts."""
+
 Place = tuple[Count, Count, Count]
 """A message in the log: sequence of its data file, start and end of its frame."""
 
@@ -122,6 +125,9 @@ class Commit(Request):
         The group of ``receipts``.
     receipts : list of (int, int)
         What it acknowledges.
+    participants : list of (str, bytes, str)
+        What other queues have prepared and follow: path as seen from this queue, id of the queue, group. With any, the
+        nonce has to be one that the session has begun here, and no space is waited for.
     """
 
     nonce: Nonce
@@ -131,6 +137,7 @@ class Commit(Request):
     group: Name
     receipts: list[Receipt]
     is_staged: bool = False
+    participants: list[OtherPart] = []  # msgspec copies it
 
 
 class Arrived(Request):

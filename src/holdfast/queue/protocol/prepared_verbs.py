@@ -5,12 +5,12 @@ Each may be done twice: one that gets no answer is asked again, of a successor p
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.queue.protocol.messages import Count, Name, Nonce, Receipt, Seconds, Verb
+from holdfast.queue.protocol.messages import Count, Name, Nonce, OtherPart, Receipt, Seconds, Verb
 
 
 class PreparedVerb(msgspec.Struct, tag_field="verb", forbid_unknown_fields=True):
@@ -37,12 +37,15 @@ class Prepare(PreparedVerb, tag="prepare"):
         What it acknowledges, in the group of the verb.
     is_staged : bool
         Whether there is a staged file; else it only acknowledges.
+    coordinator : (str, bytes, str) or None
+        The other queue whose log decides; None: the caller does, by id.
     """
 
     id: Name
     nonce: Nonce
     receipts: list[Receipt]
     is_staged: bool
+    coordinator: OtherPart | None = None
 
 
 class CommitPrepared(PreparedVerb, tag="commit_prepared"):
@@ -63,6 +66,33 @@ class AbortPrepared(PreparedVerb, tag="abort_prepared"):
 
 class Resolve(PreparedVerb, tag="resolve"):
     """Follows what other queues and joint commits have decided."""
+
+
+class Begin(PreparedVerb, tag="begin"):
+    """Begins a commit over several queues in the queue that decides: from here on its outcome is in doubt."""
+
+    nonce: Nonce
+
+
+class End(PreparedVerb, tag="end"):
+    """Ends what was begun. If all parts follow durably, its commit record may end, too."""
+
+    nonce: Nonce
+    is_followed: bool
+
+
+class Follow(PreparedVerb, tag="follow"):
+    """Has a part follow what the log of another queue has decided."""
+
+    id: Name
+    nonce: Nonce
+    is_committed: bool
+
+
+class AskOutcome(PreparedVerb, tag="outcome"):
+    """Asks the queue that decides: "committed", "aborted" or "in doubt"."""
+
+    nonce: Nonce
 
 
 class CommitJointly(PreparedVerb, tag="commit_jointly"):
@@ -88,12 +118,22 @@ class Collect(PreparedVerb, tag="collect"):
     id_prefix: str
 
 
-AnyPreparedVerb = HasSpace | Prepare | CommitPrepared | AbortPrepared | Resolve | CommitJointly | AbortJointly | Collect
-
-PREPARED_VERBS = frozenset(
-    str(each.__struct_config__.tag)
-    for each in (HasSpace, Prepare, CommitPrepared, AbortPrepared, Resolve, CommitJointly, AbortJointly, Collect)
+AnyPreparedVerb = (
+    HasSpace
+    | Prepare
+    | CommitPrepared
+    | AbortPrepared
+    | Resolve
+    | Begin
+    | End
+    | Follow
+    | AskOutcome
+    | CommitJointly
+    | AbortJointly
+    | Collect
 )
+
+PREPARED_VERBS = frozenset(str(each.__struct_config__.tag) for each in get_args(AnyPreparedVerb))
 """Their names."""
 
 

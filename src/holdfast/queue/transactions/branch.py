@@ -18,14 +18,14 @@ from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import Needs, OwnFile
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.dispatch.progress_store import runs_of
-from holdfast.queue.engine.ports import Consumer, Producer
+from holdfast.queue.engine.ports import Consumer
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import as_bytes, too_large
 from holdfast.queue.options.failure import Failure
@@ -286,8 +286,6 @@ class Branch:
 
         One of a session goes into the log with a commit record in any case, so that it can be asked for again.
         """
-        if self.handle.producer is not None and self.handle.consumer is not None:
-            return self._commit_shared(self.handle.producer, self.handle.consumer, transaction_id, timeout)
         if not self.put_count and not self._session:
             end = self.handle.next_offset()  # which may fail, so before anything is done
             if self.acked:
@@ -299,24 +297,6 @@ class Branch:
             return self._submit(self.handle.submit_side, timeout)
         self.wait_for_space(timeout)
         return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.handle.clock.time_ns()))
-
-    def _commit_shared(
-        self, producer: Producer, consumer: Consumer, transaction_id: str, timeout: float | None
-    ) -> range:
-        """Have the owner commit it: as a request of this moment, because the thread may have made others since."""
-        nonce, acked = next_nonce(), list(self.acked.values())
-        receipts = [(each.number, each.offset) for each in acked]
-        if self._writer is None:
-            offsets = producer.commit(
-                nonce, transaction_id, self._payloads, self._headers, consumer.group, receipts, timeout
-            )
-        else:
-            writer = self._spill()
-            offsets = producer.commit_staged(writer, nonce, transaction_id, consumer.group, receipts, timeout)
-            self._writer = None
-        consumer.end_committed(acked)
-        self.acked = {}
-        return offsets
 
     def _submit(self, side: SubmitSide, timeout: float | None) -> range:
         """Ask the owner to commit the spilled file."""
@@ -376,26 +356,34 @@ class Branch:
 
         A vote whose batch is missing counts as aborted; so a crash in between is an abort.
         """
-        handle, now = self.handle, self.handle.clock.time_ns()
-        stages = bool(self.put_count) or not self.acked
-        if handle.producer is None and self.acked:
-            self._vote(transaction_id, coordinator, now, stages=stages)
+        commit_record = self._waiting_record(transaction_id, coordinator, part_of)
+        if self.acked:
+            self._vote(transaction_id, coordinator, commit_record.timestamp_ns, stages=self._stages)
+        if self._stages:
+            self._staged = self.handle.require_staging().prepare(self._spill(), commit_record)
+            self._writer = None
+
+    @property
+    def _stages(self) -> bool:
+        """Whether preparing needs a batch file: for puts, or because there is nothing else."""
+        return bool(self.put_count) or not self.acked
+
+    def _waiting_record(
+        self, transaction_id: str, coordinator: Participant | None, part_of: PartOf | None
+    ) -> CommitRecord:
+        """Return the commit record with which the puts wait in ``prepared/``."""
+        handle = self.handle
         voters = (Participant(OWN, handle.queue_id, handle.group.name),) if self.acked else ()
-        commit_record = CommitRecord(
+        return CommitRecord(
             transaction_id,
             self._nonce,
             self.put_count,
-            now,
+            handle.clock.time_ns(),
             participants=voters,
             coordinator=coordinator,
             waiting_file=f"{handle.directory.prepared.name}/{handle.directory.batch_file(transaction_id).name}",
             part_of=part_of,
         )
-        if handle.producer is not None and handle.consumer is not None:
-            self._prepare_shared(handle.producer, handle.consumer, commit_record, stages=stages)
-        elif stages:
-            self._staged = handle.require_staging().prepare(self._spill(), commit_record)
-            self._writer = None
 
     def _vote(self, transaction_id: str, coordinator: Participant | None, now: int, *, stages: bool) -> None:
         """Hold the acknowledged messages, durably, until the outcome; ``stages``: there are puts, too."""
@@ -404,18 +392,6 @@ class Branch:
         vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
         self.handle.require_read_side().vote(vote, acked, self._holder)
         self.has_voted = True
-
-    def _prepare_shared(
-        self, producer: Producer, consumer: Consumer, commit_record: CommitRecord, *, stages: bool
-    ) -> None:
-        """Have the owner prepare it."""
-        acked = list(self.acked.values())
-        receipts = [(each.number, each.offset) for each in acked]
-        writer = self._spill() if stages else None
-        staged = producer.prepare(writer, commit_record, consumer.group, receipts)
-        self._staged, self._writer = staged, None
-        self.has_voted = bool(acked)
-        consumer.end_committed(acked)
 
     def prepare_for(
         self, transaction_id: str, coordinator: Participant | None, timestamp_ns: int, staged: BatchSummary | None
@@ -447,6 +423,37 @@ class Branch:
             prepared.sync()
             self._staged = None
         self._let_go_of_vote()
+
+    # -- Committing with other queues --------------------------------------------------------------------------------
+
+    def renew(self, nonce: bytes) -> None:
+        """Prepare or decide under this nonce from here on."""
+        self._nonce = nonce
+
+    @property
+    def may_decide(self) -> bool:
+        """Whether this queue's log can decide."""
+        return self.handle.coordinator is not None
+
+    def begin_deciding(self) -> None:
+        """Have the outcome in doubt until :meth:`end_deciding`: its absence in the log proves nothing."""
+        assert self.handle.coordinator is not None, "it may decide"
+        self.handle.coordinator.begin(self._nonce)
+
+    def end_deciding(self) -> None:
+        """Note that it was decided, and that all participants know; or that it was given up."""
+        assert self.handle.coordinator is not None, "it may decide"
+        self.handle.coordinator.end(self._nonce)
+
+    def durability_check(self) -> DurabilityCheck | None:
+        """Return what makes the settled vote of this branch durable; None if nothing is to be done."""
+        return self.handle.require_read_side().flush if self.has_voted else None
+
+    def note_followed(self, checks: Sequence[DurabilityCheck]) -> None:
+        """Let the commit record end once the consequences in other queues are durable, which ``checks`` make them."""
+        if self.needs is not None:
+            needs = Needs(self.needs, tuple(checks))
+            self.handle.require_write_side().pending_commit_records.applied(self._nonce, needs)
 
     def _let_go_of_vote(self) -> None:
         if self.has_voted:

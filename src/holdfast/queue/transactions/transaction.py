@@ -36,6 +36,7 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.transactions.branch import Branch, check_deliveries
+from holdfast.queue.transactions.shared_branch import branch_of
 from holdfast.queue.transactions.transaction_state import State, next_state
 
 Committed = TypeVar("Committed")
@@ -259,7 +260,7 @@ class Transaction(TransactionBase):
         super().__init__(handle.clock, timeout)
         self._handle = handle
         self._resolver = resolver
-        self._branch = Branch(handle, self, self._nonce, record_bytes_max)
+        self._branch = branch_of(handle, self, self._nonce, record_bytes_max)
         self._branches = [self._branch]
 
     # -- Work --------------------------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from holdfast.errors import (
 from holdfast.persistence.filesystem.storage import is_disk_full
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.log.follow_up import follow_up
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck
 from holdfast.persistence.outcomes.redo import relative_path
+from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.transactions.branch import Branch
 
 logger = logging.getLogger("holdfast")
@@ -37,14 +38,17 @@ def choose_coordinator(branches: Sequence[Branch]) -> Branch:
     UsageError
         No queue was opened with its write side.
     """
-    writers = [branch for branch in branches if branch.handle.write_side is not None]
+    writers = [branch for branch in branches if branch.may_decide]
     if not writers:
         raise UsageError("no queue of this transaction has its write side open, so it has no coordinator; open one")
     return max(writers, key=lambda branch: branch.put_count > 0)
 
 
-def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | None) -> dict[Branch, range]:
+def commit_together(branches: Sequence[Branch], transaction_id: str, timeout: float | None) -> dict[Branch, range]:
     """Commit branches as one; return the offsets of each one's puts.
+
+    Its nonce is of this moment, because an owner may be asked: a request that its thread has made since the transaction
+    began would be a later one.
 
     Raises
     ------
@@ -54,14 +58,14 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
     HoldfastError
         Anything else: nothing has happened; prepared branches are aborted.
     """
-    transaction_id = nonce.hex()
     deciding = choose_coordinator(branches)
     others = [branch for branch in branches if branch is not deciding]
-    coordinator = deciding.handle.coordinator
-    assert coordinator is not None, "it has its write side open"
     for branch in branches:
         branch.wait_for_space(timeout)
-    coordinator.begin(nonce)
+    nonce = next_nonce()
+    for branch in branches:
+        branch.renew(nonce)
+    deciding.begin_deciding()
     try:
         try:
             _vote(others, transaction_id, deciding)
@@ -78,9 +82,9 @@ def commit_together(branches: Sequence[Branch], nonce: bytes, timeout: float | N
         except Exception:
             _let_go(others)
             raise
-        _follow(others, nonce, offsets, deciding)
+        _follow(others, offsets, deciding)
     finally:
-        coordinator.end(nonce)
+        deciding.end_deciding()
     return offsets
 
 
@@ -122,7 +126,7 @@ def _commit(branch: Branch, offsets: dict[Branch, range]) -> None:
     offsets[branch] = branch.commit_prepared()
 
 
-def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, range], deciding: Branch) -> None:
+def _follow(branches: Sequence[Branch], offsets: dict[Branch, range], deciding: Branch) -> None:
     """Follow the commit in every queue. If that fails, the commit counts, and the next opening does the rest."""
     checks: list[DurabilityCheck] = []
     has_followed = True
@@ -130,7 +134,7 @@ def _follow(branches: Sequence[Branch], nonce: bytes, offsets: dict[Branch, rang
         trouble = f"committed; {branch.handle.path} follows when it is reopened"
         if not follow_up(trouble, partial(_commit, branch, offsets), level=logging.ERROR):
             has_followed = False
-        elif branch.has_voted:
-            checks.append(branch.handle.require_read_side().flush)
-    if has_followed and deciding.needs is not None:
-        deciding.handle.require_write_side().pending_commit_records.applied(nonce, Needs(deciding.needs, tuple(checks)))
+        elif (check := branch.durability_check()) is not None:
+            checks.append(check)
+    if has_followed:
+        follow_up("committed, and remembered for longer", partial(deciding.note_followed, checks))
