@@ -1,4 +1,4 @@
-"""A process that shares a queue with others: ``python -m benchmarks.processes.sharing_process put|take|own|idle …``.
+"""A process that shares a queue: ``python -m benchmarks.processes.sharing_process put|take|loop|own|idle …``.
 
 It opens the queue, prints ``ready``, begins once a line comes in, and prints what it measured, or ``done``.
 """
@@ -53,7 +53,7 @@ def answer_of(process: subprocess.Popen[str]) -> str:
 
 
 def main(verb: str, folder: str, *rest: str) -> None:
-    """Do what the command line says: ``count size batch`` of a put, ``count batch mode`` of a take."""
+    """Do what the command line says: ``count size batch`` of a put, ``count batch mode`` of a take or a loop."""
     from benchmarks.measuring.load import Load
     from holdfast import PersistentQueue
 
@@ -76,6 +76,13 @@ def main(verb: str, folder: str, *rest: str) -> None:
                 messages = queue.receive_many(min(batch, left), timeout=SECONDS_LIMIT)
                 left -= len(messages)
                 messages.ack()
+        elif verb == "loop":
+            left, batch = int(rest[0]), int(rest[1])
+            for message in queue.consume(prefetch=batch, timeout=SECONDS_LIMIT):
+                left -= 1
+                if not left:
+                    message.ack()
+                    break
         elif verb == "idle":
             time.sleep(IDLE_SECONDS)
             print(core_share(float(rest[0])), flush=True)

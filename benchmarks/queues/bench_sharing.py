@@ -132,14 +132,14 @@ def test_taking_by_processes(*, race: Race, sized: Callable[[int, int], Load], i
 
 @busy_too
 def test_one_consumer_beside_the_owner(*, race: Race, sized: Callable[[int, int], Load], is_busy: bool) -> None:
-    """The producer owns, and a consumer in another process takes; beside one that owns its side."""
+    """The producer owns, and a loop in another process takes; beside the same loop without sharing."""
     load = sized(100_000, 2000)
-    verb = ("take", load.count, BATCH)
+    verb = ("loop", load.count, BATCH)
     case = _shared("holdfast, shared", NEVER, [verb], is_busy=is_busy)
 
     apart = _shared("a process for each side", NEVER, [(*verb, "consume")], mode="produce")
     race(
-        f"receive_many of {BATCH} + ack, the producer owns, 1 consumer process, never(){_beside(is_busy)}",
+        f"consume by {BATCH}, the producer owns, 1 consumer process, never(){_beside(is_busy)}",
         load,
         case,
         [Against(_alone(apart, load), None if is_busy else 0.8)],
