@@ -265,7 +265,7 @@ def test_a_broken_pipe_is_an_error_where_sigpipe_would_end_the_program(pair: Pai
 )
 def test_a_timeout_is_set_anew_only_if_it_differs(pair: Pair, timeouts: list[float | None], last: float | None) -> None:
     """Each time is a system call, and a call may end a little late."""
-    connection, peer, _ = pair
+    connection, peer = pair
     for number, timeout in enumerate(timeouts, 1):
         send(peer, REPLY, number, b"")
         connection.ask(number, request(number, b""), timeout=timeout)
