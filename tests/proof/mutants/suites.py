@@ -137,6 +137,12 @@ SUITES = (
         "tests/unit/owner/test_coordinating.py",
     ),
     _tests(
+        "handing over",
+        "tests/unit/owner/test_owned_queue.py",
+        "tests/unit/client/test_standing_owner.py",
+        "tests/unit/client/test_forked_copies.py",
+    ),
+    _tests(
         "loops",
         "tests/unit/consumer/test_consuming.py",
         "tests/contract/test_engine_contract.py",

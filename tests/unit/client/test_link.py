@@ -76,6 +76,13 @@ class Handling:
     def disconnected(self, connection: int, now: float) -> None:
         self.ended.append(connection)
 
+    def unanswered(self) -> dict[int, int]:
+        return {}
+
+    def answer(self, connection: int, request_id: int, reply: Any) -> None:
+        """Answer a request that has waited, in the next round."""
+        self._answers.append((connection, encode_frame(REPLY, request_id, encode(reply))))
+
     def seconds_left(self, now: float) -> float | None:
         return None
 
@@ -199,6 +206,66 @@ def test_an_owner_that_does_not_answer_in_time_is_silent(
     server.handler.reply = lambda request: (Done({}), [])
     link.ask(VERB, (), 0.0)
     assert server.handler.asked[-1] == (2, VERB)
+
+
+def _is_hello(request: Any) -> tuple[Done, list[bytes]] | None:
+    """Have hellos answered, and nothing else."""
+    return (Done({}), []) if isinstance(request, Hello) else None
+
+
+def test_a_request_without_a_bound_waits_as_long_as_the_owner_lives(
+    server: Serving, link: SocketLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a put into a full queue: the owner greets other connections all the time."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
+    server.handler.reply = _is_hello
+    threads, answers = Threads(), list[object]()
+    threads.start(lambda: answers.append(link.ask(VERB, (), None).reply))
+    wait_until(lambda: sum(isinstance(each, Hello) for each in server.handler.requests) >= 4)
+    assert answers == []
+    server.handler.answer(1, 2, Done({"count": 7}))
+    server.loop.wake()
+    threads.join()
+    assert answers == [Done({"count": 7})]
+
+
+def test_a_request_without_a_bound_does_not_wait_for_a_stopped_owner(
+    server: Serving, link: SocketLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that greets no other connection; the request may have been done."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
+    server.handler.reply = lambda request: None
+    with pytest.raises(LinkLostError, match=r"not answered within 0\.1 s") as caught:
+        link.ask(VERB, (), None)
+    assert (caught.value.was_sent, caught.value.is_silent) == (True, True)
+
+
+def test_a_request_without_a_bound_ends_with_its_connection(
+    server: Serving, link: SocketLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or with an error of the look for the owner; a session that is refused there may be served here."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
+    server.handler.reply = _is_hello
+    raised = iter([SessionLostError("found dead"), HoldfastError("a bug")])
+
+    def refused(seconds: float | None = None) -> None:
+        raise next(raised)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(link, "_connect", refused)
+        with pytest.raises(HoldfastError, match="a bug"):
+            link.ask(VERB, (), None)
+
+    def cut(request: Any) -> tuple[Done, list[bytes]] | None:
+        if isinstance(request, Hello):
+            server.loop.close_connection(2)
+        return _is_hello(request)
+
+    link.greet(0, "0123456789abcdef.making")
+    server.handler.reply = cut
+    with pytest.raises(LinkLostError) as caught:
+        link.ask(VERB, (), None)
+    assert (caught.value.was_sent, caught.value.is_silent) == (True, False)
 
 
 def test_a_connection_that_was_cut_off_while_idle_is_replaced(server: Serving, link: SocketLink) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast import PoisonedError, QueueLockedError, RetryableError, StorageError
+from holdfast import PoisonedError, QueueLockedError, RetryableError, StorageError, UsageError
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
@@ -376,3 +376,23 @@ def test_a_forked_child_leaves_the_owner_to_the_parent(make: Make, monkeypatch: 
     assert forgotten == [owner]
     assert finder.owner is None
     owner.close()
+
+
+def test_an_owner_that_looks_where_the_queue_was_before_is_not_found(make: Make, tmp_path: Path) -> None:
+    """It finds out within about a second that the directory was moved; until then it knows no session file of it."""
+    owner = make()
+    owner.find()
+    (tmp_path / "q").rename(tmp_path / "moved")
+    client = OwnerFinder(OsStorage(), SystemClock(), tmp_path / "moved", Options("shared", DEFAULT_GROUP))
+    assert client.find() is None
+    owner.abdicate(has_failed=False)
+    assert isinstance(client.find(), OwnerLink)
+    client.leave()
+
+
+def test_an_owner_of_another_version_is_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No later look would find it otherwise."""
+    make().find()
+    monkeypatch.setattr("holdfast.queue.client.link.VERSION", 99)
+    with pytest.raises(UsageError, match="version 99"):
+        make().find()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -85,16 +86,16 @@ def test_requests_that_wait_are_sent_to_the_next_owner(path: Path, stand: Stand)
     ):
         threads, taken = Threads(), list[bytes]()
         threads.start(lambda: taken.extend(taker.get(timeout=30) for _ in range(2)))
-        wait_until(lambda: _parked(owner) == 1)
+        wait_until(lambda: _parked(owner) == 1, 60)
         standing = [stand() for _ in range(5)]
         assert not taken
         owner.put(b"a")
-        wait_until(lambda: taken == [b"a"])
+        wait_until(lambda: taken == [b"a"], 60)
         owner.put(b"b")
         threads.join()
         owner.put(b"c")
         threads.start(lambda: putter.put(b"d", timeout=30))
-        wait_until(lambda: _parked_at(standing[-1]) == 1)
+        wait_until(lambda: _parked_at(standing[-1]) == 1, 60)
         stand(), stand(), stand(), stand()
         assert owner.get(timeout=5) == b"c"
         threads.join()
@@ -307,3 +308,30 @@ def test_an_empty_queue_stays_empty_for_takers_across_owners(path: Path, stand: 
         stand()
         with pytest.raises(Empty):
             queue.get(timeout=0.05)
+
+
+def test_what_was_handed_over_is_not_taken_back_while_it_is_closed(path: Path, stand: Stand) -> None:
+    """It looks meanwhile, and sees that it does not own."""
+    first = stand()
+    owner = first._finder.owner
+    assert owner is not None
+    is_closing, may_end = threading.Event(), threading.Event()
+
+    def held_up() -> None:
+        is_closing.set()
+        assert may_end.wait(30)
+
+    owner._closing.callback(held_up)
+    made, threads = list[StandingOwner](), Threads()
+    threads.start(lambda: made.append(stand()))
+    assert is_closing.wait(30)
+    looks: list[int] = []
+    has_heir = first._has_heir
+    first._has_heir = lambda: looks.append(1) or has_heir()  # type: ignore[func-returns-value, method-assign]
+    wait_until(lambda: len(looks) > 0)
+    may_end.set()
+    threads.join()
+    before = len(looks)
+    wait_until(lambda: len(looks) > before + 5)
+    assert made[0].is_owner
+    assert made[0]._finder.heir == 0

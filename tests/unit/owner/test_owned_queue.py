@@ -14,7 +14,7 @@ from holdfast import (
     StaleReceiptError,
     UsageError,
 )
-from holdfast.queue.protocol.messages import Settle
+from holdfast.queue.protocol.messages import Settle, Take, Verb
 from support.owners.served import GROUP, Client, Served
 from support.storages.refusals import refusing
 
@@ -131,13 +131,42 @@ def test_a_park_is_done_for_all_or_for_none(served: Served, client: Client) -> N
     assert served.queue.group(GROUP).in_flight_count in (0, 2)
 
 
-def test_what_was_taken_away_is_told_once(served: Served, client: Client) -> None:
-    """Then it is forgotten: the session asks no more."""
+@pytest.mark.parametrize("verb", ["nack", "commit", "take"])
+def test_what_was_taken_away_is_told_again_until_the_answer_has_arrived(
+    served: Served, client: Client, verb: str
+) -> None:
+    """The next request on its connection says so. A connection that is lost may have lost the answer."""
     client.take(1)
     served.fake_clock.advance(10_000)
+
+    def ask(client: Client) -> None:
+        if verb == "take":
+            client.ask(Take(GROUP, client.number(7), 1, None, 0.0, [(client.number(1), 0)]))
+        elif verb == "commit":
+            client.commit(2, b"c", acks=[(1, 0)])
+        else:
+            client.settle("nack", 1, 0)
+
+    for _ in range(2):
+        with pytest.raises(LeaseExpiredError):
+            ask(client)
+        client.disconnect()
+        client = served.connect(client.session)
     with pytest.raises(LeaseExpiredError):
-        client.settle("nack", 1, 0)
+        ask(client)
+    assert served.queue.group(GROUP).progress.taken_away != {}
+    client.ask(Verb("", {"verb": "flush"}))
     assert served.queue.group(GROUP).progress.taken_away == {}
+
+
+def test_what_a_verb_was_told_is_remembered_as_long_as_its_session(served: Served, client: Client) -> None:
+    """No receipts are known of it."""
+    client.take(1)
+    served.fake_clock.advance(10_000)
+    served.queue.group(GROUP).in_flight_count  # noqa: B018  # the lease ends
+    served.queue.forget_taken_away(Verb(GROUP, {"verb": "flush"}), LeaseExpiredError("told", offset=0))
+    with pytest.raises(LeaseExpiredError):
+        client.settle("ack", 1, 0)
 
 
 def test_a_lease_is_extended(served: Served, client: Client) -> None:

@@ -256,15 +256,16 @@ class SocketLink:
         self._connections.give_back(connection)
         return welcome
 
-    def _connect(self) -> tuple[Connection, Welcome]:
+    def _connect(self, patience: float | None = None) -> tuple[Connection, Welcome]:
+        seconds = HELLO_SECONDS if patience is None else patience
         try:
-            sock = connect(self._path, HELLO_SECONDS)
+            sock = connect(self._path, seconds)
         except OSError as error:
             raise LinkLostError(f"no owner listens at {self._path}: {error}", was_sent=False) from error
         connection = Connection(sock)
         self._connections.add(connection)
         try:
-            reply = self._exchange(connection, self._hello, (), HELLO_SECONDS).reply
+            reply = self._exchange(connection, self._hello, (), seconds).reply
         except (LinkLostError, RetryableError) as error:  # a successor may listen there, which refuses the epoch
             connection.close()
             raise LinkLostError(str(error), was_sent=False) from error
@@ -327,17 +328,40 @@ class SocketLink:
         except ProtocolError as error:  # as an owner in this process would have taken it, a moment ago
             raise RetryableError(f"this process does not own the queue any more ({error}): try again") from error
         try:
-            frame: Frame = connection.ask(request_id, buffers, seconds)
+            frame: Frame | None = connection.ask(request_id, buffers, GRACE_SECONDS if seconds is None else seconds)
         except ConnectionLostError as error:
             raise LinkLostError(str(error), was_sent=error.was_sent) from error
         except TimeoutError as error:
-            connection.close()
-            text = f"the owner has not answered within {seconds:g} s"
-            raise LinkLostError(text, was_sent=True, is_silent=True) from error
+            if seconds is not None:
+                connection.close()
+                raise _silent(seconds) from error
+            frame = None
+        while frame is None:
+            frame = self._wait_on(connection, request_id)
         reply = decode_reply(frame.body)
         if isinstance(reply, Refused):
             raise from_text(reply.text)
         return Answer(reply, frame.payloads, is_kept=True)
+
+    def _wait_on(self, connection: Connection, request_id: int) -> Frame | None:
+        """Wait on for an answer without a bound, if the owner lives; None: look again whether it does."""
+        try:
+            other, _ = self._connect(GRACE_SECONDS)
+            self._connections.give_back(other)
+        except LinkLostError as error:
+            connection.close()
+            raise _silent(2 * GRACE_SECONDS) from error
+        except SessionLostError:  # it lives; this connection has its session from before
+            pass
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            return connection.wait(request_id, GRACE_SECONDS)
+        except ConnectionLostError as error:
+            raise LinkLostError(str(error), was_sent=error.was_sent) from error
+        except TimeoutError:
+            return None
 
     def wake(self) -> None:
         """Break connections off on which threads wait for messages that are not wanted any more."""
@@ -350,3 +374,7 @@ class SocketLink:
 
     def forget(self) -> None:
         self._connections.forget()
+
+
+def _silent(seconds: float) -> LinkLostError:
+    return LinkLostError(f"the owner has not answered within {seconds:g} s", was_sent=True, is_silent=True)

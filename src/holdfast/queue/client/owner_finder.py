@@ -188,12 +188,12 @@ class OwnerFinder:
         try:
             try:
                 self._session.named(link.greet(self._session.number, self._session.making).session)
-            except (SessionLostError, UsageError):  # found dead; or an owner died that had named it, and not said so
+            except SessionLostError:  # found dead; or an owner died that had named it, and not said so
                 self.begin_session()
                 self._session.named(link.greet(NO_NUMBER, self._session.making).session)
             if self.consumer is not None:
                 link.ask(Resume(self.consumer.group, self.consumer.numbers_in_hand()), (), 0.0)
-        except (LinkLostError, RetryableError) as error:
+        except (LinkLostError, RetryableError, SessionLostError) as error:  # or it looks where the queue was before
             logger.debug("the owner of %s does not greet: %s", self._path, error)
             link.close()
             return None

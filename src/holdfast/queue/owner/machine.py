@@ -31,6 +31,7 @@ from holdfast.queue.owner.given_up import GivenUpTakes
 from holdfast.queue.owner.long_verbs import LONG_VERBS, LongVerb
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit, of_verb
+from holdfast.queue.owner.told import Told
 from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
 from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
@@ -130,6 +131,7 @@ class Machine:
         self._settled: dict[str, list[_Settled]] = {}
         self._running: list[LongVerb] = []
         self._parked = ParkedRequests()
+        self._told = Told(queue.forget_taken_away)
         self._sweep_due = 0.0
         self._verbs: dict[type, Callable[..., AnyReply | None]] = {
             Put: self._put,
@@ -151,6 +153,7 @@ class Machine:
     def disconnected(self, connection: int, now: float) -> None:
         """Forget what a connection waits for; its session lives on, as its file says."""
         self._parked.forget(connection)
+        self._told.last.pop(connection, None)
         if self._sessions.of.pop(connection, None) is not None:
             self._sweep_due = min(self._sweep_due, now)  # a killed client is found at once
 
@@ -167,6 +170,8 @@ class Machine:
         if frame.kind != REQUEST:
             raise UsageError("a client sends requests only")
         request = decode_request(frame.body)
+        if self._told.last:
+            self._told.has_arrived(connection)
         try:
             session = self._sessions.of[connection]
             perform = self._verbs.get(type(request)) if session is not None else self._greet
@@ -174,6 +179,7 @@ class Machine:
                 raise UsageError("a connection says hello once")
             reply = perform(connection, session, frame, request, now)
         except Exception as error:
+            self._told.note(connection, request, error)
             reply = self._refused(request, error)
         if reply is not None:
             self._answer(connection, frame.request_id, reply)

@@ -45,7 +45,7 @@ from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
-from holdfast.queue.protocol.messages import Commit, Place, Put, Receipt, Settle, Take, Taken
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Place, Put, Receipt, Settle, Take, Taken
 from holdfast.queue.transactions.branch import Branch
 
 MESSAGE_BYTES = 80
@@ -356,7 +356,6 @@ class OwnedQueue:
             if isinstance(delivery, Delivery):
                 found.append(delivery)
             elif delivery is Standing.TAKEN_AWAY:
-                side.forget_taken_away(number, offset)
                 raise LeaseExpiredError(
                     f"the lease of offset {offset} ran out, and the message was given back; work inside "
                     "`with delivery:`, call extend(), or receive it with a longer lease_seconds",
@@ -369,6 +368,18 @@ class OwnedQueue:
                     offset=offset,
                 )
         return found
+
+    def forget_taken_away(self, request: AnyRequest, error: LeaseExpiredError) -> None:
+        """Forget what a session was told: that a delivery was taken away. Its answer has arrived."""
+        if isinstance(request, Settle | Commit):
+            receipts: Sequence[Receipt] = request.receipts
+        elif isinstance(request, Take):
+            receipts = request.finished
+        else:  # remembered until the session ends
+            return
+        for number, offset in receipts:
+            if offset == error.context.get("offset"):
+                self.group(request.group).forget_taken_away(number, offset)
 
     def give_up(self, group: str, number: int) -> None:
         """Give back what a take has in hand that its caller has given up."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty, HoldfastError, UsageError
+from holdfast.errors import Empty, HoldfastError, LeaseExpiredError, UsageError
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
@@ -138,6 +138,15 @@ class Owner:
         queue.Empty, queue.Full, HoldfastError
             As the verb itself.
         """
+        try:
+            return self._perform(session, request, payloads, is_over, again=again)
+        except LeaseExpiredError as error:  # the caller hears of it for sure
+            self.queue.forget_taken_away(request, error)
+            raise
+
+    def _perform(
+        self, session: int, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
+    ) -> tuple[AnyReply, list[bytes]]:
         if isinstance(request, Put):
             return self._put(session, request, payloads, again=again), []
         if isinstance(request, Take):
