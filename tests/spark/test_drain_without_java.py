@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -141,25 +142,32 @@ def test_a_batch_that_somebody_gave_back_is_not_taken_for_drained(path: Path) ->
     assert sink.offsets == list(range(1000))
 
 
-def test_a_drain_that_waits_takes_what_comes_and_ends_when_it_is_told(path: Path) -> None:
-    """Behind the batch at hand."""
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_drain_that_waits_takes_what_comes_and_ends_when_it_is_told(path: Path, *, opens: bool) -> None:
+    """Behind the batch at hand; by its own handle, beside others, or by that of an application that owns the queue."""
     sink, is_empty = Sink(), threading.Event()
 
     def look(progress: DrainProgress) -> None:
         if progress.depth == 0:
             is_empty.set()
 
-    drainer = SparkDrainer(path, SPARK, sink, group="night", max_messages=400, on_progress=look)
-    thread = threading.Thread(target=drainer.run, args=("forever",))
-    thread.start()
-    for end in (1100, 1200):
+    with ExitStack() as stack:
+        queue = path if opens else stack.enter_context(PersistentQueue(path))
+        group = "night" if opens else "default"
+        drainer = SparkDrainer(queue, SPARK, sink, group=group, max_messages=400, on_progress=look)
+        thread = threading.Thread(target=drainer.run, args=("forever",))
+        thread.start()
+        for end in (1100, 1200):
+            assert is_empty.wait(30)
+            is_empty.clear()
+            if isinstance(queue, PersistentQueue):
+                queue.put_many([b"more"] * 100)
+            else:
+                fill(queue, range(end - 100, end))
         assert is_empty.wait(30)
-        is_empty.clear()
-        fill(path, range(end - 100, end))
-    assert is_empty.wait(30)
-    drainer.stop()
-    thread.join(30)
-    assert not thread.is_alive()
+        drainer.stop()
+        thread.join(30)
+        assert not thread.is_alive()
     assert sink.offsets == list(range(1200))
 
 

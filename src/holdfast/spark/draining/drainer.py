@@ -51,6 +51,9 @@ _DEFAULT_GROUP = "default"
 _LOOK_SECONDS = 0.25
 """How long a drain that waits for messages takes to see that it should stop."""
 
+_PAUSE_SECONDS_MIN = 0.01
+"""The pause before the owner of a shared queue is asked again; it doubles, up to that."""
+
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
@@ -237,6 +240,7 @@ class SparkDrainer:
             yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
+        pause = _PAUSE_SECONDS_MIN
         while not self._is_stopping:
             started = time.monotonic()
             try:
@@ -248,8 +252,12 @@ class SparkDrainer:
                 return
             if reservation is not None:
                 self._run_batch(queue, reservation, started)
+                pause = _PAUSE_SECONDS_MIN
             elif end_offset is not None:
                 return
+            elif queue.mode == "shared":  # only its owner knows whether there is more
+                time.sleep(pause)
+                pause = min(2 * pause, _LOOK_SECONDS)
             else:
                 queue.wait_for_more(_LOOK_SECONDS)
 
