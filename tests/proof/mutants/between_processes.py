@@ -306,14 +306,6 @@ BETWEEN_PROCESSES = (
         "    if False:\n",
         "owners",
     ),
-    Mutation(
-        "votes-of-one-group-only",
-        "The owner settles the votes of no group that was not named since it began.",
-        "queue/owner/prepared_verbs.py",
-        "            queue.group(group)\n",
-        "            pass\n",
-        "owners",
-    ),
     # -- Commits over several queues ---------------------------------------------------------------------------------
     Mutation(
         "decided-though-not-begun",

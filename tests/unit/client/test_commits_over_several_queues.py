@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast import Empty, PersistentQueue, TransactionStateError, transaction
+from holdfast import (
+    Empty,
+    PersistentQueue,
+    RetryableError,
+    TransactionNotFoundError,
+    TransactionStateError,
+    transaction,
+)
+from holdfast.queue.client.shared_resolver import SharedResolver
 from holdfast.queue.transactions import two_phase
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.shared_branch import SharedBranch
@@ -161,6 +170,69 @@ def test_a_part_stays_in_doubt_while_the_owner_that_decides_is_asked_in_vain(
             assert [len(each) for each in seen] == [1]
             assert other.prepared() == []
             assert drained(other) == [b"c"]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_part_follows_when_a_handle_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_committed: bool
+) -> None:
+    """The owner that has decided is in another process. What cannot follow now stays in doubt."""
+    paths, ready = (tmp_path / "q0", tmp_path / "q1"), tmp_path / "ready"
+
+    def work() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*((two_phase, "_follow") if is_committed else (SharedBranch, "decide")), die)
+            with (
+                PersistentQueue(paths[0], mode="shared", can_own=False) as first,
+                PersistentQueue(paths[1], mode="shared", can_own=False) as second,
+            ):
+                first.put(b"a")
+                move(first, second)
+
+    with child(lambda: hold(paths[0], ready)), PersistentQueue(paths[1], mode="shared") as second:
+        wait_until(ready.exists)
+        with child(work) as client:
+            assert client.wait() == -signal.SIGKILL
+        assert second.prepared_count() == 1
+
+        def refuse(*arguments: object) -> None:
+            raise RetryableError("not now")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SharedResolver, "_follow_other", refuse)
+            assert len(second.prepared()) == 1
+            assert "stays in doubt: not now" in caplog.text
+        wait_until(lambda: second.prepared() == [])
+        assert drained(second) == ([b"c"] if is_committed else [])
+
+
+def test_a_part_that_is_decided_by_its_id_follows_first(tmp_path: Path) -> None:
+    """If the other queue has decided, nobody else does."""
+    paths, ready = (tmp_path / "q0", tmp_path / "q1"), tmp_path / "ready"
+
+    def work() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(two_phase, "_follow", die)
+            with (
+                PersistentQueue(paths[0], mode="shared", can_own=False) as first,
+                PersistentQueue(paths[1], mode="shared", can_own=False) as second,
+            ):
+                first.put(b"a")
+                move(first, second)
+
+    with child(lambda: hold(paths[0], ready)), PersistentQueue(paths[1], mode="shared") as second:
+        wait_until(ready.exists)
+        with child(work) as client:
+            assert client.wait() == -signal.SIGKILL
+        (path,) = (paths[1] / "prepared").glob("*.batch")
+
+        def has_followed() -> bool:
+            with suppress(TransactionStateError, TransactionNotFoundError):
+                second.abort_prepared(path.stem)
+            return not path.exists()
+
+        wait_until(has_followed)
+        assert drained(second) == [b"c"]
 
 
 def test_a_branch_of_another_mode_needs_no_owner(tmp_path: Path) -> None:
