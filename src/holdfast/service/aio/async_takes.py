@@ -8,6 +8,7 @@ the task that calls off or the thread with a message for it, sees that, and give
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -134,6 +135,7 @@ class Takes:
         self._new: deque[Take[Any]] = deque()
         self._condition = threading.Condition(threading.Lock())
         self._is_watching = False
+        self._watches_until = math.inf
         self._is_over = False
         self._thread: threading.Thread | None = None
 
@@ -187,8 +189,12 @@ class Takes:
                 raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
             self._condition.notify()
-        if self._is_watching:  # read behind the append: the thread first registers, and then checks for new ones
+        if self._is_watching and self._is_pressing(wanted):  # behind the append: see _sleep
             self._source.wake()
+
+    def _is_pressing(self, wanted: Take[Any]) -> bool:
+        """Whether the thread has to look at a take while it waits: for messages of its kind it waits already."""
+        return not wanted.is_alike or (wanted.deadline is not None and wanted.deadline < self._watches_until)
 
     def _closed(self) -> ClosedError:
         return ClosedError(f"the queue {self._name!r} is closed; open it again")
@@ -236,7 +242,8 @@ class Takes:
         """Wait for messages, for another task, or for the first one's time to be over."""
         deadline = min((each.deadline for each in waiting if each.deadline is not None), default=None)
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        self._is_watching = True
+        self._watches_until = math.inf if deadline is None else deadline
+        self._is_watching = True  # before it registers, and then checks for new ones: so it misses none
         try:
             self._source.wait_for_more(seconds, lambda: bool(self._new) or self._is_over)
         except BaseException as error:

@@ -56,6 +56,30 @@ async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_task_wakes_the_thread_only_if_its_time_ends_before_that_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread waits for messages already; in the mode "shared" to wake it costs a connection."""
+    async with AsyncQueueService(tmp_path, catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        wakes: list[int] = []
+        wake = numbers.sync.failover.wake
+        monkeypatch.setattr(numbers.sync.failover, "wake", lambda: (wakes.append(1), wake()))
+        tasks = [asyncio.create_task(numbers.receive(timeout=60))]
+        await until(lambda: waiting_count(numbers) == 1)
+        for timeout in (None, 90):
+            tasks.append(asyncio.create_task(numbers.receive(timeout=timeout)))
+            await turns()
+        assert wakes == []
+        with pytest.raises(Empty):
+            await numbers.receive(timeout=0.01)
+        assert wakes == [1]
+        for number in range(3):
+            await numbers.put(number)
+        assert [(await each).body for each in tasks] == [0, 1, 2]
+
+
+@in_a_loop
 async def test_a_task_with_a_timeout_does_not_wait_for_those_before_it(tmp_path: Path) -> None:
     """Each has its own time."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
