@@ -239,6 +239,31 @@ BETWEEN_PROCESSES = (
         "",
         "owners",
     ),
+    # -- Handles of one process, and the end of a queue --------------------------------------------------------------
+    Mutation(
+        "message-ahead-kept",
+        "A message came while a thread only waited; no take comes for it, and it stays in hand until its lease ends.",
+        "queue/client/deliveries_in_hand.py",
+        "        while self.unclaimed_due() <= now and ",
+        "        while False and ",
+        "successions",
+    ),
+    Mutation(
+        "takes-of-others-broken-off",
+        "A thread that stops to wait breaks off the takes of all others, whose link is lost then.",
+        "queue/client/link.py",
+        "            if is_over():\n                connection.break_off()\n",
+        "            if True:\n                connection.break_off()\n",
+        "successions",
+    ),
+    Mutation(
+        "queue-deleted-under-its-clients",
+        "A queue is deleted between two owners; a client makes it again, empty.",
+        "queue/engine/deletion.py",
+        "    for number in sessions.living():",
+        "    for number in ():",
+        "queues deleted",
+    ),
     # -- Loops that take ahead ---------------------------------------------------------------------------------------
     Mutation(
         "finished-forgotten-at-the-end-of-a-loop",

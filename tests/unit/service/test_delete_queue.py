@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
 from collections.abc import Callable
@@ -231,6 +232,39 @@ def test_a_queue_that_another_handle_owns_a_side_of_stays(group: str) -> None:
         with pytest.raises(QueueLockedError, match="close it, then delete it"):
             service.delete_queue("orders")
         assert other.get(timeout=0) == b'"order"'
+
+
+def _shared(path: Path, *, can_own: bool = True) -> QueueService:
+    """Return a service that shares its directory."""
+    return QueueService(path, mode="shared", can_own=can_own, catalog=False)
+
+
+def test_a_queue_is_deleted_once_no_other_process_shares_it(tmp_path: Path) -> None:
+    """Neither owner nor client is served a queue that is gone; the error names the process."""
+    with _shared(tmp_path) as first, _shared(tmp_path) as second:
+        orders, others = first.queue("orders"), second.queue("orders")
+        others.put("order")
+        for service in (first, second):
+            with pytest.raises(QueueLockedError, match=f"is shared by process {os.getpid()}.*holdfast ps"):
+                service.delete_queue("orders")
+            others = service.queue("orders")
+            assert others.qsize() == 1
+        orders.close()
+        first.queue("orders").close()
+        second.delete_queue("orders")
+        assert [each.name for each in tmp_path.iterdir()] == []
+        with pytest.raises(QueueNotFoundError):
+            first.delete_queue("orders")
+
+
+def test_a_queue_is_not_deleted_while_a_client_waits_for_the_next_owner(tmp_path: Path) -> None:
+    """It would make the queue again."""
+    with _shared(tmp_path) as first, _shared(tmp_path, can_own=False) as second:
+        orders = first.queue("orders")
+        second.queue("orders")
+        orders.close()
+        with pytest.raises(QueueLockedError, match="is shared by process"):
+            first.delete_queue("orders")
 
 
 def test_a_queue_with_a_handler_stays(tmp_path: Path) -> None:

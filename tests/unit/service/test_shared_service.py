@@ -17,7 +17,6 @@ from holdfast import (
     Empty,
     PersistentQueue,
     QueueLockedError,
-    QueueNotFoundError,
     QueueService,
     TypedQueue,
 )
@@ -179,37 +178,6 @@ def test_a_consumer_asks_for_a_queue_that_takes(tmp_path: Path, mode: Any) -> No
         service.consumer("orders")(lambda order: None)
         with pytest.raises(ConfigError, match="which takes nothing: open it with 'shared' or 'exclusive'"):
             service.run()
-
-
-# -- The end of a queue ----------------------------------------------------------------------------------------------
-
-
-def test_a_queue_is_deleted_once_no_other_process_shares_it(tmp_path: Path) -> None:
-    """Neither owner nor client is served a queue that is gone; the error names the process."""
-    with shared(tmp_path) as first, shared(tmp_path) as second:
-        orders, others = first.queue("orders"), second.queue("orders")
-        others.put("order")
-        for service in (first, second):
-            with pytest.raises(QueueLockedError, match=f"is shared by process {os.getpid()}.*holdfast ps"):
-                service.delete_queue("orders")
-            others = service.queue("orders")
-            assert others.qsize() == 1
-        orders.close()
-        first.queue("orders").close()
-        second.delete_queue("orders")
-        assert [each.name for each in tmp_path.iterdir()] == []
-        with pytest.raises(QueueNotFoundError):
-            first.delete_queue("orders")
-
-
-def test_a_queue_is_not_deleted_while_a_client_waits_for_the_next_owner(tmp_path: Path) -> None:
-    """It would make the queue again."""
-    with shared(tmp_path) as first, shared(tmp_path, can_own=False) as second:
-        orders = first.queue("orders")
-        second.queue("orders")
-        orders.close()
-        with pytest.raises(QueueLockedError, match="is shared by process"):
-            first.delete_queue("orders")
 
 
 # -- The catalogue ---------------------------------------------------------------------------------------------------
