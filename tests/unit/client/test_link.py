@@ -304,7 +304,8 @@ def test_waking_ends_takes_that_wait_for_nothing(server: Serving, link: SocketLi
     over.add("first")
     link.wake()
     first.join(30)
-    assert (ended, len(link._taking)) == (["first"], 1)
+    link.ask(VERB, (), 0.0)  # behind that the server has heard of each end
+    assert (ended, len(server.handler.ended)) == (["first"], 1)
     over.add("second")
     link.wake()
     second.join(30)

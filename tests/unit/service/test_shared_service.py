@@ -132,6 +132,29 @@ def test_a_client_service_serves_on_when_the_owner_is_killed(tmp_path: Path) -> 
             assert (delivery.body, orders.get(timeout=5), orders.stats().depth) == ("first", "second", 0)
 
 
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_a_transaction_over_queues_of_a_shared_service_is_all_or_nothing(tmp_path: Path, is_owner: bool) -> None:
+    """Whether this process owns them or another one."""
+    with shared(tmp_path) as first, shared(tmp_path) as second:
+        for service in (first, second):
+            for name in ("orders", "invoices"):
+                service.queue(name, type=int)
+        service, other = (first, second) if is_owner else (second, first)
+        orders, invoices = service.queue("orders"), service.queue("invoices")
+        assert orders.raw.is_owner is is_owner
+        orders.put(1)
+        tx = service.transaction()
+        tx.put(invoices, tx.receive(orders, timeout=5).body)
+        tx.abort()
+        assert other.queue("invoices").stats().depth == 0
+        with service.transaction() as tx:
+            order = tx.receive(orders, timeout=5)
+            tx.put(invoices, order.body * 10)
+            tx.ack(order)
+        assert other.queue("invoices").get(timeout=5) == 10
+        assert other.queue("orders").stats().depth == 0
+
+
 # -- Consumers -------------------------------------------------------------------------------------------------------
 
 
