@@ -108,8 +108,9 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OWNER_SECONDS", 0.02)
 
 
-def test_a_request_goes_to_the_owner_that_is_found_once_one_greets() -> None:
+def test_a_request_goes_to_the_owner_that_is_found_once_one_greets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first looks may find none."""
+    monkeypatch.setattr(module, "OWNER_SECONDS", 60.0)
     link = FakeLink(b"1", ANSWER, ANSWER)
     membership = Membership(FakeFinder(None, None, link))
     assert membership.ask(VERB) is ANSWER

@@ -192,8 +192,14 @@ def test_a_process_patched_by_gevent_is_only_a_client(
     caplog.set_level("INFO", "holdfast")
     monkey = SimpleNamespace(is_module_patched=lambda name: is_patched and name == "socket")
     monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)  # type: ignore[arg-type]
-    assert type(make().find()) is kind
+    finder = make()
+    assert type(finder.find()) is kind
     assert ("gevent" in caplog.text) == is_patched
+    if is_patched:
+        error = finder.not_found()
+        assert type(error) is RetryableError
+        assert "no process owns" in str(error)
+        assert "patched by gevent" in str(error)
 
 
 def test_an_owner_that_does_not_answer_is_named(make: Make, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast import FlushPolicy, ForkedError, PersistentQueue, StaleReceiptError
+from holdfast import FlushPolicy, ForkedError, LeaseExpiredError, PersistentQueue, StaleReceiptError
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -19,7 +19,8 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
-from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume
+from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume, Settle, Take
+from support.processes.threads import wait_until
 
 
 @pytest.fixture
@@ -139,6 +140,23 @@ def test_a_close_of_the_owner_that_was_interrupted_is_continued(
     assert finder.owner is owner
     queue.put(b"a")
     assert owner_of(queue) is not owner
+
+
+def test_a_handle_of_this_process_is_told_once_that_a_lease_has_ended(queue: PersistentQueue) -> None:
+    """Its call returns for sure; what else was taken away is still remembered."""
+    owner = owner_of(queue)
+    queue.put_many([b"a", b"b"])
+    session = queue._engine.membership.session  # type: ignore[union-attr]
+    number = session << 32 | 1000
+    owner.perform(session, Take("default", number, 2, 0.001, None), (), never, again=False)
+    side = owner.queue.group("default")
+    wait_until(lambda: side.in_flight_count == 0)
+    receipts = [(number, 0), (number, 1)]
+    for verb in ("ack", "release"):
+        with pytest.raises(LeaseExpiredError):
+            owner.perform(session, Settle("default", verb, receipts), (), never, again=False)
+        receipts.reverse()
+    assert side.progress.taken_away == {}
 
 
 def test_messages_that_a_transaction_commits_are_its_own() -> None:

@@ -110,12 +110,14 @@ def test_the_longest_path_of_a_socket_has_room_in_the_note(storage: SimulatedSto
         {"pid": None},
         {"socket": 7},
         {"started": "later"},
+        {"heir": "x"},
+        {"heir": None},
         {"started": float("inf")},
     ],
 )
 def test_a_note_that_cannot_be_read_is_none(storage: SimulatedStorage, note: bytes | dict[str, object]) -> None:
     """The lock alone decides who owns; what the note says must not."""
-    whole = {"pid": 1, "host": "a", "epoch": "00" * 16, "socket": None, "started": 1, "brief": False}
+    whole = {"pid": 1, "host": "a", "epoch": "00" * 16, "socket": None, "started": 1, "brief": False, "heir": 0}
     storage.make_directory(LOCK.parent)
     with storage.open(LOCK, create=True) as file:
         file.write_at((json.dumps(whole).encode(),), 0)
