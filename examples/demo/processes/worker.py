@@ -25,8 +25,8 @@ def move(source_path: Path, target_path: Path, journal_path: Path, demo_pid: int
     """
     journal = Journal(journal_path)
     with (
-        open_queue(source_path, "consume", journal) as source,
-        open_queue(target_path, "produce", journal) as target,
+        open_queue(source_path, "shared", journal) as source,
+        open_queue(target_path, "shared", journal) as target,
     ):
         while source.stats().depth and os.getppid() == demo_pid:  # the demo itself was not killed
             with holdfast.transaction(source, target) as tx:
