@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncQueueService, QueueService
-from holdfast.cli.commands.work import _TextLines
+from holdfast.cli.log_lines import _TextLines
 from support.processes.threads import wait_until
 from support.service.consumers import running
 
