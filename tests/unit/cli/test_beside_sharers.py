@@ -57,7 +57,7 @@ def test_messages_are_put_and_taken_beside_the_application(path: Path, applicati
 
 def test_who_shares_the_queue_is_listed_with_the_command(path: Path, application: Child) -> None:
     """While it waits for a message."""
-    with started("get", path) as process:
+    with started("get", path, "-n", "2") as process:
         wait_until(lambda: len(run("ps", path, "--json").document) == 2, SECONDS)
         members = run("ps", path, "--json").document
         assert [(each["pid"], each["role"], each["in_hand"]) for each in members] == [
@@ -65,7 +65,7 @@ def test_who_shares_the_queue_is_listed_with_the_command(path: Path, application
             (process.pid, "client", {}),
         ]
         run("put", path, "more")
-        assert process.communicate(timeout=SECONDS)[0] == b"waiting"
+        assert process.communicate(timeout=SECONDS)[0] == b"waiting\nmore\n"
 
 
 def test_dead_letters_are_handed_out_again_or_discarded_by_the_owner(path: Path, application: Child) -> None:
