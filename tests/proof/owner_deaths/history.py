@@ -90,7 +90,7 @@ class History:
                 self._round()
             self._judge_end(self._served, self._books, [caller.asked for caller in self._callers])
         finally:
-            self._served.queue.close()
+            self._served.close()
         return self.tally
 
     def _round(self) -> None:
@@ -161,14 +161,14 @@ class History:
     def _succeed(self, storage: SimulatedStorage) -> None:
         """Have another owner begin, which is perhaps killed at once, and another one after that."""
         is_killed = storage is not self._served.disk
-        self._served.queue.close()  # if it was killed, its disk is its own by now; this ends its threads
+        self._served.close()  # if it was killed, its disk is its own by now; this ends its threads
         storage.replay_from_here()
         if is_killed:
             self._lock_files(storage)
         self._served = self._connected(storage)
         if self._rng.random() < 0.3:
             kept = [crash.storage for crash in self._served.disk.prefix_crashes() if crash.kept]
-            self._served.queue.close()
+            self._served.close()
             storage = self._rng.choice(kept)
             self._lock_files(storage)
             self._served = self._connected(storage)
@@ -226,7 +226,7 @@ class History:
         try:
             yield served
         finally:
-            served.queue.close()
+            served.close()
 
     @staticmethod
     def _judge_end(served: Served, books: Books, unanswered: Iterable[Asked | None]) -> None:

@@ -145,7 +145,7 @@ class MachineFinder:
             self._machine.members -= 1
             if not self._machine.members:
                 del self._machines[self._path]
-                served.queue.close()
+                served.close()
 
     def forget_after_fork(self) -> None:
         """Do nothing: no child uses it."""

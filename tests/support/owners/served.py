@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
@@ -106,11 +108,17 @@ class Served:
         options = Options("shared", GROUP, made_with)
         open_directory(self.storage, path, create=True, settings=HandleSettings(path, options).of_new_queue)
         self.queue = OwnedQueue(self.storage, self.clock, path, options, self.sessions.is_alive)
+        _begun.add(self)
         asked = checked({name: value for name, value in settings.items() if name in GROUP_SETTINGS | BOUNDS})
         self.queue.attach(GROUP, stored(asked, QUEUE_SETTINGS | GROUP_SETTINGS), {})
         self.machine = Machine(self.queue, self.sessions, EPOCH)
         self._connections = count(1)
         self._replies: dict[tuple[int, int], tuple[AnyReply, list[bytes]]] = {}
+
+    def close(self) -> None:
+        """Close it; one that was killed has a disk of its own, and threads that this ends."""
+        _begun.discard(self)
+        self.queue.close()
 
     def connect(self, session: int = 0) -> Client:
         """Connect a client; 0: it begins a session."""
@@ -173,6 +181,16 @@ class Served:
         """Return a successor of this owner, which closes; sessions live on."""
         self.queue.close()
         return Served(self.storage, self.clock, self.sessions)
+
+
+_begun: set[Served] = set()
+
+
+def close_all() -> None:
+    """Close all owners, also those that were killed: their queues have threads."""
+    for each in list(_begun):
+        with suppress(HoldfastError):
+            each.close()
 
 
 class Client:
