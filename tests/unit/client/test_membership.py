@@ -130,6 +130,15 @@ def test_a_queue_that_another_mode_has_open_is_not_waited_for() -> None:
         membership.ask(VERB)
 
 
+def test_a_queue_is_taken_over_although_several_owners_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a restart of all of them."""
+    monkeypatch.setattr(module, "OWNER_SECONDS", 60.0)
+    links = [FakeLink(b"%d" % number, LOST) for number in range(module.OWNERS_MAX)]
+    membership = Membership(FakeFinder(*links, FakeOwnerLink(b"9")))
+    membership.take_over()
+    assert membership.is_owner
+
+
 def test_nothing_is_done_if_no_owner_is_found() -> None:
     """The caller may try again."""
     with pytest.raises(QueueLockedError):

@@ -111,7 +111,10 @@ class Membership:
         while not isinstance(link := self._link or self._find(), OwnerLink):
             if time.monotonic() >= deadline:
                 raise self._finder.not_found()
-            self.ask(Verb("", {"verb": HAND_OVER, "heir": link.session}))
+            try:
+                self.ask(Verb("", {"verb": HAND_OVER, "heir": link.session}))
+            except RetryableError as error:  # several owners in a row have ended
+                logger.debug("the queue was not handed over: %s", error)
             self._drop(link)
             time.sleep(_PAUSE_SECONDS_MIN)
 
