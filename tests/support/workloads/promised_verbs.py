@@ -127,6 +127,13 @@ def _iterate(world: World) -> Facts:
     return message(next(iter(world.queue)))
 
 
+@row("PersistentQueue.consume", survives=BY_POLICY, modes=TAKES)
+def _consume(world: World) -> Facts:
+    taken = [each.payload for each in world.queue.consume(timeout=0)]  # one batch: it is finished as one
+    assert len(taken) > 2
+    return {key: value for payload in taken for key, value in message(payload).items()}
+
+
 @row("PersistentQueue.receive", "PersistentQueue.receive_many", survives=NOT_SYNCED, modes=TAKES)
 def _receive(world: World) -> Facts:
     delivery = world.queue.receive(timeout=0)
