@@ -12,7 +12,6 @@ from proof.interruptions.locks import locked
 from proof.interruptions.sweep import promised
 from support.processes.interruptions import guarded, interrupted, points_of, without_hanging
 
-
 TRIES = 5
 """Whether a thread that ends leaves a word behind is a matter of time, and so is whether a run comes to some points."""
 
