@@ -581,7 +581,7 @@ def test_a_transaction_whose_time_is_over_is_aborted(queue: PersistentQueue) -> 
 
 
 def test_a_reservation_holds_what_comes_next(queue: PersistentQueue) -> None:
-    """Up to its bounds; it is read where it is, and nobody else gets it."""
+    """Up to its bounds; it is read where it is, and no other client gets it."""
     queue.put_many([b"a", Put(b"b", headers={"kind": "x"}), b"cc", b"d"])
     first = queue.reservations.take(max_messages=2)
     second = queue.reservations.take(max_bytes=1, prefix="other")
@@ -841,7 +841,7 @@ def test_a_flush_returns(open_queue: Open) -> None:
 
 
 def test_damage_that_was_met_is_in_the_report(queue: PersistentQueue) -> None:
-    """Whoever has met it; the messages beside it come."""
+    """Any handle that has met it; the messages beside it come."""
     queue.put_many([b"damaged", b"whole"])
     assert queue.recovery.damage == ()
     (path,) = (queue.path / "data").iterdir()

@@ -49,7 +49,7 @@ def batches(path: Path) -> list[str]:
 
 
 def test_a_part_needs_no_owner_and_no_socket(path: Path, files: PartFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for a commit that names it, whoever owns the queue by then."""
+    """It waits for a commit that names it, whichever process owns the queue by then."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("no task is a client")

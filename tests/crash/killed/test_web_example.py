@@ -1,4 +1,4 @@
-"""examples/web: gunicorn's processes take orders and handle them, and nobody's death loses or doubles one."""
+"""examples/web: gunicorn's processes take orders and handle them, and no death of a process loses or doubles one."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError
+from holdfast.errors import Empty, HoldfastError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
@@ -315,3 +315,14 @@ def put(number: int, *, timeout: float | None = 0, dedup_id: str = "", synced: b
     """Return the request of a put: the one of this number of a thread."""
     headers = {0: encode_put(0, None, dedup_id=dedup_id)} if dedup_id else {}
     return Put(NONCE.pack(THREAD, number), synced, dedup_id, headers, timeout)
+
+
+def left(client: Client) -> list[bytes]:
+    """Return what can be taken now, one by one."""
+    other, found = client.served.connect(), []
+    try:
+        for number in range(1, 100):
+            found += other.take(number)
+    except Empty:
+        return found
+    raise AssertionError("more than there is")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import (
-    Empty,
     PersistentQueue,
     RetryableError,
     TransactionNotFoundError,
@@ -22,25 +21,9 @@ from holdfast.queue.client.shared_resolver import SharedResolver
 from holdfast.queue.transactions import two_phase
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.shared_branch import SharedBranch
+from support.owners.in_processes import drained, hold
 from support.processes.children import child
 from support.processes.threads import wait_until
-
-
-def hold(path: Path, ready: Path) -> None:
-    """Own a queue until the process is killed."""
-    with PersistentQueue(path, mode="shared"):
-        ready.touch()
-        signal.pause()
-
-
-def drained(queue: PersistentQueue) -> list[bytes]:
-    """Return all that can be taken now."""
-    found: list[bytes] = []
-    while True:
-        try:
-            found += queue.get_many(100, timeout=0)
-        except Empty:
-            return found
 
 
 def move(first: PersistentQueue, second: PersistentQueue) -> None:
@@ -207,7 +190,7 @@ def test_a_part_follows_when_a_handle_looks(
 
 
 def test_a_part_that_is_decided_by_its_id_follows_first(tmp_path: Path) -> None:
-    """If the other queue has decided, nobody else does."""
+    """If the other queue has decided, no other queue does."""
     paths, ready = (tmp_path / "q0", tmp_path / "q1"), tmp_path / "ready"
 
     def work() -> None:

@@ -42,6 +42,17 @@ def test_the_first_one_that_is_still_in_hand_is_claimed() -> None:
     assert hand.claim_ahead(None, None, _refuse) == []
 
 
+def test_what_no_take_has_claimed_is_given_back_once_its_time_is_over() -> None:
+    """And not before."""
+    hand, first, given_back = in_hand(), delivery(0), list[Delivery]()
+    hand.keep_ahead(first)
+    due = hand.unclaimed_due()
+    hand.give_back_unclaimed(due - 0.01, given_back.extend)
+    assert (given_back, hand.has_ahead) == ([], True)
+    hand.give_back_unclaimed(due, given_back.extend)
+    assert (given_back, hand.has_ahead) == ([first], False)
+
+
 def test_a_thread_that_is_slower_than_another_one_claims_nothing() -> None:
     """Both have seen that there is one."""
 

@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CommitUnknownError, DiskFullError, Empty, PersistentQueue, RetryableError, TransactionStateError
+from holdfast import CommitUnknownError, DiskFullError, PersistentQueue, RetryableError, TransactionStateError
 from holdfast.queue.client import preparing
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.protocol.prepared_verbs import HasSpace
+from support.owners.in_processes import drained, hold
 from support.processes.children import child
 from support.processes.threads import wait_until
-
-
-def hold(path: Path, ready: Path) -> None:
-    """Own the queue until the process is killed."""
-    with PersistentQueue(path, mode="shared"):
-        ready.touch()
-        signal.pause()
-
-
-def drained(queue: PersistentQueue) -> list[bytes]:
-    """Return all that can be taken now."""
-    found: list[bytes] = []
-    while True:
-        try:
-            found += queue.get_many(100, timeout=0)
-        except Empty:
-            return found
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

@@ -220,7 +220,7 @@ def _hand_over(finders: Callable[[], OwnerFinder], heir: OwnerFinder) -> None:
 
 
 def test_the_lock_is_left_to_an_heir_that_lives(finders: Callable[[], OwnerFinder]) -> None:
-    """Whoever looks first."""
+    """The first that looks."""
     heir, third = finders(), finders()
     _hand_over(finders, heir)
     assert third.find() is None

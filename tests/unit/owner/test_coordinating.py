@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Empty, TransactionStateError
+from holdfast import TransactionStateError
 from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Arrived, Commit, Offsets, Verb
 from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
-from support.owners.served import GROUP, THREAD, Client, Served
+from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
 
 Succession = Callable[[Served], Served]
@@ -41,17 +41,6 @@ def decide(client: Client, *acks: tuple[int, int]) -> Any:
 def outcome(client: Client) -> str:
     """Return what the other queue hears."""
     return str(client.do("outcome", nonce=NONCE_2)["outcome"])
-
-
-def left(client: Client) -> list[bytes]:
-    """Return what can be taken now, one by one."""
-    other, found = client.served.connect(), []
-    try:
-        for number in range(1, 100):
-            found += other.take(number)
-    except Empty:
-        return found
-    raise AssertionError("more than there is")
 
 
 # -- Deciding --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Prepared transactions of clients: prepared once, decided once, whatever is sent again, and whoever owns the queue."""
+"""Prepared transactions of clients: prepared once, decided once, whatever is sent again, by any owner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Done, Verb
 from support.builders.jobs import ROOT
-from support.owners.served import THREAD, Client, Served
+from support.owners.served import THREAD, Client, Served, left
 from support.storages.refusals import refusing
 
 Succession = Callable[[Served], Served]
@@ -65,17 +65,6 @@ def prepared(client: Client) -> list[tuple[str, int]]:
     """Return what is in doubt: its id, and how many messages are held."""
     found = find_prepared(client.served.queue.handle)
     return [(each.id, sum(vote.count for _, vote in each.votes)) for each in found]
-
-
-def left(client: Client) -> list[bytes]:
-    """Return what can be taken now, one by one."""
-    other, found = client.served.connect(), []
-    try:
-        for number in range(1, 100):
-            found += other.take(number)
-    except Empty:
-        return found
-    raise AssertionError("more than there is")
 
 
 def prepare_both(client: Client, transaction_id: str = "t") -> Verb:
