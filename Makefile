@@ -263,7 +263,7 @@ $(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
 	@touch $@
 
 $(VENV)/.pipeline-ready: pyproject.toml | $(VENV)/.created
-	$(PIP_INSTALL) --editable '.[spark,demo]'
+	$(PIP_INSTALL) --editable '.[spark,demo,cli]'
 	@touch $(VENV)/.demo-ready $@
 
 $(VENV)/.fuzz-ready: pyproject.toml | $(VENV)/.dev-ready
