@@ -56,16 +56,18 @@ def test_messages_are_put_and_taken_beside_the_application(path: Path, applicati
 
 
 def test_who_shares_the_queue_is_listed_with_the_command(path: Path, application: Child) -> None:
-    """While it waits for a message."""
+    """While it waits for a message, and has none in hand."""
     with started("get", path, "-n", "2") as process:
-        wait_until(lambda: len(run("ps", path, "--json").document) == 2, SECONDS)
-        members = run("ps", path, "--json").document
-        assert [(each["pid"], each["role"], each["in_hand"]) for each in members] == [
-            (application.pid, "owner", {"default": 1}),
-            (process.pid, "client", {}),
-        ]
+        expected = [(application.pid, "owner", {"default": 1}), (process.pid, "client", {})]
+        wait_until(lambda: listed(path) == expected, SECONDS)
         run("put", path, "more")
         assert process.communicate(timeout=SECONDS)[0] == b"waiting\nmore\n"
+
+
+def listed(path: Path) -> list[tuple[int, str, dict[str, int]]]:
+    """Return who shares the queue: process, role, and what it has in hand."""
+    members = run("ps", path, "--json").document
+    return [(each["pid"], each["role"], each["in_hand"]) for each in members]
 
 
 def test_dead_letters_are_handed_out_again_or_discarded_by_the_owner(path: Path, application: Child) -> None:
