@@ -22,12 +22,12 @@ from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_reservations import OwnReservations
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.remote.verb_log import logged, own_process
 from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.server.group_askers import GroupAskers
 from holdfast.queue.server.request_server import RequestServer
 from holdfast.queue.server.visitor import Visitor
 from holdfast.queue.transactions.transaction import OpenTransactions
+from holdfast.queue.verbs.verb_log import logged, own_process
 
 
 class LocalEngine:
@@ -125,7 +125,7 @@ class LocalEngine:
         return self.handle.write_side is not None and not self.handle.capacity.has_space(1, 0)
 
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Have a verb on the group done, by its owner; return its result: ``remote/group_verbs.py``."""
+        """Have a verb on the group done, by its owner; return its result: ``verbs/group_verbs.py``."""
         return self.group_asker.do(fields)
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:

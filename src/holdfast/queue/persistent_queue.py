@@ -41,15 +41,15 @@ from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
 from holdfast.queue.prepared.reservations import Reservations
 from holdfast.queue.producer.write_side import WriteSide
-from holdfast.queue.remote.group_verbs import PAUSE, RESUME
 from holdfast.queue.remote.submit_side import SubmitSide
-from holdfast.queue.remote.verb_log import logged, own_process
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.task_count import TaskCount
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.shared_branch import branch_of
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS, Transaction, TransactionBase
+from holdfast.queue.verbs.group_verbs import PAUSE, RESUME
+from holdfast.queue.verbs.verb_log import logged, own_process
 
 if TYPE_CHECKING:
     from holdfast.queue.client.shared_engine import SharedEngine

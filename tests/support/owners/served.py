@@ -23,6 +23,7 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, checked, stored
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.protocol.frames import REQUEST, FrameDecoder, encode_frame
 from holdfast.queue.protocol.messages import (
     VERSION,
@@ -41,7 +42,6 @@ from holdfast.queue.protocol.messages import (
     encode,
 )
 from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
-from holdfast.queue.remote.error_text import from_text
 from support.builders.clocks import FakeClock
 from support.builders.jobs import ROOT
 from support.storages.simulated_storage import SimulatedStorage

@@ -15,6 +15,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import Empty, Full, HoldfastError
 from holdfast.queue.client import link as module
 from holdfast.queue.client.link import LinkLostError, OwnerLink, SocketLink, never
+from holdfast.queue.protocol.error_text import as_text
 from holdfast.queue.protocol.frames import REPLY, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
     Done,
@@ -28,7 +29,6 @@ from holdfast.queue.protocol.messages import (
     decode_request,
     encode,
 )
-from holdfast.queue.remote.error_text import as_text
 from holdfast.queue.transport.server_loop import ServerLoop
 from support.processes.served import listening
 from support.processes.threads import Threads, wait_until

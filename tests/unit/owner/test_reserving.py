@@ -12,7 +12,7 @@ from holdfast.queue.owner import reserving
 from holdfast.queue.owner.reserving import reserve_fields
 from holdfast.queue.prepared.reservations import NO_LIMIT
 from holdfast.queue.protocol.messages import Verb
-from holdfast.queue.remote.vote_verbs import settle_vote_fields
+from holdfast.queue.verbs.vote_verbs import settle_vote_fields
 from support.owners.served import GROUP, Client, Served
 
 NONCE = b"a reservation of"

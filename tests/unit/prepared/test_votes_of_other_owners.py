@@ -29,8 +29,8 @@ from holdfast.queue.prepared import other_queues as verdicts
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.remote import requester
-from holdfast.queue.remote.vote_verbs import perform_on_votes
 from holdfast.queue.server import group_desk
+from holdfast.queue.verbs.vote_verbs import perform_on_votes
 from support.builders.handles import handle_of
 from support.builders.transactions import KINDS, ORDERS, after, cut_power, open_queue, prepare, prepared_ids, waiting
 from support.processes.children import Child, Signal, child

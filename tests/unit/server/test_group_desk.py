@@ -19,11 +19,11 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
-from holdfast.queue.remote import group_verbs
-from holdfast.queue.remote.group_verbs import VERBS
 from holdfast.queue.server.group_desk import GroupDesk
 from holdfast.queue.server.group_visitor import GroupVisitor
 from holdfast.queue.threads.keyed_lock import KeyedLock
+from holdfast.queue.verbs import group_verbs
+from holdfast.queue.verbs.group_verbs import VERBS
 from support.builders.clocks import FakeClock
 from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, queue_in
 from support.storages.refusals import refusing

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError
 from holdfast.queue.owner.owner import Owner
+from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
 from holdfast.queue.protocol.messages import (
     VERSION,
@@ -24,7 +25,6 @@ from holdfast.queue.protocol.messages import (
     decode_reply,
     encode,
 )
-from holdfast.queue.remote.error_text import from_text
 from holdfast.queue.transport.connection import Connection, ConnectionLostError
 from holdfast.queue.transport.endpoint import connect
 

@@ -110,7 +110,7 @@ class SharedEngine:
         return bool(self._ask(self._group, {"verb": "is_full"})["is_full"])
 
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Have a verb on the group done; return its result: ``remote/group_verbs.py``."""
+        """Have a verb on the group done; return its result: ``verbs/group_verbs.py``."""
         return self._ask(self._group, fields)
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.owner.reserving import reserve_fields
 from holdfast.queue.prepared.reservations import Reservation
 from holdfast.queue.protocol.messages import Done, Verb
-from holdfast.queue.remote.vote_verbs import settle_vote_fields
+from holdfast.queue.verbs.vote_verbs import settle_vote_fields
 
 
 class SharedReservations:

@@ -17,7 +17,7 @@ from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.inspect.browse import Browser
-from holdfast.queue.remote.group_verbs import DEAD_DISCARD, DEAD_RETRY
+from holdfast.queue.verbs.group_verbs import DEAD_DISCARD, DEAD_RETRY
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from holdfast.persistence.groups.group_files import (
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
-from holdfast.queue.remote.verb_log import logged, own_process
+from holdfast.queue.verbs.verb_log import logged, own_process
 
 
 class Groups:

@@ -33,6 +33,7 @@ from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit, of_verb
 from holdfast.queue.owner.told import Told
 from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
+from holdfast.queue.protocol.error_text import as_text
 from holdfast.queue.protocol.frames import REPLY, REQUEST, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
     AnyReply,
@@ -54,7 +55,6 @@ from holdfast.queue.protocol.messages import (
     decode_request,
     encode,
 )
-from holdfast.queue.remote.error_text import as_text
 from holdfast.queue.threads.notifier import Notifier
 
 logger = logging.getLogger("holdfast")

@@ -39,8 +39,8 @@ from holdfast.queue.protocol.prepared_verbs import (
     Resolve,
     read_prepared_verb,
 )
-from holdfast.queue.remote.verb_log import Asker, logged
 from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.verbs.verb_log import Asker, logged
 
 Fields = dict[str, Any]
 Result = TypeVar("Result")

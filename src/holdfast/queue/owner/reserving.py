@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.queue.owner.owned_queue import OwnedQueue
-from holdfast.queue.remote.group_verbs import check_names
-from holdfast.queue.remote.vote_verbs import SETTLE_VOTE, nonce_of, perform_on_votes
+from holdfast.queue.verbs.group_verbs import check_names
+from holdfast.queue.verbs.vote_verbs import SETTLE_VOTE, nonce_of, perform_on_votes
 
 Fields = dict[str, Any]
 

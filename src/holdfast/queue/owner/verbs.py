@@ -17,10 +17,10 @@ from holdfast.queue.owner.prepared_verbs import perform_on_prepared
 from holdfast.queue.owner.reports import report_fields
 from holdfast.queue.owner.reserving import RESERVE, reserve, settle_reserved
 from holdfast.queue.protocol.prepared_verbs import PREPARED_VERBS
-from holdfast.queue.remote.group_verbs import VERBS as GROUP_VERBS
-from holdfast.queue.remote.group_verbs import check_names, perform_logged
-from holdfast.queue.remote.verb_log import Asker, logged
-from holdfast.queue.remote.vote_verbs import SETTLE_VOTE
+from holdfast.queue.verbs.group_verbs import VERBS as GROUP_VERBS
+from holdfast.queue.verbs.group_verbs import check_names, perform_logged
+from holdfast.queue.verbs.verb_log import Asker, logged
+from holdfast.queue.verbs.vote_verbs import SETTLE_VOTE
 
 Fields = dict[str, Any]
 

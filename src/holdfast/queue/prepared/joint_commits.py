@@ -10,7 +10,7 @@ from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_resolver import JointResolver, check_age, check_part_of
-from holdfast.queue.remote.verb_log import logged, own_process
+from holdfast.queue.verbs.verb_log import logged, own_process
 
 COMMIT = "commit_jointly"
 ABORT = "abort_jointly"

@@ -22,8 +22,8 @@ from holdfast.persistence.outcomes.redo import OWN, settled_check
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.prepared_transactions import Found
-from holdfast.queue.remote.group_verbs import Fields
-from holdfast.queue.remote.vote_verbs import IS_HELD, has_vote_fields, settle_vote_fields
+from holdfast.queue.verbs.group_verbs import Fields
+from holdfast.queue.verbs.vote_verbs import IS_HELD, has_vote_fields, settle_vote_fields
 
 AskGroup = Callable[[str, Fields, float], Fields]
 """Has a verb done by the owner of a group: takes its name, the verb with its fields, and how long to wait."""

@@ -32,7 +32,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.constants import ANSWER_ERROR, ANSWER_NO_ROOM, ANSWER_SLOTS
-from holdfast.queue.remote.error_text import from_text
+from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.queue.threads.notifier import Flag
 

@@ -13,11 +13,11 @@ from typing import Any
 from holdfast.errors import ClosedError, UsageError
 from holdfast.persistence.exchange.requests import ASK
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.remote.group_verbs import perform_logged
 from holdfast.queue.remote.requester import Requester
-from holdfast.queue.remote.verb_log import own_process
 from holdfast.queue.server.group_visitor import GroupVisitor
 from holdfast.queue.threads.lifecycle import forked_error
+from holdfast.queue.verbs.group_verbs import perform_logged
+from holdfast.queue.verbs.verb_log import own_process
 
 ASK_SECONDS = 30.0
 """How long an owner is waited for unless told otherwise: by far longer than a sync under load."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from holdfast.errors import ClosedError
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.remote.group_verbs import Fields
 from holdfast.queue.server.group_asker import GroupAsker
 from holdfast.queue.threads.lifecycle import forked_error
+from holdfast.queue.verbs.group_verbs import Fields
 
 
 class GroupAskers:

@@ -17,11 +17,11 @@ from holdfast.persistence.exchange.requests import ASK, TAKEN, RequestName, is_a
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.constants import ANSWER_DONE, ANSWER_ERROR
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.remote.error_text import as_text
-from holdfast.queue.remote.group_verbs import Fields, perform_logged
-from holdfast.queue.remote.verb_log import holder_of
-from holdfast.queue.remote.vote_verbs import VOTE_VERBS, VoteControls, perform_on_votes
+from holdfast.queue.protocol.error_text import as_text
 from holdfast.queue.server.request_desk import REFUSALS
+from holdfast.queue.verbs.group_verbs import Fields, perform_logged
+from holdfast.queue.verbs.verb_log import holder_of
+from holdfast.queue.verbs.vote_verbs import VOTE_VERBS, VoteControls, perform_on_votes
 
 logger = logging.getLogger("holdfast")
 

@@ -52,8 +52,8 @@ from holdfast.queue.prepared.joint_commits import COMMIT as COMMIT_JOINTLY
 from holdfast.queue.prepared.joint_commits import JOINT_VERBS, obey_jointly
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.remote.error_text import as_text
-from holdfast.queue.remote.verb_log import Asker, holder_of, logged
+from holdfast.queue.protocol.error_text import as_text
+from holdfast.queue.verbs.verb_log import Asker, holder_of, logged
 
 logger = logging.getLogger("holdfast")
 

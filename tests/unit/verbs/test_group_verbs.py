@@ -34,9 +34,9 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.remote import requester
-from holdfast.queue.remote.group_verbs import VERBS, perform
 from holdfast.queue.server.group_desk import GroupDesk
 from holdfast.queue.threads.keyed_lock import KeyedLock
+from holdfast.queue.verbs.group_verbs import VERBS, perform
 from support.builders.clocks import FakeClock
 from support.builders.requested import DATA_FILE_BYTES, DIRECTORY, ROOT, answer_in, queue_in
 from support.processes.children import Child, Signal, child, run_script
@@ -527,7 +527,7 @@ def test_a_forked_child_leaves_asking_to_its_parent(tmp_path: Path) -> None:
         """
 import os, sys, warnings
 from holdfast import *
-from holdfast.queue.remote.group_verbs import VERBS
+from holdfast.queue.verbs.group_verbs import VERBS
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 VERBS["note"] = lambda controls, fields: {"pid": os.getpid()}

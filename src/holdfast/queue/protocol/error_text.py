@@ -1,4 +1,4 @@
-"""Errors on their way from one process to another: as a line of text in a mailbox, and back as the same class."""
+"""Errors on their way from one process to another: as a line of text, and back as the same class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.errors import CorruptionError, Empty, Full, HoldfastError, ShutDown
-from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX
+
+TEXT_BYTES_MAX = 480
+"""A longer text is cut: it is for people, and for their logs."""
 
 _STANDARD: dict[str, type[Exception]] = {"empty": Empty, "full": Full, "shut_down": ShutDown}
 

@@ -1,4 +1,4 @@
-"""Errors that go from one process to another through a mailbox."""
+"""Errors that go from one process to another."""
 
 import pytest
 
@@ -11,8 +11,7 @@ from holdfast import (
     ShutDown,
     TransactionNotFoundError,
 )
-from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX
-from holdfast.queue.remote.error_text import as_text, from_text
+from holdfast.queue.protocol.error_text import TEXT_BYTES_MAX, as_text, from_text
 
 
 @pytest.mark.parametrize(

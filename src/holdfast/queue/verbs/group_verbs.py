@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.errors import UsageError
-from holdfast.queue.remote.verb_log import Asker, logged
+from holdfast.queue.verbs.verb_log import Asker, logged
 
 Fields = dict[str, Any]
 

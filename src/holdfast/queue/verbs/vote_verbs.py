@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.errors import UsageError
-from holdfast.queue.remote.group_verbs import Fields, check_names
+from holdfast.queue.verbs.group_verbs import Fields, check_names
 
 HAS_VOTE = "has_vote"
 SETTLE_VOTE = "settle_vote"
