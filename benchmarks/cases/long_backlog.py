@@ -27,7 +27,7 @@ def fill_all_steps(path: Path, payload: bytes) -> None:
     Each one is four times as large as the one in front of it: together they have a third more than the largest.
     """
     count = DATA_FILE_BYTES * 4 // 3 // len(payload)
-    with PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
         for _ in range(count // 100 + 1):
             queue.put_many([payload] * 100)
 

@@ -11,6 +11,7 @@ from benchmarks.measuring.contestant import Body, Contestant
 from benchmarks.measuring.floors import in_threads
 from benchmarks.measuring.load import BATCH, DATA_FILE_BYTES, Load
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 
 NEVER = FlushPolicy.never()
 EVERY_COMMIT = FlushPolicy.every_commit()
@@ -19,14 +20,14 @@ Use = Callable[[PersistentQueue], None]
 """Puts or takes a whole load."""
 
 
-def open_queue(folder: Path, flush: FlushPolicy) -> PersistentQueue:
+def open_queue(folder: Path, flush: FlushPolicy, mode: Mode = "exclusive") -> PersistentQueue:
     """Open the queue of a round."""
-    return PersistentQueue(folder / "queue", flush=flush, data_file_bytes=DATA_FILE_BYTES)
+    return PersistentQueue(folder / "queue", mode=mode, flush=flush, data_file_bytes=DATA_FILE_BYTES)
 
 
-def fill(folder: Path, load: Load) -> None:
+def fill(folder: Path, load: Load, flush: FlushPolicy = NEVER) -> None:
     """Put a whole load into the queue of a round and close it, so that it can be taken."""
-    with open_queue(folder, NEVER) as queue:
+    with open_queue(folder, flush) as queue:
         for _ in range(load.batches):
             queue.put_many([load.payload] * BATCH)
 
@@ -34,14 +35,14 @@ def fill(folder: Path, load: Load) -> None:
 # -- Putting ---------------------------------------------------------------------------------------------------------
 
 
-def put(load: Load, flush: FlushPolicy, threads: int = 1) -> Contestant:
+def put(load: Load, flush: FlushPolicy, threads: int = 1, mode: Mode = "exclusive") -> Contestant:
     """Put one by one into a new queue, from one thread or from several."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         root = folder / f"{threads} threads"
         root.mkdir()
-        with ThreadPoolExecutor(threads) as pool, open_queue(root, flush) as queue:
+        with ThreadPoolExecutor(threads) as pool, open_queue(root, flush, mode) as queue:
 
             def put_share(count: int) -> None:
                 put_one, payload = queue.put, load.payload
@@ -54,12 +55,12 @@ def put(load: Load, flush: FlushPolicy, threads: int = 1) -> Contestant:
     return Contestant("holdfast, 1 thread" if threads == 1 else f"holdfast, {threads} threads", stage)
 
 
-def put_many(load: Load, flush: FlushPolicy) -> Contestant:
+def put_many(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
     """Put in batches of a hundred into a new queue."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
-        with open_queue(folder, flush) as queue:
+        with open_queue(folder, flush, mode) as queue:
 
             def body() -> None:
                 put_batch, batch = queue.put_many, [load.payload] * BATCH
@@ -75,19 +76,19 @@ def put_many(load: Load, flush: FlushPolicy) -> Contestant:
 # -- Taking ----------------------------------------------------------------------------------------------------------
 
 
-def _taking(flush: FlushPolicy, use: Use) -> Contestant:
+def _taking(flush: FlushPolicy, mode: Mode, use: Use) -> Contestant:
     """Take everything out of the round's filled queue."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
-        with open_queue(folder, flush) as queue:
+        with open_queue(folder, flush, mode) as queue:
             yield lambda: use(queue)
             assert queue.stats().depth == 0
 
     return Contestant("holdfast", stage)
 
 
-def get(load: Load, flush: FlushPolicy) -> Contestant:
+def get(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
     """Take and acknowledge one by one."""
 
     def use(queue: PersistentQueue) -> None:
@@ -95,10 +96,10 @@ def get(load: Load, flush: FlushPolicy) -> Contestant:
         for _ in range(load.count):
             get_one()
 
-    return _taking(flush, use)
+    return _taking(flush, mode, use)
 
 
-def get_many(load: Load, flush: FlushPolicy) -> Contestant:
+def get_many(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
     """Take and acknowledge a hundred at a time."""
 
     def use(queue: PersistentQueue) -> None:
@@ -106,20 +107,20 @@ def get_many(load: Load, flush: FlushPolicy) -> Contestant:
         while left:
             left -= len(queue.get_many(BATCH))
 
-    return _taking(flush, use)
+    return _taking(flush, mode, use)
 
 
-def receive(load: Load, flush: FlushPolicy) -> Contestant:
+def receive(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
     """Lease one by one, and acknowledge each."""
 
     def use(queue: PersistentQueue) -> None:
         for _ in range(load.count):
             queue.receive().ack()
 
-    return _taking(flush, use)
+    return _taking(flush, mode, use)
 
 
-def receive_many(load: Load, flush: FlushPolicy) -> Contestant:
+def receive_many(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
     """Lease a hundred at a time, and acknowledge them together."""
 
     def use(queue: PersistentQueue) -> None:
@@ -129,4 +130,4 @@ def receive_many(load: Load, flush: FlushPolicy) -> Contestant:
             batch.ack()
             left -= len(batch)
 
-    return _taking(flush, use)
+    return _taking(flush, mode, use)

@@ -76,7 +76,7 @@ def make_tables(spark: SparkSession, folder: Path, load: Load) -> Tables:
     """Fill a queue with random payloads, and Parquet files from it."""
     path, parquet = folder / "queue", str(folder / "parquet")
     draw = random.Random(load.size)
-    with PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
         for _ in range(load.batches):
             queue.put_many([draw.randbytes(load.size) for _ in range(BATCH)])
         queue.groups.create(_KEEPER)

@@ -50,13 +50,13 @@ SIZE = len(ENCODE(ORDER))
 
 @contextmanager
 def _typed(folder: Path, name: str) -> Iterator[TypedQueue[Order]]:
-    with QueueService(folder, catalog=False) as service:
+    with QueueService(folder, mode="exclusive", catalog=False) as service:
         yield service.queue(name, type=Order, flush=NEVER, data_file_bytes=DATA_FILE_BYTES)
 
 
 @contextmanager
 def _raw(folder: Path, name: str) -> Iterator[PersistentQueue]:
-    with PersistentQueue(folder / name, flush=NEVER, data_file_bytes=DATA_FILE_BYTES) as queue:
+    with PersistentQueue(folder / name, mode="exclusive", flush=NEVER, data_file_bytes=DATA_FILE_BYTES) as queue:
         yield queue
 
 

@@ -28,7 +28,7 @@ def _open(root: Path, flush: FlushPolicy) -> PersistentQueue:
     """Open a queue in which failed messages come again at once, as often as somebody likes."""
     root.mkdir(exist_ok=True)
     return PersistentQueue(
-        root / "queue", flush=flush, data_file_bytes=DATA_FILE_BYTES, backoff=[], max_deliveries=None
+        root / "queue", mode="exclusive", flush=flush, data_file_bytes=DATA_FILE_BYTES, backoff=[], max_deliveries=None
     )
 
 

@@ -17,7 +17,7 @@ def use_holdfast(folder: Path, *, is_put: bool) -> None:
     import holdfast
 
     if is_put:
-        with holdfast.PersistentQueue(folder / "queue") as queue:
+        with holdfast.PersistentQueue(folder / "queue", mode="exclusive") as queue:
             queue.put(b"first")
 
 

@@ -1,7 +1,6 @@
 """What has to happen in a process of its own: opening with nothing in memory, dying, taking and putting from afar.
 
-``python -m benchmarks.processes.fresh_process fill|delay|open|wake|relay|stream|submit …``; each prints what it
-measured.
+``python -m benchmarks.processes.fresh_process fill|delay|open|wake|relay|stream …``; each prints what it measured.
 """
 
 from __future__ import annotations
@@ -15,10 +14,6 @@ import sys
 import time
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from holdfast.queue.options.queue_options import Mode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +73,7 @@ def open_and_get(folder: Path, size: int) -> None:
     flush = FlushPolicy.never()
     before_bytes = peak_resident_bytes()
     started = time.perf_counter()
-    queue = PersistentQueue(folder / "queue", flush=flush)
+    queue = PersistentQueue(folder / "queue", mode="exclusive", flush=flush)
     payload = queue.get()
     seconds = time.perf_counter() - started
     after_bytes = peak_resident_bytes()
@@ -116,7 +111,7 @@ def open_and_wake(folder: Path, count: int) -> None:
     clock = LaterClock()
     before_bytes = peak_resident_bytes()
     started = time.perf_counter()
-    queue = PersistentQueue(folder / "queue", flush=FlushPolicy.never(), clock=clock)
+    queue = PersistentQueue(folder / "queue", mode="exclusive", flush=FlushPolicy.never(), clock=clock)
     try:
         queue.get_nowait()
         raise AssertionError("a message came before its time")
@@ -143,12 +138,12 @@ def open_and_wake(folder: Path, count: int) -> None:
     )
 
 
-def relay(folder: Path, policy: str, mode: Mode) -> None:
+def relay(folder: Path, policy: str) -> None:
     """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
     from holdfast import FlushPolicy, PersistentQueue
 
     flush = FlushPolicy.never() if policy == "never" else FlushPolicy.every_commit()
-    with PersistentQueue(folder / "queue", mode=mode, flush=flush) as queue:
+    with PersistentQueue(folder / "queue", mode="shared", flush=flush) as queue:
         print("ready", flush=True)
         while (stamp := queue.get()[:STAMP_BYTES]) != STOP:
             print(time.monotonic_ns() - int.from_bytes(stamp, "little"), flush=True)
@@ -159,7 +154,7 @@ def stream(folder: Path, size: int) -> None:
     from holdfast import FlushPolicy, PersistentQueue
 
     piece = bytes(range(256)) * 2**12
-    with PersistentQueue(folder / "queue", flush=FlushPolicy.never()) as queue:
+    with PersistentQueue(folder / "queue", mode="exclusive", flush=FlushPolicy.never()) as queue:
         before_bytes = peak_resident_bytes()
         started = time.perf_counter()
         with queue.transaction(timeout=STREAM_SECONDS_MAX) as tx:
@@ -168,24 +163,6 @@ def stream(folder: Path, size: int) -> None:
         after_bytes = peak_resident_bytes()
         assert (put_bytes, queue.qsize()) == (size, 1)
     print(json.dumps({"seconds": seconds, "before_bytes": before_bytes, "after_bytes": after_bytes}))
-
-
-def submit(folder: Path, count: int, size: int, batch: int) -> None:
-    """Put into a queue that another process owns: ``count`` messages, so many at a time, once a line comes in."""
-    from benchmarks.measuring.load import Load
-    from holdfast import PersistentQueue
-
-    payload = Load(count, size).payload
-    with PersistentQueue(folder / "queue", mode="submit") as queue:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        if batch == 1:
-            for _ in range(count):
-                queue.put(payload)
-        else:
-            for _ in range(count // batch):
-                queue.put_many([payload] * batch)
-        print("done", flush=True)
 
 
 def main(action: str, folder: str, *rest: str) -> None:
@@ -200,11 +177,9 @@ def main(action: str, folder: str, *rest: str) -> None:
     elif action == "wake":
         open_and_wake(place, *numbers)
     elif action == "relay":
-        relay(place, rest[0], "shared" if rest[1] == "shared" else "consume")
-    elif action == "stream":
-        stream(place, *numbers)
+        relay(place, rest[0])
     else:
-        submit(place, *numbers)
+        stream(place, *numbers)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def open_many(folder: Path, count: int, seconds: float) -> None:
 
     handles_before, threads_before = handle_count(), threading.active_count()
     started = time.perf_counter()
-    with QueueService(folder) as service:
+    with QueueService(folder, mode="exclusive") as service:
         queues = [service.queue(f"queue-{number}", type=bytes) for number in range(count)]
         open_seconds = time.perf_counter() - started
         for queue in queues:
@@ -71,13 +71,13 @@ def open_many(folder: Path, count: int, seconds: float) -> None:
     print(json.dumps(figures))
 
 
-def wait_idly(folder: Path, mode: Literal["exclusive", "consume"], seconds: float) -> None:
+def wait_idly(folder: Path, mode: Literal["exclusive", "shared"], seconds: float) -> None:
     """Wait in ``receive`` for a message that does not come."""
     from holdfast import QueueService
     from holdfast.errors import ShutDown
 
-    with QueueService(folder) as service:
-        queue = service.queue("orders", type=bytes, mode=mode)
+    with QueueService(folder, mode=mode) as service:
+        queue = service.queue("orders", type=bytes)
         queue.receive(timeout=0).ack()
 
         def consume() -> None:
@@ -96,7 +96,7 @@ def work_idly(folder: Path, concurrency: int, seconds: float) -> None:
     """Run a consumer that handles one message, and then has nothing to do."""
     from holdfast import QueueService
 
-    with QueueService(folder) as service:
+    with QueueService(folder, mode="exclusive") as service:
         queue = service.queue("orders", type=bytes)
         handled = threading.Event()
         service.consumer(queue, concurrency=concurrency)(lambda body: handled.set())
@@ -118,8 +118,8 @@ def answer(folder: Path) -> None:
     """Take messages that hold the time at which they were put; print how many nanoseconds ago that was."""
     from holdfast import QueueService
 
-    with QueueService(folder) as service:
-        queue = service.queue("orders", type=bytes, mode="consume")
+    with QueueService(folder, mode="shared") as service:
+        queue = service.queue("orders", type=bytes)
         print("ready", flush=True)
         while True:
             with queue.receive() as delivery:
@@ -134,7 +134,7 @@ def main(action: str, folder: str, *rest: str) -> None:
     if action == "many":
         open_many(Path(folder), int(rest[0]), float(rest[1]))
     elif action == "wait":
-        wait_idly(Path(folder), "consume" if rest[0] == "consume" else "exclusive", float(rest[1]))
+        wait_idly(Path(folder), "shared" if rest[0] == "shared" else "exclusive", float(rest[1]))
     elif action == "work":
         work_idly(Path(folder), int(rest[0]), float(rest[1]))
     else:

@@ -57,7 +57,7 @@ def main(verb: str, folder: str, *rest: str) -> None:
     from benchmarks.measuring.load import Load
     from holdfast import PersistentQueue
 
-    mode: Mode = "consume" if "consume" in rest else "shared"
+    mode: Mode = "exclusive" if "exclusive" in rest else "shared"
     with PersistentQueue(Path(folder) / "queue", mode=mode) as queue:
         if verb == "put":
             count, size, batch = map(int, rest)

@@ -47,7 +47,7 @@ def _du_bytes(folder: Path) -> int:
 @pytest.mark.parametrize("is_taken", [False, True], ids=["put", "taken"])
 def test_disk_use_of_small_queues(*, benchmark: Benchmark, place: Path, report: Report, is_taken: bool) -> None:
     """Of the whole directory of a service whose queues are open, each of which was put a message."""
-    with QueueService(place) as service:
+    with QueueService(place, mode="exclusive") as service:
 
         def use() -> None:
             for number in range(SMALL_QUEUES):

@@ -75,7 +75,7 @@ def test_committing_a_large_prepared_batch(
 
     def prepare_and_commit() -> None:
         storage, root = CountingStorage(), place / "queue"
-        with PersistentQueue(root, storage=storage) as queue:
+        with PersistentQueue(root, mode="exclusive", storage=storage) as queue:
             queue.put(b"something to seal")
             tx = _prepare(queue, size_mib * MIB)
             os.sync()

@@ -44,14 +44,14 @@ def _stamped(load: Load) -> bytes:
 
 
 @contextmanager
-def _between_threads(place: Path, load: Load, flush: FlushPolicy) -> Iterator[Ping]:
+def _between_threads(place: Path, load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Iterator[Ping]:
     answers: SimpleQueue[int] = SimpleQueue()
 
     def consume(queue: PersistentQueue) -> None:
         while (stamp := queue.get()[:STAMP_BYTES]) != STOP:
             answers.put(time.monotonic_ns() - int.from_bytes(stamp, "little"))
 
-    with open_queue(place, flush) as queue:
+    with open_queue(place, flush, mode) as queue:
         consumer = threading.Thread(target=consume, args=(queue,))
         consumer.start()
 
@@ -67,12 +67,10 @@ def _between_threads(place: Path, load: Load, flush: FlushPolicy) -> Iterator[Pi
 
 
 @contextmanager
-def _between_processes(
-    place: Path, load: Load, flush: FlushPolicy, mode: Mode = "produce", other: Mode = "consume"
-) -> Iterator[Ping]:
-    with PersistentQueue(place / "queue", mode=mode, flush=flush) as queue:
+def _between_processes(place: Path, load: Load, flush: FlushPolicy) -> Iterator[Ping]:
+    with open_queue(place, flush, "shared") as queue:
         policy = "every_commit" if flush.syncs_every_commit else "never"
-        command = fresh_process.command("relay", place, policy, other)
+        command = fresh_process.command("relay", place, policy)
         with subprocess.Popen(command, cwd=fresh_process.ROOT, stdout=subprocess.PIPE, text=True) as consumer:
             assert consumer.stdout is not None
             answers = consumer.stdout
@@ -98,10 +96,10 @@ def _between_processes(
     ("between", "connected"),
     [
         ("two threads", _between_threads),
-        ("two processes", _between_processes),
-        ("two processes that share", partial(_between_processes, mode="shared", other="shared")),
+        ("two threads that share", partial(_between_threads, mode="shared")),
+        ("two processes that share", _between_processes),
     ],
-    ids=["threads", "processes", "sharing"],
+    ids=["threads", "sharing-threads", "sharing-processes"],
 )
 def test_put_to_get_latency(
     *,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from statistics import median
@@ -15,17 +16,16 @@ from statistics import median
 import pytest
 
 from benchmarks.cases import queue_cases
-from benchmarks.cases.queue_cases import EVERY_COMMIT, NEVER
+from benchmarks.cases.queue_cases import EVERY_COMMIT, NEVER, open_queue
 from benchmarks.measuring.contestant import Against, Body, Contestant
-from benchmarks.measuring.load import BATCH, DATA_FILE_BYTES, Load
+from benchmarks.measuring.load import BATCH, Load
 from benchmarks.measuring.race import Benchmark, Race
 from benchmarks.measuring.report import Report
 from benchmarks.measuring.reported_timer import ReportedTimer
 from benchmarks.measuring.rows import Row, significant, spread
 from benchmarks.processes import fresh_process
 from benchmarks.processes.sharing_process import answer_of, started, tell
-from holdfast import FlushPolicy, PersistentQueue
-from holdfast.queue.options.queue_options import Mode
+from holdfast import FlushPolicy
 
 timer = ReportedTimer()
 
@@ -62,19 +62,16 @@ def _thread_of_python(is_there: bool) -> Iterator[None]:
         thread.join()
 
 
-def _owner(root: Path, mode: Mode, flush: FlushPolicy) -> PersistentQueue:
-    return PersistentQueue(root / "queue", mode=mode, flush=flush, data_file_bytes=DATA_FILE_BYTES)
-
-
 def _shared(
-    label: str, flush: FlushPolicy, verbs: Sequence[Sequence[object]], *, mode: Mode = "shared", is_busy: bool = False
+    label: str, flush: FlushPolicy, verbs: Sequence[Sequence[object]], *, has_owner: bool = True, is_busy: bool = False
 ) -> Contestant:
-    """Have processes work at once, each as the arguments say, beside an owner in this process."""
+    """Have processes work at once, each as the arguments say, beside an owner in this process, or without one."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         with ExitStack() as stack:
-            stack.enter_context(_owner(folder, mode, flush))
+            if has_owner:
+                stack.enter_context(open_queue(folder, flush, "shared"))
             processes = [stack.enter_context(started(verb, folder, *rest)) for verb, *rest in verbs]
             stack.enter_context(_thread_of_python(is_busy))
 
@@ -118,43 +115,82 @@ def test_putting_beside_the_owner_itself(
 def test_taking_by_processes(*, race: Race, sized: Callable[[int, int], Load], is_busy: bool) -> None:
     """``receive_many`` and ``ack``, all at once."""
     load = sized(100_000, 2000)
+    fill = partial(queue_cases.fill, load=load)
     verbs = [("take", load.count // PROCESSES, BATCH)] * PROCESSES
     case = _shared(f"holdfast, {PROCESSES} processes", NEVER, verbs, is_busy=is_busy)
     race(
         f'receive_many of {BATCH} + ack, {PROCESSES} processes, mode="shared", never(){_beside(is_busy)}',
         load,
         case,
-        [Against(_alone(replace(queue_cases.receive_many(load, NEVER), label="owner, 1 thread"), load))],
-        prepare=lambda folder: queue_cases.fill(folder, load),
+        [Against(_alone(replace(queue_cases.receive_many(load, NEVER), label="owner, 1 thread"), fill))],
+        prepare=fill,
         per_second_min=None if is_busy else 100_000,
     )
 
 
 @busy_too
 def test_one_consumer_beside_the_owner(*, race: Race, sized: Callable[[int, int], Load], is_busy: bool) -> None:
-    """The producer owns, and a loop in another process takes; beside the same loop without sharing."""
+    """The producer owns, and a loop in another process takes; beside the same loop in a process that owns alone."""
     load = sized(100_000, 2000)
+    fill = partial(queue_cases.fill, load=load)
     verb = ("loop", load.count, BATCH)
     case = _shared("holdfast, shared", NEVER, [verb], is_busy=is_busy)
-
-    apart = _shared("a process for each side", NEVER, [(*verb, "consume")], mode="produce")
+    alone = _shared("without sharing", NEVER, [(*verb, "exclusive")], has_owner=False)
     race(
         f"consume by {BATCH}, the producer owns, 1 consumer process, never(){_beside(is_busy)}",
         load,
         case,
-        [Against(_alone(apart, load), None if is_busy else 0.8)],
-        prepare=lambda folder: queue_cases.fill(folder, load),
+        [Against(_alone(alone, fill), None if is_busy else 0.8)],
+        prepare=fill,
     )
 
 
-def _alone(contestant: Contestant, load: Load) -> Contestant:
-    """Give a contestant that takes a queue of its own, with as much in it."""
+@pytest.mark.parametrize("flush", [NEVER, EVERY_COMMIT], ids=["never", "every_commit"])
+@pytest.mark.parametrize(
+    ("title", "contestant", "never_count", "synced_count"),
+    [
+        ("put", queue_cases.put, 100_000, 5_000),
+        ("get", queue_cases.get, 100_000, 5_000),
+        ("receive + ack", queue_cases.receive, 50_000, 5_000),
+        (f"put_many of {BATCH}", queue_cases.put_many, 200_000, 100_000),
+        (f"get_many of {BATCH}", queue_cases.get_many, 200_000, 100_000),
+        (f"receive_many of {BATCH} + ack", queue_cases.receive_many, 200_000, 100_000),
+    ],
+    ids=["put", "get", "receive", "put_many", "get_many", "receive_many"],
+)
+def test_a_handle_of_the_owner(
+    *,
+    race: Race,
+    sized: Callable[[int, int], Load],
+    title: str,
+    contestant: Callable[..., Contestant],
+    never_count: int,
+    synced_count: int,
+    flush: FlushPolicy,
+) -> None:
+    """What the mode costs a program that has the queue for itself: one thread of the owner, and no other process."""
+    load = sized(never_count if flush is NEVER else synced_count, 2000)
+    case = replace(contestant(load, flush, mode="shared"), label="holdfast, shared")
+    fill = None if title.startswith("put") else partial(queue_cases.fill, load=load, flush=flush)
+    race(
+        f'{title}, mode="shared", in the owner\'s process, {flush}',
+        load,
+        case,
+        [Against(_alone(replace(contestant(load, flush), label="exclusive"), fill), 0.7)],
+        prepare=fill,
+        rounds=7,
+    )
+
+
+def _alone(contestant: Contestant, fill: Callable[[Path], None] | None) -> Contestant:
+    """Give a contestant a queue of its own, with something in it if it takes."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         root = folder / "alone"
         root.mkdir()
-        queue_cases.fill(root, load)
+        if fill is not None:
+            fill(root)
         with contestant.stage(root) as body:
             yield body
 
@@ -173,7 +209,7 @@ def test_succession(benchmark: Benchmark, place: Path, report: Report, sized: Ca
         openings.append(json.loads(fresh_process.run("open", place, load.size))["seconds"])
 
     def succeed() -> None:
-        with started("own", place) as owner, _owner(place, "shared", NEVER) as queue:
+        with started("own", place) as owner, open_queue(place, NEVER, "shared") as queue:
             queue.put(load.payload)
             began = time.perf_counter()
             owner.kill()
@@ -200,7 +236,7 @@ def test_succession(benchmark: Benchmark, place: Path, report: Report, sized: Ca
 def test_an_idle_client(place: Path, report: Report, sized: Callable[[int, int], Load]) -> None:
     """Processor time of a process that has put a message, and does nothing."""
     seconds = 10.0 if sized(10, 1).count == 10 else 2.0
-    with _owner(place, "shared", NEVER), started("idle", place, seconds) as process:
+    with open_queue(place, NEVER, "shared"), started("idle", place, seconds) as process:
         tell(process)
         percent = float(answer_of(process))
     report.add(

@@ -164,7 +164,8 @@ def test_syncs_of_each_step(
         counts.append(storage.take().number)
 
     source, target = (
-        PersistentQueue(place / name, storage=storage, data_file_bytes=DATA_FILE_BYTES) for name in ("from", "to")
+        PersistentQueue(place / name, mode="exclusive", storage=storage, data_file_bytes=DATA_FILE_BYTES)
+        for name in ("from", "to")
     )
     with source, target:
         source.put_many([load.payload] * (load.count + 1))

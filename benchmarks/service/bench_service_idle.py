@@ -23,6 +23,7 @@ from benchmarks.measuring.rows import Row, significant
 from benchmarks.processes import idle_process
 from benchmarks.processes.fresh_process import ROOT, STAMP_BYTES, STOP
 from holdfast import FlushPolicy, QueueService
+from holdfast.queue.options.queue_options import Mode
 
 timer = ReportedTimer()
 
@@ -84,16 +85,16 @@ def test_many_idle_queues(*, benchmark: Benchmark, place: Path, report: Report, 
 
 @pytest.mark.parametrize(
     ("where", "mode"),
-    [("in the owner's process", "exclusive"), ("in another process", "consume")],
-    ids=["exclusive", "consume"],
+    [("in the owner's process", "exclusive"), ("in another process", "shared")],
+    ids=["exclusive", "shared"],
 )
 def test_an_idle_consumer(
-    *, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float, where: str, mode: str
+    *, benchmark: Benchmark, place: Path, report: Report, quiet_seconds: float, where: str, mode: Mode
 ) -> None:
     """One that waits in ``receive()``; the processor time of its whole process."""
     figures: dict[str, float] = {}
-    with QueueService(place) as service:
-        queue = service.queue("orders", type=bytes, mode="produce")
+    with QueueService(place, mode=mode) as service:
+        queue = service.queue("orders", type=bytes)
         queue.put(b"message")
         if mode == "exclusive":
             service.close()
@@ -130,7 +131,7 @@ def _stamped() -> bytes:
 @contextmanager
 def _same_process(place: Path, flush: FlushPolicy) -> Iterator[Ping]:
     answers: SimpleQueue[int] = SimpleQueue()
-    with QueueService(place) as service:
+    with QueueService(place, mode="exclusive") as service:
         queue = service.queue("orders", type=bytes, flush=flush)
 
         def consume() -> None:
@@ -157,8 +158,8 @@ def _same_process(place: Path, flush: FlushPolicy) -> Iterator[Ping]:
 
 @contextmanager
 def _other_process(place: Path, flush: FlushPolicy) -> Iterator[Ping]:
-    with QueueService(place) as service:
-        queue = service.queue("orders", type=bytes, mode="produce", flush=flush)
+    with QueueService(place, mode="shared") as service:
+        queue = service.queue("orders", type=bytes, flush=flush)
         command = idle_process.command("answer", place)
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as consumer:
             assert consumer.stdout is not None

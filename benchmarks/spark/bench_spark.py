@@ -184,9 +184,9 @@ def _filling(frame: DataFrame, load: Load) -> Contestant:
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         path = folder / "queue"
-        PersistentQueue(path).close()
+        PersistentQueue(path, mode="exclusive").close()
         yield lambda: frame.write.format("holdfast").mode("append").option("txnid", folder.name).save(str(path))
-        with PersistentQueue(path) as queue:
+        with PersistentQueue(path, mode="exclusive") as queue:
             assert queue.stats().depth == load.count
 
     return Contestant("holdfast", stage)
