@@ -116,15 +116,15 @@ def test_a_golden_queue_keeps_its_settings(golden: Path) -> None:
         assert queue.settings == {**QUEUE_SETTINGS, **GROUP_SETTINGS}
     with PersistentQueue(golden, group="paused") as queue:
         assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS, **PAUSED_SETTINGS}
-    with PersistentQueue(golden, group="audit", mode="consume") as queue:
+    with PersistentQueue(golden, group="audit", mode="exclusive") as queue:
         assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS}
 
 
 def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:
     """Names and values in any script stand beside the payload."""
-    with PersistentQueue(golden, mode="produce") as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         queue.groups.create("all")
-    with PersistentQueue(golden, group="all", mode="consume") as queue:
+    with PersistentQueue(golden, group="all", mode="exclusive") as queue:
         first = min(queue.peek(MESSAGE_COUNT), key=lambda message: message.offset)
         assert first.headers == {"tenant": "acme", "gr\u00f6\u00dfe": "1"}
 
@@ -175,5 +175,5 @@ def test_a_golden_queue_goes_on(golden: Path) -> None:
     """The present version writes behind what an old one wrote, and reads both."""
     with PersistentQueue(golden) as queue:
         assert queue.put(b"new") == MESSAGE_COUNT
-    with PersistentQueue(golden, mode="consume") as queue:
+    with PersistentQueue(golden, mode="shared") as queue:
         assert take_all(queue)[-1] == b"new"

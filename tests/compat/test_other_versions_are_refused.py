@@ -24,7 +24,7 @@ from support.builders.golden_queue import MESSAGE_COUNT
 
 HERE = Path(__file__).parent
 OLD = sorted(path.name for path in HERE.glob("*v1"))
-MODES = ("exclusive", "produce", "consume", "submit", "read_only")
+MODES = ("exclusive", "shared", "read_only")
 EARLIER = FORMAT_VERSION - 1
 
 Tree = dict[str, tuple[int, int, bytes]]
@@ -54,13 +54,15 @@ def tree(root: Path) -> Tree:
     }
 
 
+def files_in(root: Path) -> Tree:
+    """Return all of a queue but what owners and sessions leave, whose directory is made before a file is looked at."""
+    return {path: each for path, each in tree(root).items() if path != "." and Path(path).parts[0] != ".owner"}
+
+
 def use(root: Path, mode: str) -> None:
     """Open a queue, and read what is next where nothing is said before that."""
     with PersistentQueue(root, mode=mode) as queue:
-        if mode == "submit":
-            queue.put(b"refused")
-        else:
-            queue.peek(1000)
+        queue.peek(1000)
 
 
 WAYS: dict[str, Callable[[Path], object]] = {
@@ -155,11 +157,11 @@ AGED: dict[str, Callable[[Path], None]] = {
 def test_one_older_file_is_enough_to_refuse_a_queue_for_writing(present: Path, name: str, way: str) -> None:
     """It is not taken for a damaged one, which recovery would give up, write anew or start over without."""
     AGED[name](present / name)
-    before = tree(present)
+    before = files_in(present)
     with pytest.raises(UnsupportedVersionError, match="format version 1") as caught:
         WAYS[way](present)
     assert caught.value.path == str(present / name)
-    assert tree(present) == before
+    assert files_in(present) == before
 
 
 @pytest.mark.parametrize("name", [name for name in AGED if "paused" not in name])

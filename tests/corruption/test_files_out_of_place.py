@@ -82,7 +82,7 @@ def test_a_missing_last_file_is_reported_at_every_opening_until_something_is_put
     lost = offsets_of(queue, 2)
     queue.storage.remove(queue.data_files()[2])
     for _ in range(2):
-        with queue.open(mode="produce") as handle:
+        with queue.open(mode="exclusive") as handle:
             assert [damage.offsets for damage in handle.recovery.damage] == [lost]
             assert handle.stats().next_offset == queue.put_count
 

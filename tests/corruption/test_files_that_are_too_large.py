@@ -332,5 +332,5 @@ def test_a_note_in_a_lock_file_that_is_none_says_nothing(root: Path, pid: str) -
     with opened(root):
         (root / "write.lock").write_bytes((f'{{"pid": {pid}, "host": "h"}}').encode().ljust(512))
         with pytest.raises(Exception, match="write side") as caught:
-            PersistentQueue(root, mode="produce", lock_timeout=0)
+            PersistentQueue(root, mode="exclusive", lock_timeout=0)
     assert json.dumps(str(caught.value))

@@ -284,12 +284,16 @@ def test_a_damaged_group_json_is_rebuilt_from_the_position_file(queue: SmallQueu
     assert queue.verify().ok
 
 
-def test_a_damaged_group_json_does_not_keep_producers_out(queue: SmallQueue) -> None:
-    """Nor does it let anything be retired that the group may need."""
+def test_a_damaged_group_json_does_not_keep_other_groups_out(queue: SmallQueue) -> None:
+    """Nor do they retire anything that the group may need."""
+    with queue.open() as handle:
+        handle.groups.create("other")
     queue.write(queue.root / "groups/default/group.json", b"{")
     before = queue.data_files()
-    with queue.open(mode="produce") as handle:
+    with queue.open(mode="exclusive", group="other") as handle:
         assert handle.put(b"new") == queue.put_count
+        while handle.qsize():
+            handle.get_many(100)
     assert queue.data_files()[: len(before)] == before
 
 

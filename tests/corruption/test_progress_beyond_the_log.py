@@ -26,8 +26,10 @@ from holdfast.persistence.format.file_header import PositionFileHeader, block_co
 from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
 from holdfast.persistence.groups.vote import Vote, vote_changes
+from holdfast.queue.inspect.groups import Groups
 from support.builders.log_parts import LogParts, put
 from support.builders.settings import set_anew_if_lost
+from support.owners.sides import owned_queue
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -97,9 +99,10 @@ def judge(storage: SimulatedStorage) -> None:
         assert [message.payload for message in queue.peek(10)] == LEFT
         assert queue.qsize() == 2
         assert queue.groups.list() == ["default"]
-    with PersistentQueue(ROOT, storage=storage, mode="produce", data_file_bytes=FILE_BYTES) as queue:
-        queue.groups.create("other", start="latest")
-        queue.groups.delete("other")
+    with owned_queue(storage, ROOT) as owner:
+        groups = Groups(owner.handle, check_open=lambda: None)
+        groups.create("other", start="latest")
+        groups.delete("other")
     with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert [damage.reason for damage in queue.recovery.progress_damage] == [report.damage[0].reason]
         assert not queue.recovery.damage

@@ -57,7 +57,7 @@ def test_a_queue_that_does_not_exist_is_not_made_by_those_who_look(root: Path) -
     assert caught.value.path == str(root)
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_a_file_is_no_queue(root: Path, mode: str) -> None:
     """It stays as it is."""
     root.write_bytes(b"mine")
@@ -84,7 +84,7 @@ def test_an_empty_directory_becomes_a_queue(root: Path) -> None:
         assert queue.put(b"x") == 0
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_directories_above_a_queue_are_made_where_they_are_missing(root: Path, mode: str) -> None:
     """For this user alone."""
     PersistentQueue(root / "data" / "queues" / "orders", mode=mode).close()
@@ -221,7 +221,7 @@ def test_a_process_that_has_too_many_files_open_is_told_its_limit(root: Path) ->
         assert opening.wait() == 0
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None:
     """UnsupportedVersionError says which version it has."""
     PersistentQueue(root).close()
@@ -235,7 +235,7 @@ def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None
     assert tree(root.parent) == before
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_a_symbolic_link_is_not_followed(root: Path, mode: str) -> None:
     """Who can place a link must not choose where the queue goes."""
     PersistentQueue(root.parent / "real").close()
@@ -259,8 +259,8 @@ def test_a_symbolic_link_in_place_of_a_file_is_not_followed(root: Path, name: st
     assert target.read_bytes() == b"precious"
 
 
-PARTS = ["data", "groups", "spare", "prepared", "requests", "groups/default"]
-MODES = ["exclusive", "produce", "consume", "submit", "read_only"]
+PARTS = ["data", "groups", "spare", "prepared", "groups/default"]
+MODES = ["exclusive", "shared", "read_only"]
 
 
 @pytest.fixture
@@ -269,8 +269,7 @@ def used(root: Path) -> Path:
     with PersistentQueue(root) as queue:
         queue.put_many([b"one", b"two"])
         queue.get(timeout=0)
-    for name in ("prepared", "requests"):
-        (root / name).mkdir(mode=0o700, exist_ok=True)
+    (root / "prepared").mkdir(mode=0o700, exist_ok=True)
     return root
 
 
@@ -314,9 +313,9 @@ def test_a_link_in_a_directory_that_is_no_queue_yet_is_refused(root: Path) -> No
 # -- Other users -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 @pytest.mark.parametrize("bits", [0o775, 0o770, 0o777, 0o1777, 0o702, 0o2770])
-@pytest.mark.parametrize("part", ["", "data", "requests", "groups/default"])
+@pytest.mark.parametrize("part", ["", "data", "prepared", "groups/default"])
 def test_a_directory_that_others_may_write_is_refused(used: Path, part: str, bits: int, mode: str) -> None:
     """The error says which one, and the command that takes it away; behind that the queue opens."""
     path = used / part if part else used
@@ -416,14 +415,14 @@ def test_a_file_system_that_is_read_only_is_a_clear_error(root: Path) -> None:
     with PersistentQueue(root) as queue:
         queue.put(b"x")
     before = tree(root.parent)
-    for mode in ("exclusive", "produce", "consume"):
+    for mode in ("exclusive", "shared"):
         with pytest.raises(StorageError, match="Read-only file system"):
             PersistentQueue(root, mode=mode, storage=ReadOnly())
     assert tree(root.parent) == before
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory away")
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_directory_of_another_user_is_refused(root: Path, mode: str) -> None:
     """Files made by one user would lock the other out; the error names both."""
     PersistentQueue(root).close()

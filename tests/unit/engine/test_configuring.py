@@ -49,7 +49,7 @@ def storage() -> SimulatedStorage:
 
 def opened(storage: SimulatedStorage, clock: FakeClock, **options: Any) -> PersistentQueue:
     """Open the queue."""
-    return PersistentQueue(ROOT, storage=storage, clock=clock, **options)
+    return PersistentQueue(ROOT, storage=storage, clock=clock, **{"mode": "exclusive", **options})
 
 
 def is_synced(queue: PersistentQueue) -> bool:
@@ -120,14 +120,13 @@ def test_the_next_data_file_has_the_new_size(storage: SimulatedStorage, clock: F
 
 def test_a_mode_that_does_not_own_it_changes_nothing(storage: SimulatedStorage, clock: FakeClock) -> None:
     """The error names the modes that do."""
-    with opened(storage, clock, mode="produce") as producer, opened(storage, clock, mode="consume") as consumer:
-        with pytest.raises(UsageError, match=r"does not change settings of the queue; use 'exclusive' or 'produce'$"):
-            consumer.configure(maxsize=5)
-        with pytest.raises(UsageError, match=r"does not change settings of the group; use 'exclusive' or 'consume'$"):
-            producer.configure(maxsize=5, lease_seconds=5)
-        assert producer.maxsize == 0
-        producer.configure(maxsize=5)
-        consumer.configure(lease_seconds=5)
+    with opened(storage, clock, mode="exclusive") as owner, opened(storage, clock, mode="read_only") as look:
+        with pytest.raises(UsageError, match="mode='read_only', which does not change settings of the queue; use '"):
+            look.configure(maxsize=5, lease_seconds=5)
+        with pytest.raises(UsageError, match="mode='read_only', which does not change settings of the group; use '"):
+            look.configure(lease_seconds=5)
+        assert owner.maxsize == 0
+        owner.configure(maxsize=5, lease_seconds=5)
     with opened(storage, clock) as queue:
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (5, 5.0)
 
@@ -176,7 +175,7 @@ def test_a_closed_queue_is_changed_by_its_path(storage: SimulatedStorage, clock:
     configure_closed(storage, clock, ROOT, {"maxsize": 6, "lease_seconds": 9}, ["max_deliveries"], group="audit")
     with opened(storage, clock) as queue:
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (6, 30.0)
-    with opened(storage, clock, mode="consume", group="audit") as audit:
+    with opened(storage, clock, mode="exclusive", group="audit") as audit:
         assert (audit.settings["lease_seconds"], audit.settings["max_deliveries"]) == (9.0, 5)
 
 
@@ -193,16 +192,12 @@ def test_a_path_without_that_queue_or_group_says_so(storage: SimulatedStorage, c
 
 def test_an_open_queue_is_changed_by_its_owner_only(storage: SimulatedStorage, clock: FakeClock) -> None:
     """The error says how."""
-    with (
-        opened(storage, clock, mode="produce"),
-        pytest.raises(QueueLockedError, match=r"call configure\(\) of the open queue"),
-    ):
-        change_settings(ROOT, storage, maxsize=4)
-    with opened(storage, clock, mode="consume") as consumer:
-        consumer.configure(lease_seconds=4)
-        with pytest.raises(QueueLockedError, match=r"call configure\(\) of the open queue"):
-            change_settings(ROOT, storage, lease_seconds=5)
-        change_settings(ROOT, storage, maxsize=4)
+    with opened(storage, clock, mode="exclusive") as owner:
+        for change in ({"maxsize": 4}, {"lease_seconds": 5}):
+            with pytest.raises(QueueLockedError, match=r"call configure\(\) of the open queue"):
+                change_settings(ROOT, storage, **change)
+        owner.configure(lease_seconds=4)
+    change_settings(ROOT, storage, maxsize=4)
 
 
 def test_lost_settings_are_set_anew_on_purpose_only(storage: SimulatedStorage, clock: FakeClock) -> None:

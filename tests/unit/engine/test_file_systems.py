@@ -9,12 +9,13 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueNotFoundError, QueueService, StorageError, verify
 from support.storages.faults import FaultPlan
+from support.storages.real_trees import tree
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/above/queue")
 REFUSED = ["nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "fuse", "fuse.sshfs", "virtiofs"]
 LOCAL = ["", "ext4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "overlay", "fuseblk", "fuse.fuse-overlayfs", "new-one"]
-MODES = ["exclusive", "produce", "consume", "submit"]
+MODES = ["exclusive", "shared"]
 
 
 def storage_of(kind: str) -> SimulatedStorage:
@@ -22,6 +23,11 @@ def storage_of(kind: str) -> SimulatedStorage:
     storage = SimulatedStorage()
     storage.kind = kind
     return storage
+
+
+def disk_is(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Have the system say that all files are on a disk of a kind."""
+    monkeypatch.setattr("holdfast.persistence.filesystem.storage.OsStorage.file_system", lambda self, path: kind)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -42,44 +48,47 @@ def test_a_local_file_system_is_not_asked_about(kind: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_queue_that_was_moved_there_is_refused_in_each_mode_that_writes(mode: str) -> None:
+def test_a_queue_that_was_moved_there_is_refused_in_each_mode_that_writes(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is in it stays as it is, and can be looked at and verified."""
-    storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as queue:
         queue.put(b"kept")
-    storage.kind = "nfs4"
-    before = storage.mutation_count
+    disk_is(monkeypatch, "nfs4")
+    before = tree(tmp_path)
     with pytest.raises(ConfigError, match="nfs4"):
-        PersistentQueue(ROOT, mode=mode, storage=storage)
-    with PersistentQueue(ROOT, mode="read_only", storage=storage) as queue:
+        PersistentQueue(tmp_path / "queue", mode=mode)
+    with PersistentQueue(tmp_path / "queue", mode="read_only") as queue:
         assert [message.payload for message in queue.peek(1)] == [b"kept"]
-    assert verify(ROOT, storage=storage).ok
-    assert storage.mutation_count == before
+    assert verify(tmp_path / "queue").ok
+    assert tree(tmp_path) == before
+
+
+def test_sharing_a_queue_makes_nothing_there_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kind is asked for before anything is made."""
+    disk_is(monkeypatch, "fuse.sshfs")
+    with pytest.raises(ConfigError, match="any_file_system=True"):
+        PersistentQueue(tmp_path / "above" / "queue", mode="shared")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_whoever_means_it_may(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an option, or by a variable of the environment that is ``true``."""
-    storage = storage_of("fuse.sshfs")
-    with PersistentQueue(ROOT, storage=storage, any_file_system=True) as queue:
-        queue.put(b"kept")
+def test_whoever_means_it_may(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an option, or by a variable of the environment that is ``true``; the owner behind a handle may too."""
+    disk_is(monkeypatch, "fuse.sshfs")
+    with PersistentQueue(tmp_path / "queue", mode=mode, any_file_system=True) as queue:
+        assert queue.put(b"kept") == 0
+        assert queue.get(timeout=0) == b"kept"
     monkeypatch.setenv("HOLDFAST_ANY_FILE_SYSTEM", "false")
     with pytest.raises(ConfigError, match="HOLDFAST_ANY_FILE_SYSTEM=true"):
-        PersistentQueue(ROOT, mode=mode, storage=storage)
+        PersistentQueue(tmp_path / "queue", mode=mode)
     monkeypatch.setenv("HOLDFAST_ANY_FILE_SYSTEM", "true")
-    PersistentQueue(ROOT, mode=mode, storage=storage).close()
-
-
-def test_who_submits_has_a_visitor_that_may_too() -> None:
-    """It takes the write side for a moment, with the same options."""
-    storage = storage_of("fuse.sshfs")
-    with PersistentQueue(ROOT, mode="submit", storage=storage, any_file_system=True) as queue:
-        assert queue.put(b"kept", timeout=60) == 0
+    PersistentQueue(tmp_path / "queue", mode=mode).close()
 
 
 def test_an_operator_may_say_it_for_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ``holdfast.toml``."""
-    monkeypatch.setattr("holdfast.persistence.filesystem.storage.OsStorage.file_system", lambda self, path: "nfs")
+    disk_is(monkeypatch, "nfs")
     with QueueService(tmp_path) as service, pytest.raises(ConfigError, match="of the kind nfs"):
         service.queue("orders")
     (tmp_path / "holdfast.toml").write_text("[queues.orders]\nany_file_system = true\n")

@@ -62,7 +62,7 @@ def test_a_handle_that_says_nothing_takes_what_is_stored(path: Path) -> None:
         queue.get()
     PersistentQueue(path).close()
     assert documents(path) == (of_queue, of_group)
-    for mode in ("exclusive", "produce", "consume", "submit", "read_only"):
+    for mode in ("exclusive", "shared", "read_only"):
         with PersistentQueue(path, mode=mode) as queue:  # type: ignore[arg-type]
             assert queue.maxsize == queue.settings["maxsize"] == 5
             assert queue.settings["record_bytes_max"] == 100
@@ -96,7 +96,7 @@ def test_another_value_is_refused_with_both(path: Path, given: dict[str, Any], t
         assert queue.get() == b"x"
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_handle_that_is_refused_for_its_group_changes_nothing_of_the_queue(path: Path, mode: Any) -> None:
     """All that it asks for is compared before any of it is stored."""
     with PersistentQueue(path, max_deliveries=2) as queue:
@@ -111,19 +111,20 @@ def test_a_handle_that_is_refused_for_its_group_changes_nothing_of_the_queue(pat
         assert queue.maxsize == 6
 
 
-def test_a_handle_that_finds_no_group_changes_nothing_of_the_queue(path: Path) -> None:
-    """One that only puts takes from none, and sets what it asks for."""
-    PersistentQueue(path).close()
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_handle_that_finds_no_group_changes_nothing_of_the_queue(path: Path, mode: Any) -> None:
+    """It is refused before any of it is stored; the next one may say something else."""
+    PersistentQueue(path, mode="exclusive").close()
     with pytest.raises(GroupNotFoundError):
-        PersistentQueue(path, group="billing", maxsize=5)
+        PersistentQueue(path, mode=mode, group="billing", maxsize=5)
     assert documents(path) == ({}, None)
-    PersistentQueue(path, mode="produce", group="billing", maxsize=6).close()
+    PersistentQueue(path, mode=mode, maxsize=6).close()
     assert documents(path) == ({"maxsize": 6}, None)
 
 
 def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer may make the queue: what is not set yet is set by the first program that says it."""
-    with PersistentQueue(path, mode="consume"):
+    """Any of them may make the queue: what is not set yet is set by the first program that says it."""
+    with PersistentQueue(path, mode="shared"):
         pass
     with caplog.at_level(logging.INFO), PersistentQueue(path, maxsize=3, dedup_max=10, lease_seconds=5) as queue:
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (3, 5.0)
@@ -140,18 +141,18 @@ def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixtur
 
 def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> None:
     """The default group gets them when it begins, at the first take; until then they are compared like others."""
-    with PersistentQueue(path, mode="produce", max_deliveries=1) as producer:
+    with PersistentQueue(path, mode="shared", max_deliveries=1) as producer:
         producer.put_many([b"a", b"b"])
         assert producer.settings["max_deliveries"] == 1
         with pytest.raises(ConfigError, match="max_deliveries=1"):
-            PersistentQueue(path, mode="consume", max_deliveries=2)
-        with PersistentQueue(path, mode="consume", lease_seconds=9) as consumer:
+            PersistentQueue(path, mode="shared", max_deliveries=2)
+        with PersistentQueue(path, mode="shared", lease_seconds=9) as consumer:
             assert (consumer.settings["max_deliveries"], consumer.settings["lease_seconds"]) == (1, 9.0)
             consumer.receive().nack()
             assert [letter.payload for letter in consumer.dead.list()] == [b"a"]
-    assert documents(path) == ({"max_deliveries": 1}, {"max_deliveries": 1, "lease_seconds": 9.0})
+    assert documents(path)[1] == {"max_deliveries": 1, "lease_seconds": 9.0}
     with pytest.raises(ConfigError, match="max_deliveries=1"):
-        PersistentQueue(path, mode="produce", max_deliveries=2)
+        PersistentQueue(path, mode="exclusive", max_deliveries=2)
     change_settings(path, max_deliveries=3)
     with PersistentQueue(path, mode="read_only") as look:
         assert look.settings["max_deliveries"] == 3
@@ -160,7 +161,7 @@ def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> N
 def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:
     """It agrees with what is stored; what is not is the owner's to say."""
     PersistentQueue(path).close()
-    with PersistentQueue(path, mode="consume", maxsize=3), PersistentQueue(path, mode="read_only", maxsize=4):
+    with PersistentQueue(path, mode="read_only", maxsize=4):
         pass
     assert documents(path)[0] == {}
 
@@ -193,7 +194,7 @@ def test_groups_have_their_own(path: Path) -> None:
         assert queue.groups.list() == ["audit", "default", "plain"]
     assert documents(path, "audit")[1] == {"max_deliveries": None, "lease_seconds": 5.0}
     assert documents(path, "plain")[1] == {}
-    with PersistentQueue(path, mode="consume", group="audit") as audit:
+    with PersistentQueue(path, mode="exclusive", group="audit") as audit:
         assert audit.settings["max_deliveries"] is None
     with PersistentQueue(path.with_name("new"), group="audit", lease_seconds=9) as made:
         assert made.settings["lease_seconds"] == 9.0
@@ -314,14 +315,14 @@ def test_a_default_group_that_was_created_has_to_agree(path: Path) -> None:
 
 
 def test_a_default_group_begins_with_what_was_said_since_the_opening(path: Path) -> None:
-    """By a producer, which comes behind a consumer that has not taken anything."""
-    with PersistentQueue(path):
+    """By another program, which comes behind one that has not taken anything."""
+    with PersistentQueue(path, mode="exclusive"):
         pass
-    with PersistentQueue(path, mode="consume") as consumer:
-        with PersistentQueue(path, mode="produce", max_deliveries=1) as producer:
+    with PersistentQueue(path, mode="shared") as consumer:
+        with PersistentQueue(path, mode="shared", max_deliveries=1) as producer:
             producer.put(b"x")
             consumer.receive().nack()
-        assert (consumer.stats().dead, consumer.settings["max_deliveries"]) == (1, 1)
+        assert consumer.stats().dead == 1
     assert documents(path)[1] == {"max_deliveries": 1}
 
 
@@ -330,8 +331,8 @@ def test_a_queue_that_changed_meanwhile_does_not_break_a_consumer_that_begins(pa
     with PersistentQueue(path, maxsize=5):
         pass
     with (
-        PersistentQueue(path, mode="consume", maxsize=5) as consumer,
-        PersistentQueue(path, mode="produce") as producer,
+        PersistentQueue(path, mode="shared", maxsize=5) as consumer,
+        PersistentQueue(path, mode="shared") as producer,
     ):
         producer.configure(maxsize=6)
         producer.put(b"x")

@@ -21,6 +21,9 @@ from holdfast import (
     QueueLockedError,
     RetryableError,
 )
+from holdfast.persistence.filesystem.layout import queue_directory
+from holdfast.persistence.filesystem.locks import try_acquire
+from holdfast.persistence.filesystem.storage import OsStorage
 from support.builders.clocks import FakeClock, TickingClock
 from support.processes.children import Child, Signal, child
 
@@ -46,13 +49,11 @@ def owner_elsewhere(path: Path, **options: str) -> Iterator[Child]:
     ("first", "second"),
     [
         ("exclusive", "exclusive"),
-        ("exclusive", "produce"),
-        ("exclusive", "consume"),
-        ("produce", "exclusive"),
-        ("consume", "exclusive"),
+        ("exclusive", "shared"),
+        ("shared", "exclusive"),
     ],
 )
-def test_a_second_opener_of_a_side_learns_at_once_who_owns_it(tmp_path: Path, first: str, second: str) -> None:
+def test_a_second_opener_learns_at_once_who_owns_the_queue(tmp_path: Path, first: str, second: str) -> None:
     """QueueLockedError names process and host of the owner, and no time passes: the clock stands still."""
     PersistentQueue(tmp_path / "orders").close()
     with owner_elsewhere(tmp_path / "orders", mode=first) as owner, pytest.raises(QueueLockedError) as refused:
@@ -64,18 +65,14 @@ def test_a_second_opener_of_a_side_learns_at_once_who_owns_it(tmp_path: Path, fi
     assert not isinstance(refused.value, LockTimeoutError)
 
 
-def test_a_handle_that_owns_a_side_is_an_owner(tmp_path: Path) -> None:
-    """One that looks, or that has others put for it, is none."""
-    with PersistentQueue(tmp_path / "queue") as queue:
-        assert queue.is_owner
-        with PersistentQueue(tmp_path / "queue", mode="read_only") as reader:
-            assert not reader.is_owner
+def test_a_handle_that_owns_the_queue_is_an_owner(tmp_path: Path) -> None:
+    """One that looks is none."""
     with (
-        PersistentQueue(tmp_path / "queue", mode="produce") as producer,
-        PersistentQueue(tmp_path / "queue", mode="consume") as consumer,
-        PersistentQueue(tmp_path / "queue", mode="submit") as submitter,
+        PersistentQueue(tmp_path / "queue", mode="exclusive") as queue,
+        PersistentQueue(tmp_path / "queue", mode="read_only") as reader,
     ):
-        assert [each.is_owner for each in (producer, consumer, submitter)] == [True, True, False]
+        assert queue.is_owner
+        assert not reader.is_owner
 
 
 def test_a_second_handle_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
@@ -97,25 +94,31 @@ def test_the_refusal_survives_pickling(tmp_path: Path) -> None:
     assert (copy.pid, copy.host, copy.path) == (refused.value.pid, refused.value.host, refused.value.path)
 
 
-def test_a_refused_opener_leaves_the_owner_and_the_other_side_alone(tmp_path: Path) -> None:
-    """A handle for both sides that gets only one of them lets that one go again."""
-    with owner_elsewhere(tmp_path / "orders", mode="exclusive"):
-        pass
-    with owner_elsewhere(tmp_path / "orders", mode="consume"):
-        with pytest.raises(QueueLockedError):
-            PersistentQueue(tmp_path / "orders", mode="exclusive")
-        with PersistentQueue(tmp_path / "orders", mode="produce") as producer:
-            assert producer.put(b"the write side was free") == 0
+def test_a_handle_that_gets_only_one_of_both_sides_gives_it_up_again(tmp_path: Path) -> None:
+    """The lock of the group is taken: the one of the write side is free behind the refusal."""
+    storage, directory = OsStorage(), queue_directory(tmp_path / "orders")
+    with PersistentQueue(directory.root, mode="exclusive") as queue:
+        queue.put(b"x")
+    group = try_acquire(storage, directory.group_lock("default"))
+    assert group is not None
+    with pytest.raises(QueueLockedError, match="group 'default'"):
+        PersistentQueue(directory.root, mode="exclusive")
+    writes = try_acquire(storage, directory.write_lock)
+    assert writes is not None
+    writes.release()
+    group.release()
+    with PersistentQueue(directory.root, mode="exclusive") as queue:
+        assert queue.get() == b"x"
 
 
 def test_a_producer_and_a_consumer_in_two_processes_work_side_by_side(tmp_path: Path) -> None:
-    """Producing beside a consumer needs no word between them but the files."""
+    """In any number of processes, while they share the queue."""
     path = tmp_path / "orders"
-    producer = PersistentQueue(path, mode="produce")
+    producer = PersistentQueue(path, mode="shared")
     found = Signal()
 
     def consume() -> None:
-        with PersistentQueue(path, mode="consume") as queue:
+        with PersistentQueue(path, mode="shared") as queue:
             for _ in range(200):
                 found.send(queue.get(timeout=20).decode())
 
@@ -129,25 +132,20 @@ def test_a_producer_and_a_consumer_in_two_processes_work_side_by_side(tmp_path: 
 
 
 def test_consumers_of_two_groups_in_two_processes_get_everything_each(tmp_path: Path) -> None:
-    """The read side of each group has an owner of its own."""
+    """The read side of each group is its own, whichever process owns the queue."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="produce") as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("billing")
         queue.groups.create("shipping")
         queue.put_many([b"%d" % number for number in range(100)])
     found = {group: Signal() for group in ("billing", "shipping")}
 
     def consume(group: str) -> None:
-        with PersistentQueue(path, mode="consume", group=group) as queue:
-            found[group].send("open")
+        with PersistentQueue(path, mode="shared", group=group) as queue:
             found[group].send(",".join(queue.get(timeout=20).decode() for _ in range(100)))
             time.sleep(60)
 
     with child(lambda: consume("billing")), child(lambda: consume("shipping")):
-        for group, signal in found.items():
-            assert signal.wait() == "open"
-            with pytest.raises(QueueLockedError):
-                PersistentQueue(path, mode="consume", group=group)
         for signal in found.values():
             assert signal.wait() == ",".join(map(str, range(100)))
             signal.close()
@@ -182,7 +180,7 @@ def test_lock_timeout_gives_up_and_names_the_owner(tmp_path: Path) -> None:
     assert refused.value.pid == owner.pid
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_killed_owner_leaves_no_stale_lock(tmp_path: Path, mode: str) -> None:
     """The lock goes with the process, however it dies."""
     PersistentQueue(tmp_path / "orders").close()
@@ -239,72 +237,50 @@ def test_of_16_processes_racing_for_the_lock_exactly_one_wins(tmp_path: Path) ->
             os.close(descriptor)
 
 
-def test_a_consumer_that_only_recovers_the_log_is_no_owner_of_the_write_side(tmp_path: Path) -> None:
-    """A producer that opens at the same moment waits for it, instead of being refused."""
-    path = tmp_path / "orders"
-    PersistentQueue(path).close()
-    stop = Signal()
-
-    def reopen_for_ever() -> None:
-        stop.send("running")
-        while True:
-            PersistentQueue(path, mode="consume").close()
-
-    with child(reopen_for_ever):
-        stop.wait()
-        for _ in range(100):
-            PersistentQueue(path, mode="produce").close()
-    stop.close()
-
-
 def test_a_consumer_that_waited_for_the_default_group_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     """The group began while it waited: beginning it again would deliver what was acknowledged."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="produce") as producer:
-        producer.put_many([b"first", b"second"])
-        first = PersistentQueue(path, mode="consume")
-        waiting: list[PersistentQueue] = []
-        thread = threading.Thread(target=lambda: waiting.append(PersistentQueue(path, mode="consume", lock_timeout=20)))
-        thread.start()
-        time.sleep(0.2)
-        assert first.get(timeout=5) == b"first"
-        first.close()
-        thread.join()
-        with waiting[0] as second:
-            assert second.get(timeout=5) == b"second"
-            with pytest.raises(Empty):
-                second.get(timeout=0)
+    first = PersistentQueue(path, mode="exclusive")
+    first.put_many([b"first", b"second"])
+    waiting: list[PersistentQueue] = []
+    thread = threading.Thread(target=lambda: waiting.append(PersistentQueue(path, mode="exclusive", lock_timeout=20)))
+    thread.start()
+    time.sleep(0.2)
+    assert first.get(timeout=5) == b"first"
+    first.close()
+    thread.join()
+    with waiting[0] as second:
+        assert second.get(timeout=5) == b"second"
+        with pytest.raises(Empty):
+            second.get(timeout=0)
 
 
 def test_a_default_group_made_beside_an_open_queue_is_not_begun_again(tmp_path: Path) -> None:
     """Whoever made it said where it starts."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="produce") as producer:
-        producer.put(b"old")
-        with PersistentQueue(path, mode="consume") as consumer:
-            assert producer.groups.create("default", start="latest") == 1
-            producer.put(b"new")
-            assert consumer.get(timeout=5) == b"new"
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.put(b"old")
+        assert queue.groups.create("default", start="latest") == 1
+        queue.put(b"new")
+        assert queue.get(timeout=5) == b"new"
 
 
 def test_a_consumer_that_waited_for_a_group_that_is_gone_says_so(tmp_path: Path) -> None:
     """It does not write progress for a group that does not exist any more."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="produce", flush=FlushPolicy.never()) as producer:
-        producer.groups.create("billing")
-        first = PersistentQueue(path, mode="consume", group="billing")
-        caught: list[Exception] = []
+    first = PersistentQueue(path, mode="exclusive", group="billing", flush=FlushPolicy.never())
+    caught: list[Exception] = []
 
-        def wait() -> None:
-            try:
-                PersistentQueue(path, mode="consume", group="billing", lock_timeout=20)
-            except GroupNotFoundError as error:
-                caught.append(error)
+    def wait() -> None:
+        try:
+            PersistentQueue(path, mode="exclusive", group="billing", lock_timeout=20)
+        except GroupNotFoundError as error:
+            caught.append(error)
 
-        thread = threading.Thread(target=wait)
-        thread.start()
-        time.sleep(0.2)
-        (path / "groups" / "billing" / "group.json").unlink()  # as ``groups.delete`` does first of all
-        first.close()
-        thread.join()
-        assert [error.group for error in caught] == ["billing"]
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    (path / "groups" / "billing" / "group.json").unlink()  # as ``groups.delete`` does first of all
+    first.close()
+    thread.join()
+    assert [error.group for error in caught] == ["billing"]

@@ -25,7 +25,7 @@ def test_a_read_side_that_cannot_be_opened_leaves_nothing_locked_or_open() -> No
         assert queue.get(timeout=0) == b"a"
         queue.put(b"b")
     with refusing(jobs.storage, "allocate", ".position"), pytest.raises(StorageError, match="position file"):
-        jobs.open(mode="consume")
+        jobs.open(mode="exclusive")
     handles: Counter[Path] = Counter()
 
     def count(verb: str, path: Path) -> None:
@@ -42,10 +42,10 @@ def test_a_read_side_that_cannot_be_opened_leaves_nothing_locked_or_open() -> No
         refusing(jobs.storage, "allocate", ".position"),
         pytest.raises(StorageError),
     ):
-        jobs.open(mode="consume")
+        jobs.open(mode="exclusive")
     jobs.storage.before_verb = None
     assert handles.total() == 0
-    with jobs.open(mode="consume") as queue:
+    with jobs.open(mode="exclusive") as queue:
         assert queue.get(timeout=0) == b"b"
 
 
@@ -74,17 +74,17 @@ def test_where_that_room_does_not_help_the_take_fails_and_can_be_tried_again(err
         assert queue.get(timeout=0) == b"a"
 
 
-def test_a_consumer_keeps_no_batches_that_wait() -> None:
+def test_a_handle_that_looks_keeps_no_batches_that_wait() -> None:
     """Its error names the modes that do."""
     jobs = Jobs()
     jobs.open().close()
     queue: PersistentQueue
-    with jobs.open(mode="consume") as queue, pytest.raises(UsageError, match="produce"):
+    with jobs.open(mode="read_only") as queue, pytest.raises(UsageError, match="does not put; use 'exclusive' or"):
         handle_of(queue).require_batches()
 
 
 def test_who_takes_can_be_woken_and_told_how_it_would_end() -> None:
-    """For what waits on several queues; a producer has nobody to wake."""
+    """For what waits on several queues; who looks has nobody to wake."""
     jobs = Jobs()
     with jobs.open() as queue:
         queue.put(b"a")
@@ -95,30 +95,30 @@ def test_who_takes_can_be_woken_and_told_how_it_would_end() -> None:
         queue.receive()
         assert queue.ending().left == {"in_hand": 1}
         queue.wake()
-    with jobs.open(mode="produce") as queue:
+    with jobs.open(mode="read_only") as queue:
         queue.wake()
-        with pytest.raises(UsageError, match="consume"):
+        with pytest.raises(UsageError, match="does not take; use 'exclusive' or"):
             queue.ending()
 
 
-def test_shutting_down_needs_no_write_side() -> None:
-    """A consumer's takes end once the queue is empty."""
+def test_a_side_that_is_shut_down_has_something_to_say_to_those_who_wait() -> None:
+    """Its takes end once the queue is empty."""
     jobs = Jobs()
     with jobs.open() as queue:
         queue.put(b"a")
-    with jobs.open(mode="consume") as queue:
+    with jobs.open(mode="exclusive") as queue:
         queue.shutdown()
         assert queue.get(timeout=0) == b"a"
         assert handle_of(queue).require_read_side()._may_have_more(), "whoever waits has to hear of it"
 
 
-def test_a_producer_is_told_of_a_pause_until_it_is_over() -> None:
+def test_who_looks_is_told_of_a_pause_until_it_is_over() -> None:
     """From the disk; the group's owner may be elsewhere, and need not have noted the end of it."""
     jobs = Jobs()
     with jobs.open() as queue:
         queue.put(b"a")
         queue.pause(jobs.clock.time_ns() / 1e9 + 60, reason="maintenance")
-    with jobs.open(mode="produce") as queue:
+    with jobs.open(mode="read_only") as queue:
         assert queue.stats().paused == "maintenance"
         jobs.clock.advance(61)
         assert queue.stats().paused is None

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
 from holdfast.queue.inspect.dead_letters import Which
-from support.builders.jobs import Jobs, bury_some, drained, fail, ready
+from support.builders.jobs import ROOT, Jobs, bury_some, drained, fail, ready
 from support.processes.threads import Threads
 
 
@@ -18,7 +18,9 @@ from support.processes.threads import Threads
 def jobs() -> Jobs:
     """A queue with five messages."""
     jobs = Jobs()
-    with jobs.open(mode="produce") as queue:
+    with PersistentQueue(
+        ROOT, mode="exclusive", data_file_bytes=16 * 2**10, storage=jobs.storage, clock=jobs.clock
+    ) as queue:
         queue.put(b"a", headers={"kind": "größe"})
         queue.put_many([b"b", b"c", b"d", b"e"])
     return jobs

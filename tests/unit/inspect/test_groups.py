@@ -17,7 +17,7 @@ from holdfast import (
 FILE_BYTES = 16 * 2**10
 
 
-def open_queue(path: Path, mode: str = "exclusive", group: str = "default") -> PersistentQueue:
+def open_queue(path: Path, mode: str = "shared", group: str = "default") -> PersistentQueue:
     """Open a queue of small data files."""
     return PersistentQueue(path, mode=mode, group=group, data_file_bytes=FILE_BYTES)
 
@@ -75,7 +75,7 @@ def test_each_group_sees_every_message(tmp_path: Path) -> None:
         put_numbers(queue, 0, 50)
         assert numbers_left(queue) == list(range(50))
     for group in ("billing", "shipping"):
-        with open_queue(path, "consume", group) as queue:
+        with open_queue(path, "shared", group) as queue:
             assert numbers_left(queue) == list(range(50))
 
 
@@ -87,7 +87,7 @@ def test_a_group_starts_where_it_was_told_to(tmp_path: Path, start: str | int, f
         put_numbers(queue, 0, 10)
         assert queue.groups.create("late", start=start) == first
         put_numbers(queue, 10, 12)
-        with open_queue(path, "consume", "late") as late:
+        with open_queue(path, "shared", "late") as late:
             assert late.stats().depth == 12 - first
             assert numbers_left(late) == list(range(first, 12))
 
@@ -112,7 +112,7 @@ def test_a_group_made_later_starts_at_the_oldest_message_that_is_left(tmp_path: 
         assert oldest > 0
         assert queue.groups.create("late", start=3) == oldest
         assert queue.groups.create("later", start="earliest") == oldest
-        with open_queue(path, "consume", "late") as late:
+        with open_queue(path, "shared", "late") as late:
             assert numbers_left(late) == list(range(oldest, 100))
 
 
@@ -126,7 +126,7 @@ def test_data_files_go_only_once_every_group_has_finished_them(tmp_path: Path) -
         assert len(before) > 5
         assert numbers_left(queue) == list(range(100))
         assert data_files(path) == before
-        with open_queue(path, "consume", "slow") as slow:
+        with open_queue(path, "shared", "slow") as slow:
             take(slow, 40)
             some = data_files(path)
             assert 1 < len(some) < len(before)
@@ -159,10 +159,10 @@ def test_a_message_in_flight_pins_its_own_file_only(tmp_path: Path) -> None:
 def test_the_unused_default_group_pins_nothing_once_another_group_exists(tmp_path: Path) -> None:
     """Used later, it starts at the oldest message that is left."""
     path = tmp_path / "orders"
-    with open_queue(path, "produce") as producer:
+    with open_queue(path, "shared") as producer:
         producer.groups.create("billing")
         put_numbers(producer, 0, 100)
-        with open_queue(path, "consume") as default, open_queue(path, "consume", "billing") as billing:
+        with open_queue(path, "shared") as default, open_queue(path, "shared", "billing") as billing:
             assert default.peek()[0].offset == 0
             take(billing, 95)
             assert len(data_files(path)) <= 2
@@ -177,28 +177,29 @@ def test_the_unused_default_group_pins_nothing_once_another_group_exists(tmp_pat
 def test_without_any_group_nothing_goes(tmp_path: Path) -> None:
     """Messages put before anybody reads wait for the first reader."""
     path = tmp_path / "orders"
-    with open_queue(path, "produce") as producer:
+    with open_queue(path, "shared") as producer:
         put_numbers(producer, 0, 100)
-    with open_queue(path, "consume") as consumer:
+    with open_queue(path, "shared") as consumer:
         assert numbers_left(consumer) == list(range(100))
 
 
 def test_deleting_a_group_frees_what_only_it_had_not_finished(tmp_path: Path) -> None:
     """Its progress goes too: one of the same name starts anew."""
     path = tmp_path / "orders"
-    with open_queue(path) as queue:
+    with open_queue(path, "exclusive") as queue:
         queue.groups.create("slow")
         put_numbers(queue, 0, 100)
         assert len(numbers_left(queue)) == 100
-        with open_queue(path, "consume", "slow") as slow:
-            slow.get_many(3)
+    with open_queue(path, "exclusive", "slow") as slow:
+        slow.get_many(3)
+    with open_queue(path, "exclusive") as queue:
         full = queue.stats().bytes_on_disk
         queue.groups.delete("slow")
         assert queue.stats().bytes_on_disk < full / 4
         assert len(data_files(path)) == 1
         first = queue.groups.create("slow")
-        with open_queue(path, "consume", "slow") as slow:
-            assert numbers_left(slow) == list(range(first, 100))
+    with open_queue(path, "exclusive", "slow") as slow:
+        assert numbers_left(slow) == list(range(first, 100))
 
 
 def test_a_group_that_is_being_read_cannot_be_deleted(tmp_path: Path) -> None:
@@ -207,25 +208,28 @@ def test_a_group_that_is_being_read_cannot_be_deleted(tmp_path: Path) -> None:
     with open_queue(path) as queue:
         queue.groups.create("billing")
         queue.put(b"x")
-        with open_queue(path, "consume", "billing") as billing:
+        with open_queue(path, "shared", "billing") as billing:
+            delivery = billing.receive(timeout=5)
             with pytest.raises(QueueLockedError) as refused:
                 queue.groups.delete("billing")
             assert refused.value.pid is not None
-            assert billing.get(timeout=5) == b"x"
+            delivery.ack()
+    with open_queue(path, "exclusive") as queue:
         assert queue.get() == b"x"
         with pytest.raises(QueueLockedError):
             queue.groups.delete("default")  # this very handle reads it
         queue.groups.delete("billing")
+        assert queue.groups.list() == ["default"]
 
 
 def test_a_group_that_is_not_there_is_an_error_that_names_those_that_are(tmp_path: Path) -> None:
     """For reading, looking and deleting; nothing is made."""
     path = tmp_path / "orders"
-    with open_queue(path, "produce") as queue:
+    with open_queue(path, "shared") as queue:
         queue.groups.create("billing")
         queue.groups.create("shipping")
         for call in (
-            lambda: open_queue(path, "consume", "biling"),
+            lambda: open_queue(path, "shared", "biling"),
             lambda: open_queue(path, "read_only", "biling"),
             lambda: queue.groups.delete("biling"),
         ):
@@ -259,7 +263,7 @@ def test_a_name_of_the_allowed_characters_is_taken(tmp_path: Path, name: str) ->
 
 def test_a_new_queue_is_made_together_with_the_group_it_is_opened_for(tmp_path: Path) -> None:
     """A first start needs no extra step."""
-    with open_queue(tmp_path / "orders", "exclusive", "billing") as queue:
+    with open_queue(tmp_path / "orders", "shared", "billing") as queue:
         queue.put(b"x")
         assert queue.groups.list() == ["billing"]
         assert queue.get() == b"x"

@@ -78,7 +78,7 @@ def test_depth_counts_what_is_in_flight_and_qsize_what_can_be_taken(tmp_path: Pa
         assert (stats.first_offset, stats.next_offset) == (0, 10)
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume", "read_only"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_bytes_and_files_are_those_on_the_disk(tmp_path: Path, mode: str) -> None:
     """Reserved space counts, retired files do not; every mode of opening says the same."""
     path = tmp_path / "orders"
@@ -98,15 +98,15 @@ def test_bytes_and_files_are_those_on_the_disk(tmp_path: Path, mode: str) -> Non
         assert stats.bytes_on_disk == disk_bytes(path)
         assert stats.file_count == len(list((path / "data").iterdir()))
         assert stats.next_offset == 100
-        assert stats.depth == (20 if mode != "produce" else 100 - stats.first_offset)
+        assert stats.depth == 20
 
 
 def test_a_second_handle_sees_files_come_and_go(tmp_path: Path) -> None:
     """A consumer's figures follow a producer in another handle, and the other way round."""
     path = tmp_path / "orders"
     with (
-        PersistentQueue(path, mode="produce", data_file_bytes=FILE_BYTES) as producer,
-        PersistentQueue(path, mode="consume", data_file_bytes=FILE_BYTES) as consumer,
+        PersistentQueue(path, mode="shared", data_file_bytes=FILE_BYTES) as producer,
+        PersistentQueue(path, mode="shared", data_file_bytes=FILE_BYTES) as consumer,
     ):
         for _ in range(100):
             producer.put(bytes(1000))

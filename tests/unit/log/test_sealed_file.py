@@ -44,9 +44,9 @@ def take_all(queue: PersistentQueue) -> list[int]:
 def test_a_group_made_behind_a_gap_gets_what_is_there_and_misses_nothing(tmp_path: Path) -> None:
     """Its depth counts what it can get, and nothing is reported as lost."""
     there = with_a_gap(tmp_path / "orders")
-    with PersistentQueue(tmp_path / "orders", mode="produce") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.groups.create("late")
-    with PersistentQueue(tmp_path / "orders", mode="consume", group="late") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", group="late") as queue:
         assert queue.stats().depth == len(there)
         assert take_all(queue) == there
         assert queue.recovery.damage == ()
@@ -69,9 +69,9 @@ def test_a_file_that_recovery_cut_says_where_its_offsets_end(tmp_path: Path) -> 
     seal_bytes = int.from_bytes(first.read_bytes()[-4:], "little")
     with first.open("r+b") as file:
         file.truncate(first.stat().st_size - seal_bytes)
-    with PersistentQueue(path, mode="produce") as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("late")
-    with PersistentQueue(path, mode="consume", group="late") as queue:
+    with PersistentQueue(path, mode="exclusive", group="late") as queue:
         assert take_all(queue) == there
         assert queue.recovery.damage == ()
 

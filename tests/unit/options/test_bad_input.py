@@ -185,25 +185,18 @@ def test_a_count_below_one_is_refused(queue: PersistentQueue, count: int) -> Non
         refused(queue, ValueError, lambda call=call: call(count), "at least 1")
 
 
-def test_a_queue_opened_to_produce_does_not_take(root: Path) -> None:
+def test_a_queue_opened_to_look_neither_takes_nor_puts(root: Path) -> None:
     """The error names the mode and the ones that do."""
-    with PersistentQueue(root, mode="produce") as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"x")
-        calls = (queue.get, queue.get_nowait, queue.receive, queue.peek, lambda: queue.get_many(1))
-        for call in calls:
-            with pytest.raises(UsageError, match=r"mode='produce'.*'exclusive' or 'consume'"):
+    with PersistentQueue(root, mode="read_only") as queue:
+        for call in (queue.get, queue.get_nowait, queue.receive, lambda: queue.get_many(1)):
+            with pytest.raises(UsageError, match=r"mode='read_only', which does not take; use 'exclusive' or '"):
+                call()
+        for call in (lambda: queue.put(b"x"), lambda: queue.put_many([b"x"]), lambda: queue.put_nowait(b"x")):
+            with pytest.raises(UsageError, match=r"mode='read_only', which does not put; use 'exclusive' or '"):
                 call()
         assert queue.qsize() == 1
-
-
-def test_queues_opened_to_consume_or_to_look_do_not_put(root: Path) -> None:
-    """The error names the mode and the ones that do."""
-    PersistentQueue(root).close()
-    for mode in ("consume", "read_only"):
-        with PersistentQueue(root, mode=mode) as queue:
-            for call in (lambda: queue.put(b"x"), lambda: queue.put_many([b"x"]), lambda: queue.put_nowait(b"x")):
-                with pytest.raises(UsageError, match=rf"mode='{mode}'.*'exclusive' or 'produce'"):
-                    call()
 
 
 def test_a_queue_opened_to_look_does_not_take_and_makes_no_groups(root: Path) -> None:
@@ -296,7 +289,7 @@ def test_a_flush_policy_that_cannot_work_is_refused(options: dict[str, float]) -
 @pytest.mark.usefixtures("unchanged")
 def test_a_queue_name_that_cannot_be_is_refused_and_nothing_is_made(root: Path, name: str) -> None:
     """The last part of the path is the queue's name."""
-    for mode in ("exclusive", "produce"):
+    for mode in ("exclusive", "shared"):
         with pytest.raises(ConfigError):
             PersistentQueue(root.parent / name, mode=mode)
 
@@ -332,12 +325,16 @@ def test_an_unknown_group_is_refused_with_the_names_of_those_there_are(root: Pat
         queue.groups.create("known")
         with pytest.raises(GroupNotFoundError, match="known"):
             queue.groups.delete("unknown")
-    before = sorted(str(path) for path in root.rglob("*"))
-    for mode in ("exclusive", "consume", "read_only"):
+
+    def there() -> list[str]:
+        return sorted(str(path) for path in root.rglob("*") if ".owner" not in path.parts)
+
+    before = there()
+    for mode in ("exclusive", "shared", "read_only"):
         with pytest.raises(GroupNotFoundError, match="known") as caught:
             PersistentQueue(root, mode=mode, group="unknown")
         assert (caught.value.group, caught.value.groups) == ("unknown", ["known"])
-    assert sorted(str(path) for path in root.rglob("*")) == before
+    assert there() == before
     PersistentQueue(root).close()  # nothing is locked any more
 
 
@@ -364,10 +361,12 @@ def test_a_payload_with_encoded_headers_is_bounded_as_any_other(tmp_path: Path) 
         assert queue.put_encoded(b"x" * 10, headers, None) == 0
         with pytest.raises(RecordTooLargeError):
             queue.put_encoded(b"x" * 11, headers, None)
-        with PersistentQueue(tmp_path / "q", mode="submit") as other:
-            assert other.put_encoded(b"submitted", headers, 30) == 1
-        assert [message.headers for message in queue.peek(3)] == [{"tenant": "acme"}] * 2
-    with PersistentQueue(tmp_path / "q", mode="consume") as reader, pytest.raises(UsageError):
+    with PersistentQueue(tmp_path / "q", mode="shared") as other:
+        assert other.put_encoded(b"shared", headers, 30) == 1
+        assert [message.headers for message in other.peek(3)] == [{"tenant": "acme"}] * 2
+        with pytest.raises(RecordTooLargeError):
+            other.put_encoded(b"x" * 11, headers, None)
+    with PersistentQueue(tmp_path / "q", mode="read_only") as reader, pytest.raises(UsageError):
         reader.put_encoded(b"x", headers, None)
     with pytest.raises(ClosedError):
         queue.put_encoded(b"x", headers, None)

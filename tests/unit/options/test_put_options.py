@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from holdfast import PersistentQueue, Put, RecordTooLargeError, UsageError
+from holdfast.queue.client.shared_engine import SharedEngine
 from support.builders.clocks import FakeClock
 from support.builders.takes import taken
 from support.builders.transactions import open_queue
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -88,14 +91,17 @@ def test_a_value_that_cannot_work_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("put", [by_put, by_put_many])
-def test_a_bad_value_is_refused_before_it_is_submitted(storage: SimulatedStorage, put: Call) -> None:
-    """Whoever submits hears of it at once, and no request is left behind."""
-    with open_queue(storage, mode="exclusive"):
-        pass
-    with open_queue(storage, mode="submit") as submitter:
+def test_a_bad_value_is_refused_before_the_owner_is_asked(storage: SimulatedStorage, put: Call) -> None:
+    """Who puts through an owner hears of it at once."""
+    with machine_links(), open_queue(storage, mode="shared") as queue:
+        engine = queue._engine
+        assert isinstance(engine, SharedEngine)
         before = storage.tree()
-        with pytest.raises(UsageError, match="priority"):
-            put(submitter, {"priority": 10})
+        with (
+            mock.patch.object(engine.membership, "ask", side_effect=AssertionError("it asks")),
+            pytest.raises(UsageError, match="priority"),
+        ):
+            put(queue, {"priority": 10})
         assert storage.tree() == before
 
 

@@ -6,6 +6,7 @@ from holdfast import (
     CorruptionError,
     DiskFullError,
     Full,
+    GroupNotFoundError,
     HoldfastError,
     RecordTooLargeError,
     ShutDown,
@@ -20,6 +21,7 @@ from holdfast.queue.protocol.error_text import TEXT_BYTES_MAX, as_text, from_tex
         DiskFullError("disk full", path="/somewhere"),
         RecordTooLargeError("too large", size_bytes=3, max_bytes=2),
         TransactionNotFoundError("no such", id="x"),
+        GroupNotFoundError("no such", group="c", groups=["a", "b"]),
         CorruptionError("bad", path="/file", position=7),
         HoldfastError("any"),
     ],
@@ -48,6 +50,7 @@ def test_what_is_too_long_is_cut() -> None:
     assert isinstance(back, DiskFullError)
     assert str(back) == "é" * len(str(back))
     assert len(str(back)) > 150
+    assert from_text(as_text(GroupNotFoundError("no such", group="c", groups=["a" * 100] * 100))).context == {}  # type: ignore[attr-defined]
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_all_the_same() -> None:

@@ -15,9 +15,11 @@ from holdfast.persistence.format.constants import FRAMES_START, KIND_SEAL
 from holdfast.persistence.format.file_header import block_buffers
 from holdfast.persistence.format.report import Damage, VerifyReport, merged
 from holdfast.persistence.format.seal import Seal
+from holdfast.queue.inspect.groups import Groups
 from support.builders.log_parts import LogParts, frame
 from support.builders.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
 from support.builders.transactions import ORDERS, open_queue, prepare
+from support.owners.sides import owned_queue
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -427,8 +429,8 @@ def test_messages_that_were_shown_and_never_synced_are_missed_where_they_are_gon
 
 def test_without_a_group_every_file_is_missed(queue: SmallQueue) -> None:
     """The first group would want everything."""
-    with queue.open("produce") as handle:
-        handle.groups.delete("default")
+    with owned_queue(queue.storage, queue.root) as owner:
+        Groups(owner.handle, check_open=lambda: None).delete("default")
     assert queue.verify().ok
     names = queue.data_files()
     lost = range(queue.header(names[1]).first_offset, queue.header(names[2]).first_offset)

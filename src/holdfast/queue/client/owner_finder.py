@@ -16,6 +16,7 @@ from holdfast.persistence.filesystem.layout import open_directory, queue_directo
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock, read_owner_note
 from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile, Sessions
+from holdfast.persistence.recovery.admission import check_file_system
 from holdfast.queue.client.link import Link, LinkLostError, OwnerLink, SocketLink
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.engine.reading import with_reserve
@@ -92,6 +93,7 @@ class OwnerFinder:
         self.on_poisoned: Callable[[], object] = lambda: None
         self.on_displaced: Callable[[], object] = lambda: None
         with storage_errors("joining", path):
+            check_file_system(storage, path, is_any_allowed=options.any_file_system)
             make = HandleSettings(path, options).of_new_queue
             *_, self.is_new = open_directory(storage, path, create=True, settings=make)
             self._session = SessionFile.begin(storage, path)

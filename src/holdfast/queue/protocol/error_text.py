@@ -19,10 +19,10 @@ def as_text(error: Exception) -> str:
     code = next((code for code, kind in _STANDARD.items() if isinstance(error, kind)), None)
     fields: dict[str, Any] = {"code": code or getattr(error, "code", HoldfastError.code), "message": str(error)}
     context = getattr(error, "context", {})
-    fields["context"] = {name: value for name, value in context.items() if isinstance(value, str | int | None)}
+    fields["context"] = {name: value for name, value in context.items() if isinstance(value, str | int | list | None)}
     text = _dump(fields)
     if len(text.encode()) > TEXT_BYTES_MAX:
-        fields["context"] = {name: value for name, value in fields["context"].items() if not isinstance(value, str)}
+        fields["context"] = {name: each for name, each in fields["context"].items() if isinstance(each, int | None)}
     while len((text := _dump(fields)).encode()) > TEXT_BYTES_MAX and fields["message"]:
         fields["message"] = fields["message"][: -1 - len(fields["message"]) // 16]
     return text
